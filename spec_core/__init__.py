@@ -1,0 +1,54 @@
+"""Speculative decoding methods as plugins: five hooks, one loop, the target's own text.
+
+``load`` a target, make a ``Run`` with some methods, and iterate over what ``generate`` emits. torch is imported when
+one of these is first used, not by ``import spec_core``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from spec_core.hookspecs import CONTRACT, hookimpl
+
+_WHERE = {
+    "Batch": "values",
+    "Checked": "values",
+    "Compat": "values",
+    "Draft": "values",
+    "Emitted": "request",
+    "Needs": "values",
+    "PluginError": "errors",
+    "Refusal": "values",
+    "Refused": "errors",
+    "Request": "request",
+    "Result": "request",
+    "Rows": "values",
+    "Run": "run",
+    "RunSettings": "settings",
+    "Sampling": "sampling",
+    "Sequence": "sequence",
+    "SpecError": "errors",
+    "Stash": "sequence",
+    "StashKey": "sequence",
+    "Step": "step",
+    "Target": "target",
+    "TargetInfo": "values",
+    "UsageError": "errors",
+    "Verdict": "values",
+    "load": "load",
+}
+
+__all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'spec_core' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"spec_core.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

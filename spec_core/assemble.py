@@ -1,0 +1,58 @@
+"""From what the user named to the plugins of a run, asked and matched before any weight is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spec_core.guard import ask_compat
+from spec_core.manager import (
+    Chosen,
+    asked,
+    check_laws,
+    check_needs,
+    check_owners,
+    discover,
+    make,
+)
+
+log = logging.getLogger("spec_core")
+Given = Mapping[str, Mapping[str, Any]]
+
+
+def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+    """The plugins of a run in the user's order: methods, rule, owners of state, the target itself.
+
+    Raises Refused with all refusals together. Weights are read last, once everything is clean.
+    """
+    chosen = [make(spec, given) for spec in methods]
+    if rule not in (None, "coupled"):
+        chosen.append(make(rule, given, ("rule",)))
+    chosen.append(Chosen("target", target))
+    if rollback is not None:
+        chosen.append(make(rollback, given, ("rollback",)))
+    plugins = asked(chosen, target)
+    drafting = any(c.laws for c in plugins)
+    if drafting:
+        plugins += _found_owners(plugins, target, given)
+        check_owners(plugins, target.info.states)
+    check_laws(plugins)
+    check_needs(plugins, target)
+    for c in plugins:
+        if c.compat.load is not None:
+            c.compat.load(target)
+    return plugins
+
+
+def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chosen]:
+    """The only installed owner of a state kind that has none yet; with several the user must choose."""
+    owned = frozenset().union(*(c.compat.owns for c in plugins))
+    missing = target.info.states - owned
+    if not missing:
+        return []
+    installed = [make(entry.name, given, ("rollback",)) for entry in discover(["rollback"])]
+    able = [c for c in installed if (ask_compat(c.plugin, c.name, target) or c.compat).owns & missing]
+    for c in able:
+        log.info("%s owns the target's %s state", c.name, ", ".join(sorted(missing)))
+    return asked(able, target)

@@ -1,0 +1,87 @@
+"""What a draft and a verdict must satisfy. A violation is the plugin's error, named at the boundary."""
+
+from __future__ import annotations
+
+import torch
+
+from spec_core.values import Draft, Verdict
+
+
+def check_law(draft: Draft, declared: frozenset[str]) -> None:
+    """A rule was matched to the laws a plugin declared in ``compat``; another law would be judged wrongly."""
+    if not isinstance(draft, Draft):
+        raise TypeError(f"propose takes a Draft, got {type(draft).__name__}")
+    if draft.law not in declared:
+        raise ValueError(f"a draft of law {draft.law!r}; compat declared {', '.join(sorted(declared)) or 'none'}")
+
+
+def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) -> None:
+    """Raise ValueError or TypeError for a draft that breaks the contract."""
+    ids = draft.ids
+    if not ids:
+        raise ValueError("an empty draft; to draft nothing, propose nothing")
+    if draft.parents is None:
+        _check_length(len(ids), budget)
+    else:
+        _check_tree(draft, budget, nodes, trees)
+    if min(ids) < 0 or max(ids) >= vocab:
+        bad = next(i for i in ids if not 0 <= i < vocab)
+        raise ValueError(f"token id {bad} is outside the vocabulary of {vocab}")
+    if draft.confidence is not None and len(draft.confidence) != len(ids):
+        raise ValueError(f"{len(draft.confidence)} confidences for {len(ids)} tokens")
+    if draft.law == "rows":
+        _check_probs(draft, vocab)
+
+
+def _check_length(length: int, budget: int) -> None:
+    if length > budget:
+        raise ValueError(f"a draft of {length} tokens, the budget is {budget}")
+
+
+def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
+    parents = draft.parents or ()
+    if not trees:
+        raise ValueError("a tree was proposed, but no plugin declared Needs(trees=True)")
+    if len(parents) != len(draft.ids):
+        raise ValueError(f"{len(parents)} parents for {len(draft.ids)} tokens")
+    if any(not -1 <= p < i for i, p in enumerate(parents)):
+        raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
+    if len(parents) > nodes:
+        raise ValueError(f"a tree of {len(parents)} tokens, {nodes} are allowed")
+    _check_length(max(draft.depths), budget)
+
+
+def _check_probs(draft: Draft, vocab: int) -> None:
+    """``rows`` claims a law: the rows must be one, and must have been able to draw the token."""
+    probs = draft.probs
+    if probs is None or probs.shape != (len(draft.ids), vocab):
+        got = None if probs is None else list(probs.shape)
+        raise ValueError(f"law 'rows' needs probs [{len(draft.ids)}, {vocab}], got {got}")
+    if not probs.dtype.is_floating_point:
+        raise TypeError(f"probs must be floating point, got {probs.dtype}")
+    sums = probs.sum(-1)
+    if not torch.all((sums - 1).abs() < 1e-4) or not torch.all(probs >= 0):
+        raise ValueError("every row of probs must be a distribution: at least 0, summing to 1 within 1e-4")
+    drawn = probs.gather(1, draft.tokens.to(probs.device)[:, None])
+    if not torch.all(drawn > 0):
+        raise ValueError("a drafted token has probability 0 in its own row of probs")
+
+
+def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:
+    """Raise ValueError for a path that is not one of the draft's, or a token outside the vocabulary."""
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"decide takes a Verdict, got {type(verdict).__name__}")
+    if not 0 <= verdict.token < vocab:
+        raise ValueError(f"token id {verdict.token} is outside the vocabulary of {vocab}")
+    count = 0 if draft is None else len(draft)
+    parent = -1
+    for i in verdict.path:
+        if not 0 <= i < count or _parent(draft, i) != parent:
+            raise ValueError(f"path {list(verdict.path)} is not a path of the draft")
+        parent = i
+
+
+def _parent(draft: Draft | None, i: int) -> int:
+    if draft is None or draft.parents is None:
+        return i - 1
+    return draft.parents[i]

@@ -1,0 +1,156 @@
+"""After the verdicts: cut at what ends a sequence, append, and tell everybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from spec_core.request import Emitted
+from spec_core.sampling import Logprob, logprob
+from spec_core.schedule import remaining
+from spec_core.sequence import Sequence
+from spec_core.step import Part, Step
+from spec_core.values import Rows, Span, Verdict
+
+
+def settle(step: Step) -> None:
+    """Cut every verdict at the first stop token, stop text or limit inside it.
+
+    The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's token.
+    """
+    for part in step.parts:
+        if part.verdict is None:
+            continue
+        part.raw = part.verdict
+        draft = part.draft
+        tokens = [draft.ids[i] for i in part.verdict.path] if draft else []
+        tokens.append(part.verdict.token)
+        last = _ends_at(part.seq, tokens, step.target.info.context)
+        part.emitted = tokens[: last + 1]
+        if last < len(part.verdict.path):
+            part.verdict = Verdict(part.verdict.path[:last], tokens[last])
+
+
+def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
+    """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
+    left = remaining(seq, context)
+    for i, token in enumerate(tokens):
+        if token in seq.stop.tokens:
+            seq.finish = "stop"
+        elif seq.text is not None and seq.text.put(token):
+            seq.finish = "stop"
+        elif i + 1 >= left:
+            seq.finish = "length"
+        if seq.finish:
+            return i
+    return len(tokens) - 1
+
+
+def commit(step: Step) -> Rows:
+    """Append the emitted tokens and build the rows that nobody was told about yet."""
+    spans = {}
+    for part in step.parts:
+        seq = part.seq
+        if seq.finish == "error":
+            continue
+        kept = len(part.verdict.path) if part.verdict else 0
+        end = part.end + kept
+        seq.tokens += part.emitted
+        seq.rounds += part.decides
+        seq.evaluated = end if part.rewound is None else min(end, part.rewound)
+        _hold(seq)
+        if end > seq.delivered:
+            spans[seq] = _span(step, part, seq.delivered, end)
+            seq.delivered = end
+    return Rows(step, spans)
+
+
+def _hold(seq: Sequence) -> None:
+    """The slot remembers what its rows hold."""
+    slot = seq.slot
+    have = min(slot.evaluated, seq.evaluated)
+    slot.tokens[have:] = seq.tokens[have : seq.evaluated]
+    slot.evaluated = seq.evaluated
+
+
+def _span(step: Step, part: Part, start: int, end: int) -> Span:
+    seq = part.seq
+    rows = _rows(part, start, end)
+    checked = step.checked
+    assert checked is not None
+    return Span(
+        start=start,
+        tokens=seq.tokens[start:end],
+        next=seq.tokens[start + 1 : end + 1],
+        next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end},
+        hidden={i: h[rows] for i, h in checked.hidden.items()},
+        final=None if checked.final is None else checked.final[rows],
+    )
+
+
+def _rows(part: Part, start: int, end: int) -> slice | list[int]:
+    """Batch rows of positions start ... end-1; a slice where they lie together."""
+    if part.verdict is None or part.draft is None or part.draft.parents is None:
+        return slice(part.row + start - part.start, part.row + end - part.start)
+    rows = [*range(part.row, part.spec), *(part.spec + i for i in part.verdict.path)]
+    return rows[start - part.start : end - part.start]
+
+
+def emitted(step: Step) -> list[Emitted]:
+    """Events of this step, in batch order. Called while the logits are still valid."""
+    events: list[Emitted] = []
+    for part in step.parts:
+        if part.emitted and part.seq.finish != "error":
+            events += _events(step, part)
+    return events
+
+
+def _events(step: Step, part: Part) -> list[Emitted]:
+    seq, count = part.seq, len(part.emitted)
+    drafted = len(part.raw.path) if part.raw else 0
+    logprobs = _logprobs(step, part)
+    pieces = _pieces(seq, count)
+    first = seq.t - count
+    return [
+        Emitted(
+            seq,
+            token,
+            first + i,
+            pieces[i],
+            part.source if i < drafted else None,
+            logprobs[i] if logprobs else None,
+        )
+        for i, token in enumerate(part.emitted)
+    ]
+
+
+def _pieces(seq: Sequence, count: int) -> list[str]:
+    """A piece of text per emitted token; a stop token has none."""
+    if seq.text is None:
+        return [""] * count
+    if seq.finish:
+        seq.text.end()
+    pieces = seq.text.take()
+    return pieces + [""] * (count - len(pieces))
+
+
+def _logprobs(step: Step, part: Part) -> list[Logprob] | None:
+    """Exact for accepted tokens too: each from the row that chose it."""
+    best = part.seq.sampling.logprobs
+    if best is None or part.raw is None:
+        return None
+    logits: Tensor = step.logits(part.seq)
+    rows = [0, *(1 + i for i in part.raw.path)]
+    return [logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)]
+
+
+def drafted_and_accepted(part: Part) -> dict[str, Any]:
+    """What statistics count of a deciding part: depth drafted, nodes, kept drafts, emitted tokens."""
+    raw = len(part.raw.path) if part.raw else 0
+    return {
+        "depth": max(part.draft.depths) if part.draft else 0,
+        "nodes": part.drafted,
+        "accepted": min(raw, len(part.emitted)),
+        "emitted": len(part.emitted),
+    }

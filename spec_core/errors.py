@@ -1,0 +1,58 @@
+"""Errors a user can act on: what was found, what was needed, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SpecError(Exception):
+    """A refusal in the user's words.
+
+    :param reason: what was found and what was needed.
+    :param mend: what to do about it.
+    """
+
+    def __init__(self, reason: str, mend: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.mend = mend
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n  {self.mend}"
+
+
+class UsageError(SpecError):
+    """What the user asked for cannot be done as asked: exit code 2."""
+
+
+class Refused(UsageError):
+    """One or more plugins refused the target in ``compat``; every refusal is listed."""
+
+
+class PluginError(SpecError):
+    """A plugin raised, or proposed or decided something it may not.
+
+    The original exception is ``__cause__``.
+    """
+
+    def __init__(self, plugin: str, hook: str, cause: BaseException, sequence: str = "") -> None:
+        where = f" on sequence {sequence}" if sequence else ""
+        super().__init__(
+            f"plugin {plugin!r} failed in {hook}{where}: {type(cause).__name__}: {cause}",
+            mend=f"run without it, or with on_error=isolate, or report it to the author of {plugin!r}",
+        )
+        self.plugin = plugin
+        self.hook = hook
+        self.sequence = sequence
+
+
+class PhaseError(RuntimeError):
+    """A plugin called something of a Step that belongs to another hook."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known names, nearest to ``name`` first, as one line for a mend."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
+    return ", ".join([*close, *(k for k in known if k not in close)]) or "none"

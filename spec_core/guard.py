@@ -1,0 +1,111 @@
+"""Between pluggy and a plugin: every hook implementation is wrapped once.
+
+pluggy's results are anonymous and one exception ends a broadcast. Wrapped, the step knows who is asking, time is
+counted per plugin, and one plugin's exception withholds nothing from the next.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
+
+from pluggy import HookimplMarker
+
+from spec_core import hookspecs
+from spec_core.errors import UsageError, nearest
+from spec_core.hookspecs import PROJECT
+from spec_core.step import Step
+
+HOOKS = ("compat", "draft", "accept", "rollback", "process")
+STEP_HOOKS = HOOKS[1:]
+MARK = f"{PROJECT}_impl"
+
+Failed = Callable[[str, str, Exception, Step], None]
+
+
+def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """{hook: (bound method, options)} of everything marked ``@hookimpl``. Raises UsageError for an unknown hook."""
+    found = {}
+    for attribute in dir(type(plugin) if not inspect.ismodule(plugin) else plugin):
+        if attribute.startswith("__"):
+            continue
+        method = getattr(plugin, attribute, None)
+        options = getattr(method, MARK, None)
+        if isinstance(options, dict):
+            hook = options.get("specname") or attribute
+            _check(method, hook, name)
+            found[hook] = (method, options)
+    return found
+
+
+def _check(method: Callable[..., Any], hook: str, name: str) -> None:
+    """A misspelt hook or argument would be silent otherwise."""
+    if hook not in HOOKS:
+        raise UsageError(
+            f"plugin {name!r} implements {hook!r}, which is no hook", mend=f"hooks: {nearest(hook, HOOKS)}"
+        )
+    allowed = list(inspect.signature(getattr(hookspecs, hook)).parameters)
+    for parameter in inspect.signature(method).parameters.values():
+        if parameter.name not in allowed:
+            raise UsageError(
+                f"plugin {name!r}: {hook} has no argument {parameter.name!r}", mend=f"it may name: {', '.join(allowed)}"
+            )
+        if parameter.default is not parameter.empty:
+            raise UsageError(
+                f"plugin {name!r}: argument {parameter.name!r} of {hook} has a default",
+                mend="remove it: pluggy versions differ in whether the default or the caller wins",
+            )
+
+
+def guarded(plugin: Any, name: str, failed: Failed) -> Any:
+    """What is registered with pluggy in the plugin's place; wrappers are registered as they are."""
+    proxy = SimpleNamespace()
+    for hook, (method, options) in implementations(plugin, name).items():
+        if hook == "compat":
+            continue
+        call = method if options["wrapper"] or options["hookwrapper"] else _wrap(method, hook, name, failed)
+        marker = HookimplMarker(PROJECT)
+        kinds = ("wrapper", "hookwrapper", "tryfirst", "trylast")
+        setattr(proxy, hook, marker(_plain(call), **{kind: options[kind] for kind in kinds}))
+    return proxy
+
+
+def _plain(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A bound method cannot carry pluggy's mark; a function with the same argument names can."""
+    if not inspect.ismethod(call):
+        return call
+    names = list(inspect.signature(call).parameters)
+    scope: dict[str, Any] = {"call": call}
+    exec(f"def plain({', '.join(names)}): return (yield from call({', '.join(names)}))", scope)
+    return scope["plain"]
+
+
+def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., None]:
+    takes_argument = bool(inspect.signature(method).parameters)
+    label = f"{hook}.{name}"
+
+    def ask(step: Step, argument: Any) -> None:
+        step.asking = name
+        began = perf_counter()
+        try:
+            method(argument) if takes_argument else method()
+        except Exception as error:
+            failed(name, hook, error, step)
+        finally:
+            step.seconds[label] = step.seconds.get(label, 0.0) + perf_counter() - began
+
+    if hook == "process":
+        return lambda rows: ask(rows.step, rows)
+    return lambda step: ask(step, step)
+
+
+def ask_compat(plugin: Any, name: str, target: Any) -> Any:
+    """The plugin's own answer, or None where it does not implement ``compat``."""
+    found = implementations(plugin, name).get("compat")
+    if found is None:
+        return None
+    method, _ = found
+    return method(target) if inspect.signature(method).parameters else method()

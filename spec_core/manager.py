@@ -1,0 +1,200 @@
+"""Discovery by entry point, construction with settings, the user's order, and refusals.
+
+Listing reads metadata only; a plugin is imported when it is selected. The pluggy manager is made for each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from typing import Any
+
+import attrs
+
+from spec_core.errors import Refused, UsageError, nearest
+from spec_core.guard import ask_compat, implementations
+from spec_core.structure import construct
+from spec_core.values import Compat
+
+GROUPS = {
+    "method": "spec_core.methods",
+    "rule": "spec_core.rules",
+    "rollback": "spec_core.rollback",
+    "control": "spec_core.control",
+    "target": "spec_core.targets",
+    "command": "spec_core.commands",
+}
+"""What a plugin is for, and the entry-point group that says so."""
+PLUGIN_KINDS = ("method", "rule", "rollback", "control")
+
+
+@attrs.frozen
+class Entry:
+    """An installed plugin, known from metadata."""
+
+    name: str
+    kind: str
+    distribution: str
+    version: str
+    point: metadata.EntryPoint = attrs.field(repr=False, eq=False)
+
+
+def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
+    """Installed plugins of these kinds, by kind and name. Imports nothing."""
+    entries = []
+    for kind in kinds:
+        for point in sorted(metadata.entry_points(group=GROUPS[kind]), key=lambda p: p.name):
+            dist = point.dist
+            entries.append(Entry(point.name, kind, dist.name if dist else "?", dist.version if dist else "?", point))
+    return entries
+
+
+def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
+    """The installed plugin of that name. Raises UsageError listing the known ones, nearest first."""
+    kinds = tuple(kinds)
+    entries = discover(kinds)
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    raise UsageError(
+        f"no {' or '.join(kinds)} named {name!r} is installed",
+        mend=f"installed: {nearest(name, (e.name for e in entries))}",
+    )
+
+
+def imported(entry: Entry) -> Any:
+    """The object an entry point names. Raises UsageError when it cannot be imported."""
+    try:
+        return entry.point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: {error}",
+            mend=f"install what it needs, or remove it: pip uninstall {entry.distribution}",
+        ) from error
+
+
+@attrs.frozen
+class Chosen:
+    """A plugin in use: its name in this run, its object, and its answer to ``compat``."""
+
+    name: str
+    plugin: Any
+    compat: Compat = Compat()
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return frozenset(implementations(self.plugin, self.name))
+
+    @property
+    def laws(self) -> frozenset[str]:
+        """Laws its drafts may have. Unsaid: deterministic, unless it is marked to draft before or after everybody."""
+        if self.compat.drafts is not None:
+            return self.compat.drafts
+        return frozenset() if self._jumps or "draft" not in self.hooks else frozenset({"deterministic"})
+
+    @property
+    def _jumps(self) -> bool:
+        found = implementations(self.plugin, self.name).get("draft")
+        return found is not None and bool(found[1]["tryfirst"] or found[1]["trylast"])
+
+    def check(self) -> None:
+        if self._jumps and self.laws:
+            raise UsageError(
+                f"{self.name} drafts and is marked tryfirst or trylast: it would jump the user's order",
+                mend="remove the mark from its draft hook",
+            )
+
+
+def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")) -> Chosen:
+    """A plugin from ``"name"``, ``"name=FILE"``, ``(name, settings or instance)`` or an instance.
+
+    given: settings by plugin name.
+    """
+    if isinstance(spec, tuple):
+        name, second = spec
+        if not isinstance(second, Mapping):
+            return Chosen(name, second)
+        return Chosen(name, construct(imported(find(name, kinds)), {**given.get(name, {}), **second}, name))
+    if not isinstance(spec, str):
+        return Chosen(kebab(type(spec).__name__), spec)
+    name, equals, file = spec.partition("=")
+    settings = dict(given.get(name, {}))
+    cls = imported(find(name, kinds))
+    if equals:
+        _check_takes_file(cls, name, file)
+        settings["file"] = file
+    return Chosen(name, construct(cls, settings, name))
+
+
+def _check_takes_file(cls: type, name: str, file: str) -> None:
+    if not (attrs.has(cls) and any(f.name == "file" for f in attrs.fields(cls))):
+        raise UsageError(f"{name} has no weights, got the file {file!r}", mend=f"write --method {name}")
+
+
+def kebab(name: str) -> str:
+    """DraftModel -> draft-model."""
+    return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
+    """Every plugin with its answer to ``compat``. Raises Refused with all refusals together."""
+    answered = [attrs.evolve(c, compat=ask_compat(c.plugin, c.name, target) or Compat()) for c in chosen]
+    refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
+    if refusals:
+        raise Refused(
+            "\n".join(f"{name}: {r.reason}" for name, r in refusals),
+            mend="\n  ".join(dict.fromkeys(r.mend for _, r in refusals)),
+        )
+    _check_names(answered)
+    for c in answered:
+        c.check()
+    return answered
+
+
+def _check_names(chosen: list[Chosen]) -> None:
+    names = [c.name for c in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{name} is asked for twice", mend="name it once, or give the second another name in Python"
+            )
+
+
+def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
+    """Every kind of target state has exactly one owner when drafting: leaving it out would be wrong text."""
+    for state in sorted(states):
+        owners = [c.name for c in chosen if state in c.compat.owns]
+        if len(owners) != 1:
+            raise Refused(
+                f"{' and '.join(owners) or 'nobody'} would roll back the target's {state!r} state; it needs one owner",
+                mend="choose one with --rollback NAME"
+                if owners
+                else "install a rollback plugin for it, or run without --method",
+            )
+
+
+def check_laws(chosen: list[Chosen]) -> None:
+    """Rules and methods are matched before anything runs: a rule must be able to judge what is drafted."""
+    rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
+    for rule in rules:
+        for method in chosen:
+            unfit = method.laws - (rule.compat.judges or frozenset())
+            if unfit:
+                raise Refused(
+                    f"rule {rule.name} judges drafts of law {', '.join(sorted(rule.compat.judges or ()))}; "
+                    f"{method.name} drafts {', '.join(sorted(unfit))}",
+                    mend=f"leave --rule out (the default judges every law), or run {rule.name} without {method.name}",
+                )
+
+
+def check_needs(chosen: list[Chosen], target: Any) -> None:
+    """What plugins need must be there: layers that exist, trees where the target takes them."""
+    for c in chosen:
+        if c.compat.needs.trees and not target.info.trees:
+            raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", mend=f"run without {c.name}")
+        wrong = [i for i in c.compat.needs.hidden if not 0 <= i <= target.info.layers]
+        if wrong:
+            raise Refused(
+                f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
+                mend="use a file made for this target",
+            )

@@ -1,0 +1,247 @@
+"""A run: one target, some plugins, and the loop. ``step`` is the page to hold against the paper."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
+from time import perf_counter
+from typing import Any
+
+import attrs
+
+from spec_core import hookspecs
+from spec_core.accept import Coupled
+from spec_core.assemble import assemble
+from spec_core.commit import commit, emitted, settle
+from spec_core.errors import PluginError, UsageError
+from spec_core.generation import Generation
+from spec_core.guard import guarded
+from spec_core.manager import Chosen
+from spec_core.request import Emitted, Request, Result, sequence
+from spec_core.schedule import Slots, batch, plan
+from spec_core.sequence import Sequence
+from spec_core.settings import RunSettings
+from spec_core.stats import Stats
+from spec_core.step import Step
+from spec_core.target import Target
+from spec_core.values import Needs
+
+log = logging.getLogger("spec_core")
+
+
+class Run:
+    """Generate texts with one target and some methods, all running sequences in every step.
+
+    :param target: what ``spec_core.load`` returned.
+    :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``, ``(name, instance)``, instances.
+    :param rule: an acceptance rule; the default is lossless and seed-coupled.
+    :param rollback: the owner of recurrent state, where several are installed.
+    :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
+    :param settings: a RunSettings, or keywords of one.
+
+    Raises UsageError, or Refused with every plugin's refusal, before a weight is read.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        methods: Iterable[Any] = (),
+        rule: Any = None,
+        rollback: Any = None,
+        plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: RunSettings | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.target = target
+        self.settings = settings or RunSettings(**keywords)
+        self.plugins = assemble(target, methods, rule, rollback, plugin_settings or {})
+        self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
+        self.laws = {c.name: c.laws for c in self.plugins}
+        self.drafters = frozenset(name for name, laws in self.laws.items() if laws)
+        self.stats = Stats(lossy=next((c.compat.lossy for c in self.plugins if c.compat.lossy), None))
+        self._wants_probs = any("rows" in (c.compat.judges or ()) for c in self.plugins)
+        self._manager = hookspecs.manager()
+        self._register()
+        learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
+        self._slots = Slots(self.settings.slots, self.settings.reuse, learners)
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.results: dict[Sequence, Result] = {}
+        self._logprobs: dict[Sequence, list[Any]] = {}
+
+    def _register(self) -> None:
+        """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
+        self._manager.register(self.stats, "stats")
+        for chosen in reversed([*self.plugins, Chosen("coupled", Coupled())]):
+            if not self._manager.has_plugin(chosen.name):
+                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed), chosen.name)
+        self._manager.check_pending()
+
+    # requests
+
+    def submit(self, request: Request | str | list[int], **keywords: Any) -> Sequence:
+        """Queue a request; it joins at the next step. Keywords are Request's fields. Raises UsageError."""
+        made = attrs.evolve(request, **keywords) if isinstance(request, Request) else Request(request, **keywords)
+        always = frozenset(c.name for c in self.plugins) - self.drafters
+        seq = sequence(made, self.target, always, self.drafters)
+        if made.n == 0:
+            seq.finish = "length"
+            self._finish(seq)
+        else:
+            self.waiting.append(seq)
+        return seq
+
+    def cancel(self, seq: Sequence) -> None:
+        """End a sequence now; it leaves at the next step, and what it was given stands."""
+        if seq.finish is None:
+            seq.finish = "cancelled"
+
+    def generate(self, request: Request | str | list[int], **keywords: Any) -> Generation:
+        """An iterator of events of one request; ``.result`` is the Result once it is exhausted."""
+        return Generation(self, self.submit(request, **keywords))
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    # the loop
+
+    def step(self) -> list[Emitted]:
+        """One round over all running sequences; returns what they emitted."""
+        try:
+            return self._step()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _step(self) -> list[Emitted]:
+        hook = self._manager.hook
+        self._admit()
+        step = self._plan()  # who runs, pending rows, budgets
+        if not step.parts:
+            return []
+        self._ask(hook.draft, step, when=any(part.budget for part in step.parts))  # in the user's order
+        if not self._verify(step):  # one forward: pending tokens and drafts of everybody
+            return self._close(step, [])
+        self._ask(hook.accept, step)  # kept path, and one token more
+        settle(step)  # cut at stop and limit
+        self._ask(hook.rollback, step)  # every owner of state
+        rows = commit(step)  # committed rows only
+        events = emitted(step)
+        step.phase = "process"
+        hook.process(rows=rows)
+        return self._close(step, events)
+
+    def _plan(self) -> Step:
+        step = Step(self.target, self.laws, wants_probs=self._wants_probs, trees=self.needs.trees)
+        return plan(self.running, self.target, self.settings, bool(self.drafters), step)
+
+    def _ask(self, hook: Any, step: Step, when: bool = True) -> None:
+        step.phase = hook.name
+        if when:
+            hook(step=step)
+        self._raise_failures(step)
+
+    def _verify(self, step: Step) -> bool:
+        """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
+        step.phase = "verify"
+        step.batch = batch(step, self.needs, self.target.info.device)
+        began = perf_counter()
+        try:
+            step.checked = self.target.forward(step.batch, self.needs)
+        except Exception as error:
+            for part in step.parts:
+                part.seq.finish, part.seq.error = "error", error
+        step.seconds["verify"] = perf_counter() - began
+        step.forwards["target"] = 1
+        step.rows["target"] = len(step.batch.tokens)
+        return step.checked is not None
+
+    def _admit(self) -> None:
+        """Cancelled sequences leave, waiting ones take slots."""
+        for seq in [s for s in self.running if s.finish]:
+            self._leave(seq)
+        while self.waiting:
+            seq = self.waiting[0]
+            if seq.finish is None and not self._slots.admit(seq, self.target):
+                break
+            self.waiting.popleft()
+            if seq.finish is None:
+                self.running.append(seq)
+            else:
+                self._finish(seq)
+
+    def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
+        for part in step.parts:
+            for name in self._slots.learners:
+                if part.seq.wants(name):
+                    part.seq.slot.seen[name] = part.seq.delivered
+        for event in events:
+            if event.logprob is not None:
+                self._logprobs.setdefault(event.seq, []).append(event.logprob)
+        for seq in [p.seq for p in step.parts if p.seq.finish]:
+            self._leave(seq)
+        self._raise_failures(step)
+        return events
+
+    def _leave(self, seq: Sequence) -> None:
+        self.running.remove(seq)
+        self._slots.leave(seq, self.target)
+        self._finish(seq)
+
+    def _finish(self, seq: Sequence) -> None:
+        tally = self.stats.close(seq)
+        self.results[seq] = Result(
+            text=seq.text.whole if seq.text is not None else "",
+            tokens=seq.tokens[seq.prompt :],
+            finish_reason=seq.finish or "",
+            prompt_tokens=seq.prompt,
+            reused=seq.reused,
+            seed=seq.seed,
+            stats=tally.report(),
+            logprobs=self._logprobs.pop(seq, None),
+        )
+
+    def take(self, seq: Sequence) -> Result:
+        """The result of a finished sequence, handed over once. Raises the error that ended it, if one did."""
+        result = self.results.pop(seq)
+        if seq.error is not None:
+            raise seq.error
+        return result
+
+    # failures
+
+    def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
+        """A plugin raised. An owner fails its sequences; anybody else follows ``on_error``."""
+        failure = PluginError(name, hook, error)
+        failure.__cause__ = error
+        chosen = next(c for c in [*self.plugins, Chosen("coupled", Coupled())] if c.name == name)
+        if self.settings.on_error == "raise":
+            step.failures.append(failure)
+        elif hook == "rollback" and chosen.compat.owns:
+            for part in step.parts:
+                if part.verdict is not None:
+                    part.seq.finish, part.seq.error = "error", failure
+        else:
+            log.warning("%s; it is switched off for this run", failure.reason)
+            self.stats.switched_off[name] = failure.reason
+            self._manager.unregister(name=name)
+            self.drafters -= {name}
+
+    def _raise_failures(self, step: Step) -> None:
+        if step.failures:
+            raise step.failures[0]
+
+    def _abandon(self) -> None:
+        """A step was interrupted: what the slots hold is unknown, so every running sequence closes."""
+        for seq in list(self.running):
+            seq.finish = "error"
+            self._leave(seq)
+
+    def __iter__(self) -> Iterator[Emitted]:
+        """Events of all sequences until nobody runs or waits."""
+        while self.busy:
+            yield from self.step()

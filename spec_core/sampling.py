@@ -1,0 +1,157 @@
+"""From a target row to a token: what the user asked for, and the seeded choice.
+
+Plain decoding and verification call the same function, so a method cannot change the law or, for a seed, the text.
+Order: logit bias, penalties, temperature, top-k, top-p, min-p (the order of transformers and vLLM).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_core.noise import gumbel
+
+
+def _check(low: float, high: float, *, open_low: bool = False) -> Any:
+    def validate(instance: Any, attribute: attrs.Attribute, value: float) -> None:
+        good = (low < value if open_low else low <= value) and value <= high
+        if not isinstance(value, (int, float)) or not good:
+            raise UsageError(
+                f"{attribute.name} = {value} is out of range",
+                mend=f"give a number {'above' if open_low else 'from'} {low} to {high}",
+            )
+
+    return validate
+
+
+@attrs.frozen
+class Sampling:
+    """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
+
+    top_k: 0 is off. repetition_penalty divides positive and multiplies negative logits of every token in prompt and
+    output (CTRL, 1909.05858); presence and frequency penalties count the output only (OpenAI).
+    logit_bias: {token: added to its logit}. logprobs: None, or how many best tokens to report beside the chosen one.
+    """
+
+    temperature: float = attrs.field(default=0.0, validator=_check(0, 100))
+    top_k: int = attrs.field(default=0, validator=_check(0, 2**31))
+    top_p: float = attrs.field(default=1.0, validator=_check(0, 1, open_low=True))
+    min_p: float = attrs.field(default=0.0, validator=_check(0, 1))
+    repetition_penalty: float = attrs.field(default=1.0, validator=_check(0, 100, open_low=True))
+    presence_penalty: float = attrs.field(default=0.0, validator=_check(-100, 100))
+    frequency_penalty: float = attrs.field(default=0.0, validator=_check(-100, 100))
+    logit_bias: Mapping[int, float] = attrs.field(factory=dict)
+    logprobs: int | None = None
+
+    @property
+    def greedy(self) -> bool:
+        """The choice is the argmax of the target's own row."""
+        return self.temperature == 0 and not self.adjusts
+
+    @property
+    def adjusts(self) -> bool:
+        """Logits are changed before temperature, in a way that may depend on the history."""
+        penalties = (self.repetition_penalty != 1.0, self.presence_penalty, self.frequency_penalty, self.logit_bias)
+        return any(penalties)
+
+
+def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> Tensor:
+    """Bias and penalties. row [V]; history: all tokens before this choice, the drafted prefix included."""
+    if not sampling.adjusts:
+        return row
+    row = row.clone()
+    if sampling.logit_bias:
+        ids = torch.tensor(list(sampling.logit_bias), device=row.device)
+        row[ids] += torch.tensor(list(sampling.logit_bias.values()), dtype=row.dtype, device=row.device)
+    if sampling.repetition_penalty != 1.0:
+        _penalise_repetition(row, sampling.repetition_penalty, history)
+    if sampling.presence_penalty or sampling.frequency_penalty:
+        ids, counts = _counted(history[prompt:], row.device)
+        row[ids] -= sampling.presence_penalty + sampling.frequency_penalty * counts.to(row.dtype)
+    return row
+
+
+def _counted(tokens: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Distinct ids and how often each occurs; rows given as embeddings (-1) are no tokens."""
+    ids = torch.tensor([t for t in tokens if t >= 0], dtype=torch.int64, device=device)
+    return torch.unique(ids, return_counts=True)
+
+
+def _penalise_repetition(row: Tensor, penalty: float, history: list[int]) -> None:
+    ids, _ = _counted(history, row.device)
+    values = row[ids]
+    row[ids] = torch.where(values > 0, values / penalty, values * penalty)
+
+
+def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Token ids [n] that may be drawn and their z = logits / temperature [n], float64, unnormalised log p.
+
+    The order is by descending logit, then id, wherever something is cut, so no cut depends on the batch.
+    """
+    if not (sampling.top_k or sampling.top_p < 1 or sampling.min_p):
+        return torch.arange(len(row), device=row.device), row.double() / sampling.temperature
+    ids = _largest(row, sampling.top_k or len(row))
+    z = row[ids].double() / sampling.temperature
+    keep = len(ids)
+    if sampling.top_p < 1:
+        p = torch.softmax(z, -1)
+        keep = int((p.cumsum(-1) - p < sampling.top_p).sum())
+    if sampling.min_p:
+        keep = min(keep, int((z[:keep] >= z[0] + math.log(sampling.min_p)).sum()))
+    return ids[:keep], z[:keep]
+
+
+def _largest(row: Tensor, k: int) -> Tensor:
+    """Ids of the k largest logits, ordered by (-logit, id)."""
+    if k < len(row):
+        threshold = row.topk(k).values[-1]
+        ids = (row >= threshold).nonzero()[:, 0]
+    else:
+        ids = torch.arange(len(row), device=row.device)
+    order = torch.sort(row[ids], descending=True, stable=True).indices
+    return ids[order][:k]
+
+
+def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, noise: Tensor | None = None) -> int:
+    """The token at output position t: argmax of z + g over the support; temperature 0: argmax. Ties: lowest id.
+
+    row: [V], already adjusted. noise: [V] float64 if it was made before; else only the support is evaluated.
+    """
+    if sampling.temperature == 0:
+        return int(row.argmax())
+    ids, z = support(row, sampling)
+    g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()]
+    score = z + g.to(z.device)
+    return int(ids[score == score.max()].min())
+
+
+def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:
+    """Distance of the two best scores of ``choose``: how near the choice was to going the other way."""
+    if sampling.temperature == 0:
+        best = row.double().topk(2).values
+    else:
+        ids, z = support(row, sampling)
+        score = z + gumbel(seed, t, ids, stream).to(z.device)
+        best = score.topk(2).values if len(ids) > 1 else torch.tensor([math.inf, 0.0])
+    return float(best[0] - best[1])
+
+
+@attrs.frozen
+class Logprob:
+    """log p of the chosen token under the target's own row, and the best tokens with theirs."""
+
+    value: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def logprob(row: Tensor, token: int, best: int) -> Logprob:
+    """Exact, from the verifying row, before temperature and penalties. row: [V]."""
+    log_p = torch.log_softmax(row.double(), -1)
+    values, ids = log_p.topk(best) if best else (log_p[:0], log_p[:0].long())
+    return Logprob(float(log_p[token]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))

@@ -1,0 +1,121 @@
+"""A sequence: one request in flight, and the slot of target memory it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from spec_core.sampling import Sampling
+    from spec_core.stop import Stop
+
+T = TypeVar("T")
+
+
+class StashKey(Generic[T]):
+    """A key made by the plugin that owns the entry; nobody else can read it by accident.
+
+    Make it a field of the *instance* (``attrs.field(factory=StashKey, init=False)``): two instances may run together.
+    """
+
+    __slots__ = ()
+
+
+class Stash:
+    """What plugins keep about a sequence. It goes away with its owner, so nothing needs cleaning."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[StashKey[Any], Any] = {}
+
+    def __getitem__(self, key: StashKey[T]) -> T:
+        return self._values[key]
+
+    def __setitem__(self, key: StashKey[T], value: T) -> None:
+        self._values[key] = value
+
+    def __delitem__(self, key: StashKey[T]) -> None:
+        del self._values[key]
+
+    def __contains__(self, key: StashKey[Any]) -> bool:
+        return key in self._values
+
+    def get(self, key: StashKey[T], default: T | None = None) -> T | None:
+        return self._values.get(key, default)
+
+    def setdefault(self, key: StashKey[T], default: T) -> T:
+        return self._values.setdefault(key, default)
+
+
+@attrs.define(eq=False)
+class Slot:
+    """One place in the target's memory. It outlives a request, so that an equal prefix can be reused.
+
+    state: the target's, None until ``target.open``.
+    tokens: what the rows hold, position by position; rows given as embeddings have -1.
+    evaluated: rows that are valid. checkpoints: {position: recurrent state}.
+    seen: {plugin: first position it was not told about}.
+    """
+
+    stash: Stash = attrs.field(factory=Stash)
+    state: Any = None
+    tokens: list[int] = attrs.field(factory=list)
+    evaluated: int = 0
+    checkpoints: dict[int, Any] = attrs.field(factory=dict)
+    seen: dict[str, int] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class Sequence:
+    """One request in flight. Written by the core only; a plugin's own data lives in ``seq.stash[key]``.
+
+    tokens: prompt and output; the core appends. prompt: number of prompt tokens.
+    embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
+    limit: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
+    draft_max: longest draft for this request; None is the run's.
+    evaluated: rows the target holds. delivered: rows that ``process`` has told.
+    rounds: steps in which it decided. finish: "stop", "length", "cancelled", "error" or None.
+    """
+
+    tokens: list[int]
+    prompt: int
+    limit: int
+    sampling: Sampling
+    stop: Stop
+    seed: int = 0
+    name: str = ""
+    embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
+    methods: frozenset[str] | None = None
+    draft_max: int | None = None
+    offset: int = 0
+    stream: int = 0
+    slot: Slot = attrs.field(factory=Slot)
+    evaluated: int = 0
+    delivered: int = 0
+    reused: int = 0
+    rounds: int = 0
+    finish: str | None = None
+    error: Exception | None = None
+    text: Any = None
+
+    @property
+    def t(self) -> int:
+        """Output position of the next token: 0 is the first generated one."""
+        return len(self.tokens) - self.prompt + self.offset
+
+    @property
+    def stash(self) -> Stash:
+        """Plugins' data about this sequence; it stays with the slot, like the rows it describes."""
+        return self.slot.stash
+
+    def wants(self, plugin: str) -> bool:
+        """May this plugin serve the sequence?"""
+        return self.methods is None or plugin in self.methods
+
+    def __repr__(self) -> str:
+        return f"<Sequence {self.name or hex(id(self))} {self.prompt}+{len(self.tokens) - self.prompt} {self.finish or ''}>"

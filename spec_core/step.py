@@ -1,0 +1,217 @@
+"""One round over all running sequences: what hooks read, and what they write into.
+
+A call that belongs to another hook raises PhaseError: it would be silently lost, or change what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import attrs
+from torch import Tensor
+
+from spec_core.checks import check_draft, check_law, check_verdict
+from spec_core.errors import PhaseError
+from spec_core.noise import gumbel
+from spec_core.values import Batch, Checked, Draft, Verdict
+
+if TYPE_CHECKING:
+    from spec_core.sequence import Sequence
+    from spec_core.target import Target
+
+
+@attrs.define(eq=False)
+class Part:
+    """A sequence's share of a step.
+
+    start: position of the first pending row. pending: tokens not yet evaluated, certain.
+    decides: the batch reaches the last committed token, so a verdict follows.
+    budget: longest path that may be drafted, 0 where drafting is not offered. nodes: most tokens of a tree.
+    draft, source: what was proposed and by whom.
+    row, spec: batch rows of the first pending token and of the first draft token.
+    at: row in ``Checked.logits`` of the last pending token; draft rows follow it.
+    verdict: what is kept, after the cut at stop tokens and limits; raw: before it.
+    emitted: tokens committed by this step. rewound: position it was rewound to, or None.
+    """
+
+    seq: Sequence
+    start: int
+    pending: list[int]
+    decides: bool
+    budget: int = 0
+    nodes: int = 0
+    draft: Draft | None = None
+    source: str | None = None
+    row: int = 0
+    spec: int = 0
+    at: int = 0
+    verdict: Verdict | None = None
+    raw: Verdict | None = None
+    rule: str | None = None
+    emitted: list[int] = attrs.field(factory=list)
+    rewound: int | None = None
+    limits: dict[str | None, int] = attrs.field(factory=dict)
+
+    @property
+    def drafted(self) -> int:
+        return 0 if self.draft is None else len(self.draft)
+
+    @property
+    def end(self) -> int:
+        """One past the last pending row."""
+        return self.start + len(self.pending)
+
+
+@attrs.define(eq=False)
+class Step:
+    """One step. ``parts`` in batch order; ``asking`` is the plugin whose hook runs now."""
+
+    target: Target
+    laws: Mapping[str, frozenset[str]]
+    parts: list[Part] = attrs.field(factory=list)
+    wants_probs: bool = False
+    trees: bool = False
+    phase: str = "plan"
+    asking: str = ""
+    batch: Batch | None = None
+    checked: Checked | None = None
+    seconds: dict[str, float] = attrs.field(factory=dict)
+    forwards: dict[str, int] = attrs.field(factory=dict)
+    rows: dict[str, int] = attrs.field(factory=dict)
+    failures: list[Exception] = attrs.field(factory=list)
+    began: float = attrs.field(factory=perf_counter)
+    _by_seq: dict[Sequence, Part] = attrs.field(factory=dict, init=False)
+    _noise: dict[tuple[Sequence, int], Tensor] = attrs.field(factory=dict, init=False)
+
+    # always
+
+    def add(self, part: Part) -> None:
+        """The core's: a sequence joins the step."""
+        self.parts.append(part)
+        self._by_seq[part.seq] = part
+
+    def part(self, seq: Sequence) -> Part:
+        return self._by_seq[seq]
+
+    def spent(self, forwards: int = 0, rows: int = 0) -> None:
+        """A plugin reports forwards of its own and the rows they had."""
+        self.forwards[self.asking] = self.forwards.get(self.asking, 0) + forwards
+        self.rows[self.asking] = self.rows.get(self.asking, 0) + rows
+
+    def _in(self, phase: str, what: str) -> None:
+        if self.phase != phase:
+            raise PhaseError(f"step.{what} belongs to the hook {phase!r}; this is {self.phase!r}")
+
+    # draft
+
+    @property
+    def undrafted(self) -> Iterator[tuple[Sequence, int]]:
+        """(sequence, budget) of those that may draft and have no draft yet; budget is at least 1."""
+        self._in("draft", "undrafted")
+        for part in self.parts:
+            if part.budget and part.draft is None and part.seq.wants(self.asking):
+                budget = self._budget(part)
+                if budget > 0:
+                    yield part.seq, budget
+
+    def _budget(self, part: Part) -> int:
+        limits = part.limits
+        if not limits:
+            return part.budget
+        return min(part.budget, limits.get(None, part.budget), limits.get(self.asking, part.budget))
+
+    def nodes(self, seq: Sequence) -> int:
+        """Most tokens that a tree for this sequence may have; its depth is bounded by the budget."""
+        return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
+
+    def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
+        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step."""
+        self._in("draft", "limit")
+        limits = self._by_seq[seq].limits
+        limits[method] = min(n, limits.get(method, n))
+
+    def propose(self, seq: Sequence, draft: Draft) -> None:
+        """Offer a draft. Raises ValueError or TypeError where it breaks the contract."""
+        self._in("draft", "propose")
+        part = self._by_seq[seq]
+        if part.draft is not None or not part.budget:
+            raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
+        check_law(draft, self.laws.get(self.asking, frozenset()))
+        check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
+        part.draft, part.source = draft, self.asking
+
+    def noise(self, seq: Sequence, i: int) -> Tensor:
+        """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
+
+        The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
+        """
+        key = (seq, i)
+        if key not in self._noise:
+            self._noise[key] = gumbel(seq.seed, seq.t + i, self.target.info.vocab, stream=seq.stream)
+        return self._noise[key]
+
+    def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
+        """What ``noise(seq, i)`` was, if a drafter asked for it in this step."""
+        return self._noise.get((seq, i))
+
+    # accept
+
+    @property
+    def undecided(self) -> Iterator[Sequence]:
+        """Sequences that reach a decision in this step and have none yet."""
+        self._in("accept", "undecided")
+        return (p.seq for p in self.parts if p.decides and p.verdict is None)
+
+    def logits(self, seq: Sequence) -> Tensor:
+        """[1+K, V]: row 0 follows the last committed token, row 1+j follows draft j."""
+        part = self._by_seq[seq]
+        assert self.checked is not None
+        return self.checked.logits[part.at : part.at + 1 + part.drafted]
+
+    def history(self, seq: Sequence, row: int) -> list[int]:
+        """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
+        draft = self._by_seq[seq].draft
+        if row == 0 or draft is None:
+            return seq.tokens
+        return seq.tokens + [draft.ids[i] for i in draft.ancestry(row - 1)]
+
+    def decide(self, seq: Sequence, verdict: Verdict) -> None:
+        """Settle what is kept. Raises ValueError for a path the draft does not have."""
+        self._in("accept", "decide")
+        part = self._by_seq[seq]
+        if part.verdict is not None or not part.decides:
+            raise ValueError("this sequence is decided already, or reaches no decision in this step")
+        check_verdict(verdict, part.draft, self.target.info.vocab)
+        part.verdict, part.rule = verdict, self.asking
+
+    # rollback
+
+    @property
+    def verdicts(self) -> dict[Sequence, Verdict]:
+        """What is kept, per sequence that decided, after the cut at stop tokens and limits."""
+        return {p.seq: p.verdict for p in self.parts if p.verdict is not None}
+
+    def kept(self, seq: Sequence) -> list[int]:
+        """Batch rows of the kept drafts, root first."""
+        part = self._by_seq[seq]
+        return [part.spec + i for i in part.verdict.path] if part.verdict else []
+
+    def rewind(self, seq: Sequence, position: int) -> None:
+        """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
+
+        Only for a sequence that decided in this step, else a long prompt would never end.
+        """
+        self._in("rollback", "rewind")
+        part = self._by_seq[seq]
+        if part.verdict is None:
+            raise ValueError("only a sequence that decided in this step can be rewound")
+        if not 0 <= position <= part.end + len(part.verdict.path):
+            raise ValueError(f"cannot rewind to position {position}: rows 0 to {part.end} are committed")
+        part.rewound = position if part.rewound is None else min(part.rewound, position)
+
+    def fail(self, seq: Sequence, error: Exception) -> None:
+        """End this sequence with an error; its slot is dropped. What it was given before stands."""
+        self._in("rollback", "fail")
+        seq.finish, seq.error = "error", error

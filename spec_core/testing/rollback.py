@@ -1,0 +1,51 @@
+"""Rollback of the toy target's recurrent state, one owner with the three strategies of the field."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from spec_core.hookspecs import hookimpl
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.target import Target
+from spec_core.testing.toy import Record, ToyTarget
+from spec_core.values import Compat, Needs
+
+
+@attrs.define(eq=False)
+class ToyRollback:
+    """Owns ``recurrent``.
+
+    ``snapshot`` picks the state after the last kept draft, ``replay`` runs the recorded inputs of the kept path again,
+    ``checkpoint`` keeps the committed state and lets the kept drafts be evaluated again in the next step.
+    """
+
+    strategy: Literal["snapshot", "replay", "checkpoint"] = "snapshot"
+    target: ToyTarget | None = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        trace = {"snapshot": "states", "replay": "inputs", "checkpoint": None}[self.strategy]
+        return Compat(owns={"recurrent"}, needs=Needs(trace=trace), drafts=(), load=self._load)
+
+    def _load(self, target: ToyTarget) -> None:
+        self.target = target
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        for seq, verdict in step.verdicts.items():
+            if verdict.path:
+                self._restore(step, seq)
+
+    def _restore(self, step: Step, seq: Sequence) -> None:
+        rows = step.kept(seq)
+        if self.strategy == "checkpoint":
+            step.rewind(seq, step.part(seq).end)
+        elif self.strategy == "snapshot":
+            seq.slot.state.recurrent = step.checked.trace[rows[-1]]
+        else:
+            for row in rows:
+                record: Record = step.checked.trace[row]
+                seq.slot.state.recurrent = self.target.advance(seq.slot.state.recurrent, record.source)

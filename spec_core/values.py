@@ -1,0 +1,295 @@
+"""The values that travel between the core, the target and the plugins.
+
+Alphabet of shapes: K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width, L layers.
+All are frozen: what a hook was given cannot change behind its back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from spec_core.sequence import Sequence
+    from spec_core.step import Part, Step
+
+Law = Literal["deterministic", "rows", "unknown"]
+Trace = Literal["states", "inputs"]
+LAWS: frozenset[str] = frozenset({"deterministic", "rows", "unknown"})
+
+tensor_eq = attrs.cmp_using(eq=torch.equal)
+
+
+def _ids(tokens: Any) -> tuple[int, ...]:
+    """Host copy of token ids, made once; a tensor must be one-dimensional and integral."""
+    if isinstance(tokens, Tensor):
+        if tokens.dtype.is_floating_point or tokens.dtype == torch.bool or tokens.dim() != 1:
+            raise TypeError(f"Draft.tokens must be int64 [K], got {tokens.dtype} {list(tokens.shape)}")
+        return tuple(tokens.tolist())
+    ids = tuple(tokens)
+    if not all(type(i) is int for i in ids):
+        ids = tuple(_integer(i) for i in ids)
+    return ids
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"a token id must be an integer, got {value!r}")
+    return value.__index__()
+
+
+def _parents(parents: Any) -> tuple[int, ...] | None:
+    return None if parents is None else _ids(parents)
+
+
+@attrs.frozen(init=False)
+class Draft:
+    """Tokens proposed by a method for one sequence, to be checked in one target forward.
+
+    ids: the K token ids on the host, drafted in this order.
+    law: how they were drawn (``reference``: Leviathan 2211.17192 needs ``rows``); ``deterministic`` is a function
+        of committed text and earlier drafts, ``rows`` was drawn from ``probs``, ``unknown`` is neither.
+    probs: [K, V] float, row i the distribution token i was really drawn from; only for law ``rows``.
+    parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
+    confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
+    """
+
+    ids: tuple[int, ...]
+    law: Law
+    probs: Tensor | None = attrs.field(eq=tensor_eq)
+    parents: tuple[int, ...] | None
+    confidence: tuple[float, ...] | None
+
+    def __init__(
+        self,
+        tokens: Tensor | Iterable[int],
+        law: Law | None = None,
+        probs: Tensor | None = None,
+        parents: Tensor | Iterable[int] | None = None,
+        confidence: Tensor | Iterable[float] | None = None,
+    ) -> None:
+        law = law or ("deterministic" if probs is None else "rows")
+        if law not in LAWS:
+            raise ValueError(f"law is one of {', '.join(sorted(LAWS))}, got {law!r}")
+        floats = None if confidence is None else tuple(float(c) for c in confidence)
+        self.__attrs_init__(_ids(tokens), law, probs, _parents(parents), floats)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> Tensor:
+        """The ids as an int64 tensor [K] on the CPU."""
+        return torch.tensor(self.ids, dtype=torch.int64)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of every draft token: 1 follows the last committed token."""
+        if self.parents is None:
+            return tuple(range(1, len(self.ids) + 1))
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return tuple(depths)
+
+    def ancestry(self, i: int) -> tuple[int, ...]:
+        """Indices from the root down to draft token ``i``, itself included; empty for -1."""
+        if self.parents is None:
+            return tuple(range(i + 1))
+        path: list[int] = []
+        while i >= 0:
+            path.append(i)
+            i = self.parents[i]
+        return tuple(reversed(path))
+
+    def children(self, i: int) -> dict[int, int]:
+        """Token id -> index of the drafts that follow draft ``i`` (-1: the last committed token).
+
+        Of equal siblings the first counts.
+        """
+        if self.parents is None:
+            return {self.ids[i + 1]: i + 1} if i + 1 < len(self.ids) else {}
+        found: dict[int, int] = {}
+        for j, parent in enumerate(self.parents):
+            if parent == i:
+                found.setdefault(self.ids[j], j)
+        return found
+
+
+@attrs.frozen
+class Verdict:
+    """What of a draft is kept.
+
+    path: draft indices from the root to the last kept token; a chain of k kept tokens is 0 ... k-1.
+    token: the one token more, the target's own.
+    """
+
+    path: tuple[int, ...] = attrs.field(converter=tuple)
+    token: int = attrs.field(converter=int)
+
+
+@attrs.frozen
+class Needs:
+    """What a forward must deliver beside the logits of the deciding rows.
+
+    hidden: indices i of residual streams: i enters block i, i = L left the last block.
+    final: the stream after the final norm, the one that the output matrix reads.
+    trees: drafts may branch. all_logits: a logits row for every row of the batch.
+    trace: what to record of recurrent layers for draft rows.
+    """
+
+    hidden: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
+    final: bool = False
+    trees: bool = False
+    all_logits: bool = False
+    trace: Trace | None = None
+
+    def __or__(self, other: Needs) -> Needs:
+        return Needs(
+            hidden=self.hidden | other.hidden,
+            final=self.final or other.final,
+            trees=self.trees or other.trees,
+            all_logits=self.all_logits or other.all_logits,
+            trace=self.trace or other.trace,
+        )
+
+
+@attrs.frozen
+class Refusal:
+    """Why a plugin cannot serve this target, and what the user can do."""
+
+    reason: str
+    mend: str
+
+
+@attrs.frozen
+class Compat:
+    """A plugin's answer to ``compat``: its capabilities and demands.
+
+    owns: kinds of target state whose rollback it does.
+    needs: what each target forward must deliver for it.
+    refusals: reasons why it cannot run here; any refusal stops the run before a weight is read.
+    drafts: laws its drafts can have; None is ``deterministic`` for a plugin with a draft hook, empty is none at all.
+    judges: for a rule, the laws it can judge; None is all.
+    noise: for a rule, ``shared`` if it decides by the noise that drafters may read, else ``private``.
+    lossy: for a rule, why the text is not the target's own; None if it is.
+    forwards: most forwards of its own per step, by drafted length K; what the conformance kit holds it to.
+    load: called after all answers are clean; the only moment when weights are read.
+    """
+
+    owns: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    needs: Needs = Needs()
+    refusals: tuple[Refusal, ...] = attrs.field(default=(), converter=tuple)
+    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(frozenset))
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(frozenset))
+    noise: Literal["shared", "private"] = "shared"
+    lossy: str | None = None
+    forwards: Callable[[int], int] | None = None
+    load: Callable[[Any], None] | None = None
+
+
+@attrs.frozen
+class TargetInfo:
+    """Facts of a target that plugins ask for.
+
+    states: kinds of state a step changes, such as ``attention`` and ``recurrent``.
+    context: most positions a sequence may have. vocab_id: identity of the tokenizer, equal ids mean equal tokens.
+    trees: whether ``forward`` takes drafts that branch.
+    """
+
+    name: str
+    vocab: int
+    width: int
+    layers: int
+    context: int
+    states: frozenset[str] = frozenset({"attention"})
+    trees: bool = True
+    vocab_id: str = ""
+    dtype: str = "float32"
+    device: str = "cpu"
+    family: str = ""
+    bos: int | None = None
+    eog: frozenset[int] = frozenset()
+    extras: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Batch:
+    """Rows of one forward: for each part its pending tokens, then its draft tokens.
+
+    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64, depth in the tree.
+    parts: who owns which rows; ``part.row`` is the first pending row, ``part.spec`` the first draft row.
+    embeds: {row: [D]}.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    parts: tuple[Part, ...]
+    embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
+
+    @property
+    def parents(self) -> list[int]:
+        """Batch row each row follows; -1 where it follows what the slot already holds."""
+        parents: list[int] = []
+        for part in self.parts:
+            parents += [-1, *range(part.row, part.spec - 1)]
+            if part.draft is not None:
+                chain = part.draft.parents or range(-1, len(part.draft) - 1)
+                parents += [part.spec + p if p >= 0 else part.spec - 1 for p in chain]
+        return parents
+
+
+@attrs.frozen(eq=False)
+class Checked:
+    """What one target forward found. Views into the target's memory: valid until ``process`` returns.
+
+    logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
+        with ``Needs.all_logits`` every row of the batch.
+    hidden: {i: [R, D]} residual streams asked for. final: [R, D] after the final norm, or None.
+    trace: what the owner of recurrent state asked to be recorded, or None.
+    """
+
+    logits: Tensor
+    hidden: Mapping[int, Tensor] = attrs.field(factory=dict)
+    final: Tensor | None = None
+    trace: Any = None
+
+
+@attrs.frozen(eq=False)
+class Span:
+    """Committed rows of one sequence, positions ``start`` ... ``start + n - 1``, delivered once.
+
+    Whatever a plugin holds for positions at or after ``start`` is void.
+    tokens: the n tokens of these rows. next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
+    next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
+    hidden: {i: [n, D]}. final: [n, D] or None.
+    """
+
+    start: int
+    tokens: list[int]
+    next: list[int]
+    next_embeds: Mapping[int, Tensor]
+    hidden: Mapping[int, Tensor]
+    final: Tensor | None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """Everything committed in one step, by sequence."""
+
+    step: Step
+    spans: Mapping[Sequence, Span]
+
+    def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
+        """(sequence, span) of the sequences that concern the asking plugin."""
+        for seq, span in self.spans.items():
+            if seq.wants(self.step.asking):
+                yield seq, span
