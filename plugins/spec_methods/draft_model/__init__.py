@@ -1,0 +1,190 @@
+"""A smaller model of the same vocabulary drafts, token by token (Leviathan, Kalman, Matias, 2211.17192).
+
+One cache serves all sequences and they are drafted in batch. What the cache lacks of the committed text is evaluated
+together with the first drafted token, so k drafts cost k forwards of the draft model.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+import torch
+from attrs.validators import ge, le
+from torch import Tensor
+
+from spec_core import Compat, Draft, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core.sampling import adjust, choose, support
+from spec_methods.draft_model.shadow import Shadow, catch_up, forward, open_shadow
+from spec_methods.draft_model.vocabulary import Same, Translated, translation
+
+
+@attrs.define(eq=False)
+class Drafting:
+    """One sequence while it is drafted: tokens so far, their chance, and the rows they were drawn from."""
+
+    seq: Sequence
+    shadow: Shadow
+    budget: int
+    tokens: list[int]
+    ids: list[int] = attrs.field(factory=list)
+    confidence: list[float] = attrs.field(factory=list)
+    probs: list[Tensor] = attrs.field(factory=list)
+    open: bool = True
+
+
+@attrs.define(eq=False)
+class DraftModel:
+    """Drafts with a second target."""
+
+    file: str | None = attrs.field(default=None, metadata={"help": "the draft model; the target may know its own"})
+    draft_max: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "longest draft"})
+    p_min: float = attrs.field(
+        default=0.5,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "stop where the draft model is less sure than this"},
+    )
+    sample: Literal["auto", "greedy", "sampled"] = attrs.field(
+        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+    )
+    translate: bool = attrs.field(
+        default=False, metadata={"help": "take a draft model with another vocabulary, and match tokens by their text"}
+    )
+    model: Any = attrs.field(default=None, init=False)
+    words: Same | Translated = attrs.field(factory=Same, init=False)
+    shadow: StashKey[Shadow] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        file = self.file or target.info.extras.get("companions", {}).get("draft-model")
+        if file is None:
+            mend = "name one: --method draft-model=FILE"
+            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} knows none", mend)])
+        described = load(file, weights=False)
+        return Compat(
+            refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
+            drafts={"deterministic", "rows", "unknown"} if self.sample != "greedy" else {"deterministic"},
+            forwards=lambda k: k,
+            load=lambda target: self._load(file, target),
+        )
+
+    def _other_state(self, draft: Target) -> Refusal | None:
+        if draft.info.states == {"attention"}:
+            return None
+        return Refusal(f"{draft.info.name} has recurrent state; a draft model's cache must be cut", "use a dense one")
+
+    def _other_words(self, target: Target, draft: Target) -> Refusal | None:
+        if self.translate or (target.info.vocab_id == draft.info.vocab_id and target.info.vocab == draft.info.vocab):
+            return None
+        difference = None
+        if target.tokenizer is not None and draft.tokenizer is not None:
+            difference = target.tokenizer.compare(draft.tokenizer)
+        return Refusal(
+            f"{draft.info.name} has another vocabulary than {target.info.name}: {difference or 'sizes differ'}",
+            "use a draft model of the same family, or -o draft-model.translate=true to match tokens by their text",
+        )
+
+    def _load(self, file: str, target: Target) -> None:
+        options = {"device": target.info.device, "dtype": target.info.dtype, "context": target.info.context}
+        self.model = load(file, **options)
+        same = target.info.vocab_id == self.model.info.vocab_id
+        self.words = Same() if same else translation(target, self.model)
+
+    # hooks
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        wanted = [d for seq, budget in step.undrafted if (d := self._begin(seq, budget))]
+        if not wanted:
+            return
+        forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
+        step.spent(forwards=forwards, rows=rows)
+        while drafting := [d for d in wanted if d.open]:
+            self._one_more(step, drafting)
+        for d in wanted:
+            if d.ids:
+                step.propose(d.seq, self._draft(d, step))
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        """Rows from ``span.start`` on may differ from what the cache holds; they are compared when drafting."""
+        for seq, span in rows.by_sequence():
+            shadow = seq.stash.get(self.shadow)
+            if shadow is not None:
+                shadow.sure = min(shadow.sure, span.start if isinstance(self.words, Same) else 0)
+
+    # one draft
+
+    def _begin(self, seq: Sequence, budget: int) -> Drafting | None:
+        if seq.embeds:
+            return None
+        shadow = seq.stash.get(self.shadow)
+        if shadow is None:
+            shadow = seq.stash[self.shadow] = open_shadow(self.model)
+        tokens = list(self.words.to_draft(seq.tokens))
+        room = min(budget, self.draft_max, self.model.info.context - len(tokens))
+        return Drafting(seq, shadow, room, tokens) if room > 0 else None
+
+    def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
+        """One forward, one more token for each."""
+        rows = sum(len(d.tokens) - d.shadow.agree(d.tokens) for d in drafting)
+        logits = self.words.rows(forward(self.model, [(d.shadow, d.tokens) for d in drafting]))
+        step.spent(forwards=1, rows=rows)
+        for d, row in zip(drafting, logits, strict=True):
+            self._extend(step, d, row)
+
+    def _extend(self, step: Step, d: Drafting, row: Tensor) -> None:
+        """Choose a token; stop before one that is too unlikely, or, where a law was promised, behind it."""
+        sampled = self._samples(d.seq)
+        token, chance, probs = self._sampled(step, d, row) if sampled else greedy(row)
+        sure = chance >= self.p_min
+        if not sure and probs is None:
+            d.open = False
+            return
+        d.ids.append(token)
+        d.confidence.append(chance)
+        if probs is not None:
+            d.probs.append(probs)
+        d.tokens += self.words.to_draft([token])
+        d.open = sure and len(d.ids) < d.budget and token not in d.seq.stop.tokens
+
+    def _samples(self, seq: Sequence) -> bool:
+        return seq.sampling.temperature > 0 and self.sample != "greedy"
+
+    def _sampled(self, step: Step, d: Drafting, row: Tensor) -> tuple[int, float, Tensor | None]:
+        """By the request's own sampling and noise: usually the token the target draws too (2408.07978)."""
+        seq, sampling, i = d.seq, d.seq.sampling, len(d.ids)
+        row = adjust(row, sampling, seq.tokens + d.ids, seq.prompt)
+        truncated = sampling.top_k or sampling.top_p < 1 or sampling.min_p
+        noise = None if truncated else step.noise(seq, i)
+        token = choose(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
+        ids, z = support(row, sampling)
+        p = torch.softmax(z, -1)
+        chance = float(p[ids == token].sum())
+        if not step.wants_probs:
+            return token, chance, None
+        return token, chance, torch.zeros(len(row), dtype=p.dtype, device=p.device).scatter_(0, ids, p)
+
+    def _draft(self, d: Drafting, step: Step) -> Draft:
+        if d.probs:
+            return Draft(d.ids, probs=torch.stack(d.probs), confidence=d.confidence)
+        law = "unknown" if self._samples(d.seq) else "deterministic"
+        return Draft(d.ids, law=law, confidence=d.confidence)
+
+    def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
+        """A greedy draft of n tokens after ``tokens``, and the logits each was chosen from, [n, V]."""
+        shadow, tokens = open_shadow(self.model), self.words.to_draft(list(tokens))
+        ids: list[int] = []
+        rows: list[Tensor] = []
+        for _ in range(n):
+            row = self.words.rows(forward(self.model, [(shadow, tokens)]))[0]
+            ids.append(int(row.argmax()))
+            rows.append(row.clone())
+            tokens = tokens + self.words.to_draft(ids[-1:])
+        return ids, torch.stack(rows)
+
+
+def greedy(row: Tensor) -> tuple[int, float, None]:
+    """The most likely token and its chance."""
+    best, token = row.max(-1)
+    return int(token), float(torch.exp(best - row.logsumexp(-1))), None

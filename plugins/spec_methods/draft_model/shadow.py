@@ -1,0 +1,71 @@
+"""The draft model's own memory of a sequence: a slot of its cache and the tokens it holds."""
+
+from __future__ import annotations
+
+import attrs
+from torch import Tensor
+
+from spec_core.sampling import Sampling
+from spec_core.schedule import batch
+from spec_core.sequence import Sequence
+from spec_core.step import Part, Step
+from spec_core.stop import Stop
+from spec_core.target import Target
+from spec_core.values import Needs
+
+CHUNK = 512
+"""Most rows of one sequence in one catch-up forward."""
+
+
+@attrs.define(eq=False)
+class Shadow:
+    """A sequence as the draft model sees it.
+
+    held: tokens whose rows its cache has. sure: how many of them are known to be committed text.
+    """
+
+    seq: Sequence
+    held: list[int] = attrs.field(factory=list)
+    sure: int = 0
+
+    def agree(self, tokens: list[int]) -> int:
+        """Rows that are still right for ``tokens``, at most all but the last, which must be evaluated."""
+        most = min(len(self.held), len(tokens) - 1)
+        n = min(self.sure, most)
+        if self.held[n:most] == tokens[n:most]:
+            n = most
+        while n < most and self.held[n] == tokens[n]:
+            n += 1
+        self.sure = n
+        return n
+
+
+def open_shadow(model: Target) -> Shadow:
+    """A new sequence with memory in the draft model."""
+    seq = Sequence([], 0, 0, Sampling(), Stop())
+    model.open(seq, 0)
+    return Shadow(seq)
+
+
+def forward(model: Target, rows: list[tuple[Shadow, list[int]]]) -> Tensor:
+    """One forward: for each sequence the tokens it is to hold; returns the logits after each one's last, [n, V].
+
+    Rows that the cache has already are not evaluated again.
+    """
+    step = Step(model, {})
+    for shadow, tokens in rows:
+        start = shadow.agree(tokens)
+        step.add(Part(shadow.seq, start, tokens[start:], decides=True))
+        shadow.held[start:] = tokens[start:]
+    return model.forward(batch(step, Needs(), model.info.device), Needs()).logits
+
+
+def catch_up(model: Target, rows: list[tuple[Shadow, list[int]]]) -> tuple[int, int]:
+    """Evaluate long backlogs in chunks, until each is at most one chunk; returns (forwards, rows) spent."""
+    forwards = evaluated = 0
+    while behind := [(s, t) for s, t in rows if len(t) - s.agree(t) > CHUNK]:
+        parts = [(s, t[: s.agree(t) + CHUNK]) for s, t in behind]
+        evaluated += sum(len(t) - s.agree(t) for s, t in parts)
+        forward(model, parts)
+        forwards += 1
+    return forwards, evaluated

@@ -1,0 +1,73 @@
+"""Two vocabularies: are they the same, and if not, which tokens have the same text."""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core.target import Target
+
+
+@attrs.define(eq=False)
+class Same:
+    """One vocabulary for both models: nothing to translate."""
+
+    def to_draft(self, tokens: list[int]) -> list[int]:
+        return tokens
+
+    def to_target(self, token: int) -> int:
+        return token
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """Logits over the target's vocabulary."""
+        return logits
+
+
+@attrs.define(eq=False)
+class Translated:
+    """Tokens with equal bytes are shared; other target tokens are spelled out for the draft model.
+
+    A token only the draft model has is never proposed: its logit is left out, and the rest are renormalised.
+    """
+
+    spelled: list[list[int]]
+    shared: Tensor
+    draft_ids: Tensor
+    vocab: int
+    back: dict[int, int]
+
+    def to_draft(self, tokens: list[int]) -> list[int]:
+        return [d for t in tokens for d in self.spelled[t]]
+
+    def to_target(self, token: int) -> int:
+        return self.back[token]
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """[n, V draft] -> [n, V target], minus infinity where there is no counterpart."""
+        out = torch.full((len(logits), self.vocab), -torch.inf, dtype=logits.dtype, device=logits.device)
+        out[:, self.shared] = logits[:, self.draft_ids]
+        return out
+
+
+def translation(target: Target, draft: Target) -> Translated:
+    """Match tokens by their bytes; the lowest id wins where several have the same."""
+    theirs: dict[bytes, int] = {}
+    for i in reversed(range(draft.info.vocab)):
+        if text := draft.tokenizer.token_bytes(i):
+            theirs[text] = i
+    mine = [target.tokenizer.token_bytes(i) for i in range(target.info.vocab)]
+    pairs = [(i, theirs[text]) for i, text in enumerate(mine) if text and text in theirs]
+    spelled = [[theirs[text]] if text in theirs else _spell(draft, text) for text in mine]
+    shared, draft_ids = (torch.tensor(side) for side in zip(*pairs, strict=True))
+    return Translated(spelled, shared, draft_ids, target.info.vocab, {d: t for t, d in pairs})
+
+
+def _spell(draft: Target, text: bytes) -> list[int]:
+    return draft.tokenizer.encode(text.decode("utf-8", errors="replace"), bos=False)
+
+
+def shared_share(target: Target, draft: Target) -> float:
+    """Share of the target's tokens that the draft model has too."""
+    theirs = {draft.tokenizer.token_bytes(i) for i in range(draft.info.vocab)}
+    return sum(target.tokenizer.token_bytes(i) in theirs for i in range(target.info.vocab)) / target.info.vocab

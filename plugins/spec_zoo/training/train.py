@@ -1,0 +1,187 @@
+"""Train a model of the zoo for a given time: ``python -m spec_zoo.training.train pico --minutes 100 --out DIR``.
+
+The learning rate follows the clock, so a busy machine trains shorter, not worse. Checkpoints can be resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from spec_zoo.training import data, tokens
+from spec_zoo.training.model import SHAPES, Model
+
+TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
+"""Shares of the rows that are edit and record tasks, and spans that come back."""
+TASKS = 30_000
+MICRO = 4
+"""Rows of one backward pass."""
+WARMUP, DECAY = 0.02, 0.6
+"""Shares of the time in which the learning rate rises, and in which it falls to zero."""
+
+
+class Rows:
+    """Endless batches [B, T + 1] of files, tasks and repeated spans."""
+
+    def __init__(self, out: Path, length: int, seed: int = 0) -> None:
+        self.length = length + 1
+        self.rng = np.random.default_rng(seed)
+        prepared = np.load(prepare(out, self.length))
+        self.stream, self.tasks = prepared["stream"], prepared["tasks"]
+
+    def batch(self, size: int) -> torch.Tensor:
+        rows = np.stack([self._row() for _ in range(size)])
+        return torch.from_numpy(rows.astype(np.int64))
+
+    def _row(self) -> np.ndarray:
+        kind = self.rng.random()
+        if kind < TASK_SHARE:
+            return self.tasks[self.rng.integers(len(self.tasks))]
+        if kind < TASK_SHARE + REPEAT_SHARE:
+            return tokens.repeat_row(self.rng, self.stream, self.length)
+        at = self.rng.integers(len(self.stream) - self.length)
+        return self.stream[at : at + self.length]
+
+
+def prepare(out: Path, length: int) -> Path:
+    """Tokenizer, training stream, tasks and held-out tokens under ``out``, made once."""
+    path = out / f"tokens-{length}.npz"
+    if path.exists():
+        return path
+    out.mkdir(parents=True, exist_ok=True)
+    train, held = data.split()
+    prose, prose_held = data.prose()
+    tokenizer = tokenizer_of(out, train + prose)
+    stream = tokens.stream(tokenizer, train + prose + data.docstrings(train))
+    rows = tokens.task_rows(tokenizer, train, TASKS, length)
+    np.savez(
+        path,
+        stream=stream,
+        tasks=rows,
+        held=tokens.stream(tokenizer, held),
+        held_prose=tokens.stream(tokenizer, prose_held),
+    )
+    return path
+
+
+def tokenizer_of(out: Path, texts: list[str]) -> Tokenizer:
+    path = out / "tokenizer.json"
+    if not path.exists():
+        tokens.train_tokenizer(texts).save(str(path))
+    return Tokenizer.from_file(str(path))
+
+
+def optimizers(model: Model, lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for embedding and norms."""
+    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    return [
+        torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def rate(progress: float) -> float:
+    """Factor of the learning rate at a share of the time: up, flat, down to zero."""
+    if progress < WARMUP:
+        return progress / WARMUP
+    return min(1.0, max(0.0, (1 - progress) / DECAY))
+
+
+def held_loss(model: Model, held: np.ndarray, length: int, most: int = 24) -> float:
+    """Nats per token on evenly spread held-out rows."""
+    starts = np.linspace(0, len(held) - length - 2, most).astype(int)
+    rows = torch.from_numpy(np.stack([held[s : s + length + 1] for s in starts]).astype(np.int64))
+    with torch.no_grad():
+        return float(np.mean([float(model.loss(rows[i : i + 8])) for i in range(0, most, 8)]))
+
+
+def clock(minutes: float, spent: float) -> Iterator[float]:
+    """Shares of the time, until it is over."""
+    began = time.monotonic() - spent
+    while (progress := (time.monotonic() - began) / (minutes * 60)) < 1:
+        yield progress
+
+
+def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: float, report: float = 60) -> Path:
+    """Train and return the checkpoint."""
+    torch.manual_seed(0)
+    rows = Rows(out, length)
+    held = np.load(prepare(out, length + 1))["held"]
+    model = Model(SHAPES[name])
+    opts = optimizers(model, lr)
+    path = out / f"{name}.pt"
+    spent, step, seen = _resume(path, model, opts)
+    shown, mean = time.monotonic(), 0.0
+    began = time.monotonic() - spent
+    for progress in clock(minutes, spent):
+        for opt in opts:
+            for group in opt.param_groups:
+                group["lr"] = lr * rate(progress)
+        loss = backward(model, rows.batch(batch))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for opt in opts:
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+        step, seen = step + 1, seen + batch * length
+        mean = loss if not mean else 0.95 * mean + 0.05 * loss
+        if time.monotonic() - shown > report:
+            shown = time.monotonic()
+            _save(path, model, opts, shown - began, step, seen)
+            line = {"step": step, "tokens": seen, "minutes": (shown - began) / 60, "loss": mean}
+            print(json.dumps({**line, "held_out": held_loss(model, held, length)}), flush=True)
+    _save(path, model, opts, time.monotonic() - began, step, seen)
+    print(json.dumps({"step": step, "tokens": seen, "final_held_out": held_loss(model, held, length, 64)}), flush=True)
+    return path
+
+
+def backward(model: Model, rows: torch.Tensor) -> float:
+    """Gradients of the mean loss, a few rows at a time: activations stay in the processor's cache."""
+    total = 0.0
+    for part in rows.split(MICRO):
+        loss = model.loss(part) * (len(part) / len(rows))
+        loss.backward()
+        total += float(loss.detach())
+    return total
+
+
+def _save(path: Path, model: Model, opts: list, spent: float, step: int, seen: int) -> None:
+    state = {"model": model.state_dict(), "opts": [o.state_dict() for o in opts], "spent": spent}
+    part = path.with_suffix(".part")
+    torch.save({**state, "step": step, "tokens": seen}, part)
+    part.replace(path)
+
+
+def _resume(path: Path, model: Model, opts: list) -> tuple[float, int, int]:
+    if not path.exists():
+        return 0.0, 0, 0
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    for opt, saved in zip(opts, state["opts"], strict=True):
+        opt.load_state_dict(saved)
+    return state["spent"], state["step"], state["tokens"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=SHAPES)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=2.5e-3)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    train(args.name, args.out, args.minutes, args.batch, args.length, args.lr)
+
+
+if __name__ == "__main__":
+    main()
