@@ -1,0 +1,34 @@
+# The few verbs a developer repeats. `make demo` and `make test` need Python 3.11 or later and nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# torch is installed first and by its exact version: anything that depends on it must find it there.
+TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
+
+.PHONY: demo test quick lint bench clean
+
+demo: $(READY)
+	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 2
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/core.py
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c constraints.txt $(TORCH)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
