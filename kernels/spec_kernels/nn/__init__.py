@@ -1,0 +1,1 @@
+"""Modules with at least two users, built from the operators."""

@@ -1,0 +1,1 @@
+"""Operators in plain torch: one folder each, `reference.py` is the specification."""

@@ -1,0 +1,41 @@
+"""Pieces that several block formats share. n blocks; everything little-endian."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def numbers(data: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 [..., bytes] read as ``dtype``, given as float32 [..., bytes / size]."""
+    # A clone starts at offset 0: a view in a wider dtype needs an aligned start.
+    return data.clone(memory_format=torch.contiguous_format).view(dtype).float()
+
+
+def half(data: Tensor) -> Tensor:
+    """uint8 [n, 2k] -> float32 [n, k]."""
+    return numbers(data, torch.float16)
+
+
+def halves(data: Tensor) -> Tensor:
+    """uint8 [..., m] -> [..., 2m]: all low nibbles, then all high nibbles."""
+    return torch.cat([data & 15, data >> 4], -1)
+
+
+def fields(data: Tensor, width: int) -> Tensor:
+    """uint8 [..., m] -> [..., 8 / width, m]: field g of a byte is its bits ``width * g`` and up."""
+    shifts = torch.arange(0, 8, width, dtype=torch.uint8, device=data.device)
+    return (data.unsqueeze(-2) >> shifts[:, None]) & ((1 << width) - 1)
+
+
+def scales_and_mins(data: Tensor) -> tuple[Tensor, Tensor]:
+    """The 6-bit scales and mins of Q4_K and Q5_K: uint8 [n, 12] -> two [n, 8]."""
+    a, b, c = data.split(4, -1)
+    scales = torch.cat([a & 63, (c & 15) | ((a >> 6) << 4)], -1)
+    mins = torch.cat([b & 63, (c >> 4) | ((b >> 6) << 4)], -1)
+    return scales, mins
+
+
+def lookup(table: tuple[int, ...], indices: Tensor) -> Tensor:
+    """float32 values of a table at uint8 indices."""
+    return torch.tensor(table, dtype=torch.float32, device=indices.device)[indices.int()]
