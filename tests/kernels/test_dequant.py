@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-
 from spec_kernels.ops.dequant import TYPES, dequantize
 from tests.golden import golden
 

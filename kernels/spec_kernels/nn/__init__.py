@@ -1,1 +1,1 @@
-"""Modules with at least two users, built from the operators."""
+"""Modules of decoder-only transformers, shaped for a few rows at a time over cached ones."""

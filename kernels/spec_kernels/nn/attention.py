@@ -1,0 +1,37 @@
+"""Self-attention over static caches, with one fused projection."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from spec_kernels.nn.forward import Forward
+from spec_kernels.nn.heads import HeadShape
+from spec_kernels.nn.linear import Linear
+from spec_kernels.nn.norm import RMSNorm
+
+
+class SelfAttention:
+    """x + out(attention(rope(norm(q)), rope(norm(k)), v)).
+
+    qkv: outputs q heads, then k heads, then v heads; dimensions of q and k heads as interleaved rotary pairs.
+    norm: weight [H + K, Dk], applied before the rotation, or None.
+    layer: which layer of the cache is its own.
+    """
+
+    __slots__ = ("layer", "norm", "out", "qkv", "shape")
+
+    def __init__(self, shape: HeadShape, qkv: Linear, out: Linear, norm: RMSNorm | None, layer: int) -> None:
+        self.shape, self.qkv, self.out, self.norm, self.layer = shape, qkv, out, norm, layer
+
+    def __call__(self, x: Tensor, normed: Tensor, forward: Forward) -> Tensor:
+        """x, normed: [R, D] -> [R, D]"""
+        s = forward.heads(self.shape)
+        self.qkv(normed, out=s.scratch.qkv)
+        s.scratch.widen()
+        if self.norm is not None:
+            self.norm.inplace(s.scratch.qk)
+        s.scratch.turning.mul_(forward.rotation)
+        for window in s.windows:
+            window.store(self.layer)
+            window.attend(self.layer)
+        return self.out.add(x, s.scratch.out)

@@ -1,0 +1,59 @@
+"""What all layers of one forward share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from spec_kernels.nn.heads import HeadScratch, HeadShape
+from spec_kernels.nn.mlp import MlpScratch
+from spec_kernels.nn.window import Stretch, Window
+
+
+class Heads:
+    """Scratch of one head shape, and the windows of this forward's stretches."""
+
+    __slots__ = ("scratch", "windows")
+
+    def __init__(self, scratch: HeadScratch, stretches: Sequence[Stretch]) -> None:
+        self.scratch = scratch
+        self.windows = [Window(scratch, s) for s in stretches]
+
+
+class Scratch:
+    """Buffers for forwards of one number of rows, by the shape of what uses them."""
+
+    def __init__(self, rows: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.rows, self.dtype, self.device = rows, dtype, device
+        self._heads: dict[HeadShape, HeadScratch] = {}
+        self._mlp: dict[int, MlpScratch] = {}
+
+    def heads(self, shape: HeadShape) -> HeadScratch:
+        if shape not in self._heads:
+            self._heads[shape] = HeadScratch(shape, self.rows, self.dtype, self.device)
+        return self._heads[shape]
+
+    def mlp(self, width: int) -> MlpScratch:
+        if width not in self._mlp:
+            self._mlp[width] = MlpScratch(self.rows, width, self.dtype, self.device)
+        return self._mlp[width]
+
+
+class Forward:
+    """One pass: rotation complex64 [R, 1, Dk / 2], who attends over what, and scratch memory."""
+
+    __slots__ = ("_heads", "_stretches", "rotation", "scratch")
+
+    def __init__(self, rotation: Tensor, stretches: Sequence[Stretch], scratch: Scratch) -> None:
+        self.rotation, self.scratch = rotation, scratch
+        self._stretches = stretches
+        self._heads: dict[HeadShape, Heads] = {}
+
+    def heads(self, shape: HeadShape) -> Heads:
+        """Made by the first layer of that shape, used again by the others."""
+        made = self._heads.get(shape)
+        if made is None:
+            made = self._heads[shape] = Heads(self.scratch.heads(shape), self._stretches)
+        return made

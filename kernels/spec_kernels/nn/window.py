@@ -1,0 +1,116 @@
+"""One sequence's rows in a forward: where their keys go, and what they see."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spec_kernels.nn.cache import KVCache
+from spec_kernels.nn.heads import HeadScratch
+
+CHUNK = 256
+"""Cached rows that are summed in one product. BLAS splits longer sums by their length; a fixed split makes a row's
+result independent of how many hidden rows stand behind it."""
+
+
+class Stretch:
+    """n rows of a batch that enter a cache together.
+
+    first: their first row in the batch    start: their first row in the cache
+    mask: float32 [n, c], 0 or -inf, for the last c cache rows; None where all rows see everything up to themselves
+        and n is 1. Rows before those c are seen by all.
+    """
+
+    __slots__ = ("cache", "end", "first", "mask", "rows", "start")
+
+    def __init__(self, cache: KVCache, first: int, rows: int, start: int, mask: Tensor | None) -> None:
+        self.cache, self.first, self.rows, self.start, self.mask = cache, first, rows, start, mask
+        self.end = start + rows
+
+
+class Window:
+    """All views that attention over a stretch needs, made once per forward for all layers."""
+
+    def __init__(self, scratch: HeadScratch, stretch: Stretch) -> None:
+        s, n, end = scratch.shape, stretch.rows, stretch.end
+        at, into, cache = slice(stretch.first, stretch.first + n), slice(stretch.start, end), stretch.cache
+        self.scale = s.scale
+        self.new_keys, self.new_values = scratch.k[at].permute(1, 2, 0), scratch.v[at].transpose(0, 1)
+        self.key_places = cache.keys[..., into].unbind(0)
+        self.value_places = cache.values[:, :, into].unbind(0)
+        self.keys = cache.keys[..., :end].unbind(0)  # L of [K, Dk, end]
+        queries = max(n * s.group, 2)  # one query alone would be summed in another order
+        self._lay_queries(scratch, at, queries)
+        self._lay_out(scratch, at, queries)
+        self.scores = scratch.scores(queries, end)
+        self._lay_mask(stretch, s.group)
+        self.chunks = [
+            (self.scores[..., i : i + CHUNK], cache.values[:, :, i : min(i + CHUNK, end)].unbind(0))
+            for i in range(0, end, CHUNK)
+        ]
+        self.ignored = self.scores.new_zeros(())
+
+    def _lay_queries(self, scratch: HeadScratch, at: slice, queries: int) -> None:
+        """``query`` [K, queries, Dk]; it is filled from ``query_source`` where no view of the rows has that shape."""
+        s = scratch.shape
+        source = scratch.q[at].unflatten(1, (s.kv_heads, s.group)).transpose(0, 1)  # [K, n, G, Dk]
+        self.query_source = None
+        if source.shape[1] == 1 and s.group > 1 and scratch.qk is scratch.raw:
+            self.query = source[:, 0]
+            return
+        self.query = scratch.qkv.new_empty(s.kv_heads, queries, s.key_dim)
+        copies = queries // (source.shape[1] * s.group)
+        self.query_source = source.expand(-1, copies, -1, -1) if copies > 1 else source
+        self.query_place = self.query.view(self.query_source.shape)
+
+    def _lay_out(self, scratch: HeadScratch, at: slice, queries: int) -> None:
+        """``result`` [K, queries, Dv]; it is copied to ``place`` where it is no view of the output rows."""
+        s, n = scratch.shape, at.stop - at.start
+        self.place = None
+        out = scratch.out[at]
+        if queries == n * s.group and 1 in (n, s.kv_heads):
+            self.result = out.view(s.kv_heads, queries, s.value_dim)
+            return
+        self.result = out.new_empty(s.kv_heads, queries, s.value_dim)
+        self.place = out.unflatten(1, (s.kv_heads, s.group, -1)).permute(1, 0, 2, 3)  # [K, n, G, Dv]
+        self.result_source = self.result[:, : n * s.group].unflatten(1, (n, s.group))
+
+    def _lay_mask(self, stretch: Stretch, group: int) -> None:
+        self.mask = stretch.mask
+        if self.mask is not None:
+            columns = self.mask.shape[1]
+            self.mask = self.mask[:, None]
+            tail = self.scores[:, : stretch.rows * group, stretch.end - columns :]
+            self.tail = tail.unflatten(1, (stretch.rows, group))  # [K, n, G, c]
+
+    def store(self, layer: int) -> None:
+        """The rows' keys and values enter the cache."""
+        self.key_places[layer].copy_(self.new_keys)
+        self.value_places[layer].copy_(self.new_values)
+
+    def attend(self, layer: int) -> None:
+        """softmax(q kᵀ · scale + mask) v into the output rows."""
+        if self.query_source is not None:
+            self.query_place.copy_(self.query_source)
+        scores = self.scores
+        torch.baddbmm(self.ignored, self.query, self.keys[layer], beta=0, alpha=self.scale, out=scores)
+        if self.mask is not None:
+            self.tail.add_(self.mask)
+        torch.softmax(scores, -1, out=scores)
+        for i, (weights, values) in enumerate(self.chunks):
+            if i:
+                self.result.baddbmm_(weights, values[layer])
+            else:
+                torch.bmm(weights, values[layer], out=self.result)
+        if self.place is not None:
+            self.place.copy_(self.result_source)
+
+
+def causal(rows: int, device: torch.device | str = "cpu") -> Tensor:
+    """float32 [rows, rows]: 0 where a row sees another, -inf where it comes later."""
+    return torch.full((rows, rows), -torch.inf, device=device).triu_(1)
+
+
+def masked(visible: Tensor) -> Tensor:
+    """bool [n, c] -> float32 [n, c], 0 or -inf."""
+    return torch.zeros(visible.shape, device=visible.device).masked_fill_(~visible, -torch.inf)

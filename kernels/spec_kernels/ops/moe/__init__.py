@@ -1,0 +1,5 @@
+"""Mixture of experts: choice of experts, and the sum of what they say."""
+
+from spec_kernels.ops.moe.reference import experts, route
+
+__all__ = ["experts", "route"]
