@@ -12,7 +12,7 @@ from spec_kernels.nn.cache import KvCache
 class Place:
     """One sequence's rows: ``rows`` of the batch, cached from ``start`` on.
 
-    mask: [groups * T, N] added to the scores, None where every row sees everything; causal: all rows, no cached ones.
+    mask: bool [groups * T, N], who sees whom, None where every row sees everything; causal: all rows, no cached ones.
     """
 
     cache: KvCache

@@ -1,0 +1,1 @@
+"""Targets: GGUF files and Hugging Face directories through one torch runtime."""

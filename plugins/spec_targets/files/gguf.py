@@ -1,0 +1,310 @@
+"""A strict reader of the GGUF container, versions 2 and 3, little-endian, one file or several shards.
+
+Opening reads metadata and tensor descriptions; tensor bytes are views of the mapped file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from spec_core.errors import SpecError
+from spec_targets.files.damage import damaged, unsupported
+from spec_targets.files.types import BLOCKS, NUMBERS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAGIC = b"GGUF"
+MOST_DIMS = 4
+MOST_DEPTH = 4
+"""Arrays of arrays deeper than this are no metadata."""
+LEAST_INFO = 8 + 4 + 8 + 4 + 8
+"""Fewest bytes of a tensor description, and with a key and a value of metadata."""
+LEAST_PAIR = 8 + 4 + 1
+SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
+
+SCALARS: dict[int, str] = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+STRING, ARRAY = 8, 9
+
+
+@attrs.frozen(eq=False)
+class TensorInfo:
+    """A tensor as the file describes it. shape is in torch order; bytes() is [..., row bytes] uint8."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    nbytes: int
+    buffer: memoryview = attrs.field(repr=False)
+
+    def bytes(self) -> Tensor:
+        """A view of the mapped file, uint8, one row of blocks per row of the tensor."""
+        import torch
+
+        array = np.frombuffer(self.buffer, dtype=np.uint8, count=self.nbytes, offset=self.offset)
+        elements, size = BLOCKS[self.type]
+        row = self.shape[-1] // elements * size
+        with _quiet():
+            return torch.from_numpy(array).view(*self.shape[:-1], row)
+
+
+def _quiet() -> Any:
+    """torch warns about memory that cannot be written; nobody writes here."""
+    import warnings
+
+    context = warnings.catch_warnings()
+    warnings.simplefilter("ignore", UserWarning)
+    return context
+
+
+@attrs.frozen(eq=False)
+class GgufFile:
+    """Metadata and tensors of a model, all shards together."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, TensorInfo]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        return sum(t.nbytes for t in self.tensors.values())
+
+
+class Reader:
+    """A cursor over a mapped file; every read is checked against its end."""
+
+    def __init__(self, path: Path, data: memoryview) -> None:
+        self.path = path
+        self.data = data
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def take(self, n: int, what: str) -> memoryview:
+        if n > self.left:
+            raise damaged(self.path, f"{what} of {n} bytes at {self.at}, the file has {self.left} more")
+        piece = self.data[self.at : self.at + n]
+        self.at += n
+        return piece
+
+    def number(self, code: str, what: str) -> Any:
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+
+    def count(self, least: int, what: str) -> int:
+        """A count of things that have at least ``least`` bytes each."""
+        n = self.number("Q", what)
+        if n * least > self.left:
+            raise damaged(self.path, f"{n} {what}, the file has room for {self.left // least}")
+        return n
+
+    def text(self, what: str) -> str:
+        raw = self.take(self.number("Q", f"length of {what}"), what)
+        try:
+            return str(raw, "utf-8")
+        except UnicodeDecodeError as error:
+            raise damaged(self.path, f"{what} is not UTF-8: {error.reason}") from error
+
+
+def open_gguf(path: str | Path) -> GgufFile:
+    """Open a model. Raises UsageError naming the file and what is wrong with it."""
+    path = Path(path)
+    first = _open_one(path)
+    shards = first.metadata.get("split.count", 1)
+    if not isinstance(shards, int) or shards <= 1:
+        return first
+    return _joined(first, shards)
+
+
+def _open_one(path: Path) -> GgufFile:
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is empty"
+        raise unsupported(path, f"cannot be read: {reason}", "check the path and its permissions") from error
+    reader = Reader(path, memoryview(mapped))
+    try:
+        return _read(reader)
+    except (SpecError, MemoryError):
+        raise
+    except (struct.error, OverflowError, ValueError) as error:
+        raise damaged(path, f"cannot be parsed at byte {reader.at}: {error}") from error
+
+
+def _read(reader: Reader) -> GgufFile:
+    magic = bytes(reader.take(4, "magic"))
+    if magic != MAGIC:
+        raise unsupported(reader.path, f"is no GGUF file (it begins with {magic!r})", "give a GGUF file")
+    version = reader.number("I", "version")
+    if version not in (2, 3):
+        raise _bad_version(reader.path, version)
+    tensor_count = reader.count(LEAST_INFO, "tensors")
+    pair_count = reader.count(LEAST_PAIR, "metadata entries")
+    metadata = _metadata(reader, pair_count)
+    infos = [_info(reader) for _ in range(tensor_count)]
+    return GgufFile(reader.path, metadata, _placed(reader, infos, _alignment(reader.path, metadata)))
+
+
+def _bad_version(path: Path, version: int) -> Exception:
+    if version.to_bytes(4, "big")[:3] != b"\0\0\0" and int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3):
+        return unsupported(path, "is big-endian", "convert it to little-endian (gguf-convert-endian)")
+    return unsupported(path, f"is GGUF version {version}; 2 and 3 are read", "convert the model again")
+
+
+def _metadata(reader: Reader, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    for _ in range(count):
+        key = reader.text("metadata key")
+        if key in metadata:
+            raise damaged(reader.path, f"metadata key {key!r} occurs twice")
+        metadata[key] = _value(reader, reader.number("I", f"type of {key!r}"), key, 0)
+    return metadata
+
+
+def _value(reader: Reader, kind: int, key: str, depth: int) -> Any:
+    if kind in SCALARS:
+        return reader.number(SCALARS[kind], key)
+    if kind == STRING:
+        return reader.text(key)
+    if kind == ARRAY and depth < MOST_DEPTH:
+        return _array(reader, key, depth)
+    raise damaged(reader.path, f"metadata {key!r} has value type {kind} at depth {depth}")
+
+
+def _array(reader: Reader, key: str, depth: int) -> Any:
+    kind = reader.number("I", f"element type of {key!r}")
+    if kind in SCALARS:
+        code = SCALARS[kind]
+        size = struct.calcsize("<" + code)
+        n = reader.count(size, f"elements of {key!r}")
+        return np.frombuffer(reader.take(n * size, key), dtype=np.dtype("<" + code.replace("?", "b1")[-2:])).tolist()
+    if kind == STRING:
+        return _strings(reader, reader.count(8, f"texts of {key!r}"), key)
+    n = reader.count(12, f"arrays in {key!r}")
+    return [_value(reader, kind, key, depth + 1) for _ in range(n)]
+
+
+def _strings(reader: Reader, count: int, key: str) -> list[str]:
+    """A tight loop: a vocabulary has some hundred thousand of them."""
+    data, at, end = reader.data, reader.at, len(reader.data)
+    unpack, texts = struct.Struct("<Q").unpack_from, []
+    for _ in range(count):
+        if at + 8 > end:
+            raise damaged(reader.path, f"the texts of {key!r} end early")
+        n = unpack(data, at)[0]
+        at += 8
+        if n > end - at:
+            raise damaged(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at} more")
+        texts.append(str(data[at : at + n], "utf-8", "replace"))
+        at += n
+    reader.at = at
+    return texts
+
+
+def _alignment(path: Path, metadata: Mapping[str, Any]) -> int:
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 16 or alignment & (alignment - 1):
+        raise damaged(path, f"general.alignment is {alignment!r}, not a power of two up to 65536")
+    return alignment
+
+
+def _info(reader: Reader) -> tuple[str, tuple[int, ...], str, int]:
+    """Name, shape in torch order, type and offset of one tensor."""
+    name = reader.text("tensor name")
+    dims = reader.number("I", f"dimensions of {name!r}")
+    if not 1 <= dims <= MOST_DIMS:
+        raise damaged(reader.path, f"tensor {name!r} has {dims} dimensions, 1 to {MOST_DIMS} are possible")
+    shape = tuple(reversed([reader.number("Q", f"shape of {name!r}") for _ in range(dims)]))
+    number = reader.number("I", f"type of {name!r}")
+    offset = reader.number("Q", f"offset of {name!r}")
+    if number not in NUMBERS:
+        raise unsupported(
+            reader.path,
+            f"tensor {name!r} has type number {number}, which is not known",
+            "quantise the model to another type",
+        )
+    return name, shape, NUMBERS[number], offset
+
+
+def _placed(reader: Reader, infos: list, alignment: int) -> dict[str, TensorInfo]:
+    """Tensors with checked sizes and places: inside the file, aligned, none over another."""
+    base = -(-reader.at // alignment) * alignment
+    room = max(0, len(reader.data) - base)
+    tensors: dict[str, TensorInfo] = {}
+    for name, shape, kind, offset in infos:
+        nbytes = _nbytes(reader.path, name, shape, kind, room)
+        if offset % alignment or offset + nbytes > room:
+            raise damaged(
+                reader.path,
+                f"tensor {name!r} lies at {offset} with {nbytes} bytes; {room} are there, aligned by {alignment}",
+            )
+        if name in tensors:
+            raise damaged(reader.path, f"tensor {name!r} occurs twice")
+        tensors[name] = TensorInfo(name, shape, kind, base + offset, nbytes, reader.data)
+    _check_apart(reader.path, tensors)
+    return tensors
+
+
+def _nbytes(path: Path, name: str, shape: tuple[int, ...], kind: str, room: int) -> int:
+    elements, size = BLOCKS[kind]
+    if any(n < 1 for n in shape) or shape[-1] % elements:
+        raise damaged(path, f"tensor {name!r} has shape {list(shape)}; {kind} needs rows of a multiple of {elements}")
+    total = 1
+    for n in shape:
+        total *= n
+    nbytes = total // elements * size
+    if nbytes > room:
+        raise damaged(path, f"tensor {name!r} would have {nbytes} bytes, the file has {room}")
+    return nbytes
+
+
+def _check_apart(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
+    end, last = 0, ""
+    for tensor in sorted(tensors.values(), key=lambda t: t.offset):
+        if tensor.offset < end:
+            raise damaged(path, f"tensors {last!r} and {tensor.name!r} overlap")
+        end, last = tensor.offset + tensor.nbytes, tensor.name
+
+
+def _joined(first: GgufFile, shards: int) -> GgufFile:
+    """All shards of a model; metadata is the first one's."""
+    match = SHARD.match(first.path.name)
+    if match is None or int(match[3]) != shards:
+        raise damaged(
+            first.path, f"says it is one of {shards} shards, its name does not (NAME-00001-of-{shards:05}.gguf)"
+        )
+    tensors: dict[str, TensorInfo] = {}
+    metadata = first.metadata
+    for number in range(1, shards + 1):
+        path = first.path.with_name(f"{match[1]}-{number:05}-of-{shards:05}.gguf")
+        shard = first if path == first.path else _open_one(path)
+        if number == 1:
+            metadata = shard.metadata
+        if twice := tensors.keys() & shard.tensors.keys():
+            raise damaged(path, f"tensor {min(twice)!r} is in two shards")
+        tensors.update(shard.tensors)
+    return GgufFile(first.path, metadata, tensors)

@@ -1,0 +1,39 @@
+"""``gguf:FILE``: a GGUF model in the torch runtime; quantised blocks become floats at load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from spec_core.errors import UsageError
+from spec_targets.files.gguf import GgufFile, open_gguf
+from spec_targets.runtime.target import TorchTarget
+
+
+def load(
+    location: str | Path, *, weights: bool = True, extras: dict[str, Any] | None = None, **options: Any
+) -> TorchTarget:
+    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only.
+
+    Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
+    """
+    from spec_targets.gguf.metadata import config_of
+    from spec_targets.gguf.weights import GgufWeights
+    from spec_targets.runtime.load import make_target
+    from spec_targets.tokenizer.gguf import from_gguf
+
+    file = open_gguf(location)
+    config = config_of(file)
+    source = GgufWeights(file, config)
+    tokenizer = from_gguf(file.metadata, file.path.name) if "tokenizer.ggml.model" in file.metadata else None
+    _check_vocabulary(file, tokenizer, config.vocab)
+    divisors = source.divisors()
+    return make_target(config, source, tokenizer, weights_wanted=weights, divisors=divisors, extras=extras, **options)
+
+
+def _check_vocabulary(file: GgufFile, tokenizer: Any, rows: int) -> None:
+    if tokenizer is not None and tokenizer.vocab_size > rows:
+        raise UsageError(
+            f"{file.path.name}: the tokenizer has {tokenizer.vocab_size} tokens, the embedding {rows} rows",
+            mend="tokenizer and tensors do not belong together; get the file again",
+        )

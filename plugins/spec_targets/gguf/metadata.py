@@ -1,0 +1,112 @@
+"""Hyperparameters of a GGUF file as a Config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spec_core.errors import UsageError
+from spec_targets.runtime.rope import Scaling
+from spec_targets.files.gguf import GgufFile
+from spec_targets.runtime.config import Config, arch_of
+
+
+class Keys:
+    """Metadata under the architecture's prefix, with types checked."""
+
+    def __init__(self, file: GgufFile, arch: str) -> None:
+        self.file, self.arch = file, arch
+
+    def get(self, key: str, default: Any = None, kind: type | tuple[type, ...] = (int, float)) -> Any:
+        value = self.file.metadata.get(f"{self.arch}.{key}", default)
+        if isinstance(value, list):
+            value = self._one(key, value)
+        if value is None:
+            raise UsageError(
+                f"{self.file.path.name}: metadata {self.arch}.{key} is missing",
+                mend="the file is incomplete; convert it again",
+            )
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind != bool):
+            raise UsageError(
+                f"{self.file.path.name}: metadata {self.arch}.{key} is {str(value)[:40]!r}", mend="the file is damaged"
+            )
+        return value
+
+    def _one(self, key: str, values: list[Any]) -> Any:
+        """A value per layer is read as one, where all layers agree."""
+        if not values or any(v != values[0] for v in values):
+            raise UsageError(
+                f"{self.file.path.name}: {self.arch}.{key} differs between layers",
+                mend="such models are not supported yet",
+            )
+        return values[0]
+
+
+def config_of(file: GgufFile) -> Config:
+    """The Config of a file. Raises UsageError for what is missing, of a wrong type, or unknown."""
+    name = file.metadata.get("general.architecture")
+    if not isinstance(name, str):
+        raise UsageError(
+            f"{file.path.name}: it does not name its architecture", mend="give a model, not a vocabulary or adapter"
+        )
+    arch_of(name, file.path.name)
+    keys = Keys(file, name)
+    width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
+    head = keys.get("attention.key_length", width // max(1, heads), int)
+    experts = keys.get("expert_count", 0, int)
+    ff = keys.get("expert_feed_forward_length", 0, int) if experts else 0
+    return Config(
+        arch=name,
+        name=str(file.metadata.get("general.name") or file.path.stem),
+        layers=_layers(file, keys),
+        width=width,
+        heads=heads,
+        kv_heads=keys.get("attention.head_count_kv", heads, int),
+        head=head,
+        ff=ff or keys.get("feed_forward_length", kind=int),
+        vocab=_vocab(file),
+        context=keys.get("context_length", kind=int),
+        eps=float(keys.get("attention.layer_norm_rms_epsilon")),
+        rope_base=float(keys.get("rope.freq_base", 10000.0)),
+        turned=keys.get("rope.dimension_count", head, int),
+        scaling=_scaling(keys),
+        experts=experts,
+        experts_used=keys.get("expert_used_count", 0, int),
+    )
+
+
+def _layers(file: GgufFile, keys: Keys) -> int:
+    """Blocks of the trunk, without those that predict further ahead."""
+    layers = keys.get("block_count", kind=int) - keys.get("nextn_predict_layers", 0, int)
+    if not 0 < layers <= len(file.tensors):
+        raise UsageError(
+            f"{file.path.name}: {layers} blocks and {len(file.tensors)} tensors", mend="the file is damaged"
+        )
+    return layers
+
+
+def _vocab(file: GgufFile) -> int:
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise UsageError(
+            f"{file.path.name}: it has no token embedding", mend="give a whole model, not a draft head or vocabulary"
+        )
+    return embedding.shape[0]
+
+
+def _scaling(keys: Keys) -> Scaling:
+    kind = keys.get("rope.scaling.type", "none", str)
+    factor = float(keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 1.0)))
+    if kind == "none" or factor in (0.0, 1.0):
+        return Scaling()
+    if kind not in ("linear", "yarn"):
+        raise UsageError(
+            f"{keys.file.path.name}: rope scaling {kind!r} is not supported", mend="supported: none, linear, yarn"
+        )
+    return Scaling(
+        kind=kind,
+        factor=factor,
+        original=keys.get("rope.scaling.original_context_length", keys.get("context_length", kind=int), int),
+        fast=float(keys.get("rope.scaling.yarn_beta_fast", 32.0)),
+        slow=float(keys.get("rope.scaling.yarn_beta_slow", 1.0)),
+        attention=float(keys.get("rope.scaling.attn_factor", 1.0)),
+    )

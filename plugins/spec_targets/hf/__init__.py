@@ -1,0 +1,39 @@
+"""``hf:DIRECTORY``: config.json and safetensors, sharded or not, in the torch runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from spec_core.errors import UsageError
+from spec_targets.files.config import read_json
+from spec_targets.runtime.target import TorchTarget
+
+
+def load(
+    location: str | Path, *, weights: bool = True, extras: dict[str, Any] | None = None, **options: Any
+) -> TorchTarget:
+    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only.
+
+    Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
+    """
+    from spec_targets.hf.config import config_of, divisors_of
+    from spec_targets.hf.weights import HfWeights
+    from spec_targets.runtime.load import make_target
+    from spec_targets.tokenizer.hf import from_hf
+
+    directory = Path(location)
+    if not (directory / "config.json").exists():
+        raise UsageError(f"{directory}: there is no config.json", mend="give a Hugging Face model directory")
+    raw = read_json(directory / "config.json")
+    config = config_of(raw, directory.name)
+    tokenizer = from_hf(directory) if (directory / "tokenizer.json").exists() else None
+    return make_target(
+        config,
+        HfWeights(directory, config),
+        tokenizer,
+        weights_wanted=weights,
+        divisors=divisors_of(raw, config),
+        extras=extras,
+        **options,
+    )

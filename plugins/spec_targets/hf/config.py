@@ -1,0 +1,144 @@
+"""config.json as a Config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from spec_core.errors import UsageError, nearest
+from spec_kernels.ops.rope import llama3_factors
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.rope import Scaling
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3moe",
+}
+
+
+def config_of(raw: Mapping[str, Any], name: str) -> Config:
+    """The Config of a directory. Raises UsageError for what is missing, of a wrong type, or unknown."""
+    arch = _architecture(raw, name)
+    width, heads = _int(raw, "hidden_size", name), _int(raw, "num_attention_heads", name)
+    head = _int(raw, "head_dim", name, width // max(1, heads))
+    moe = arch == "qwen3moe"
+    _check_unsupported(raw, name)
+    return Config(
+        arch=arch,
+        name=name,
+        layers=_int(raw, "num_hidden_layers", name),
+        width=width,
+        heads=heads,
+        kv_heads=_int(raw, "num_key_value_heads", name, heads),
+        head=head,
+        ff=_int(raw, "moe_intermediate_size" if moe else "intermediate_size", name),
+        vocab=_int(raw, "vocab_size", name),
+        context=_int(raw, "max_position_embeddings", name),
+        eps=_float(raw, "rms_norm_eps", name, 1e-6),
+        rope_base=_float(_rope(raw), "rope_theta", name, _float(raw, "rope_theta", name, 10000.0)),
+        turned=int(head * _float(raw, "partial_rotary_factor", name, 1.0)),
+        scaling=_scaling(raw, name),
+        experts=_int(raw, "num_experts", name) if moe else 0,
+        experts_used=_int(raw, "num_experts_per_tok", name) if moe else 0,
+        normalise=bool(raw.get("norm_topk_prob", False)) if moe else True,
+    )
+
+
+def _architecture(raw: Mapping[str, Any], name: str) -> str:
+    given = raw.get("architectures")
+    first = given[0] if isinstance(given, list) and given else None
+    if first not in ARCHITECTURES:
+        raise UsageError(
+            f"{name}: architecture {str(first)[:60]!r} is not supported",
+            mend=f"supported: {nearest(str(first), ARCHITECTURES)}",
+        )
+    return ARCHITECTURES[first]
+
+
+def _check_unsupported(raw: Mapping[str, Any], name: str) -> None:
+    """What would silently change the text if it were ignored."""
+    wrong = {
+        "use_sliding_window": bool(raw.get("use_sliding_window")),
+        "hidden_act": raw.get("hidden_act", "silu") != "silu",
+        "mlp_bias": bool(raw.get("mlp_bias")),
+        "mlp_only_layers": bool(raw.get("mlp_only_layers")),
+        "decoder_sparse_step": raw.get("decoder_sparse_step", 1) != 1,
+        "quantization_config": "quantization_config" in raw,
+    }
+    for key, bad in wrong.items():
+        if bad:
+            raise UsageError(
+                f"{name}: {key} = {str(raw[key])[:60]} is not supported", mend="use a model without it, or a GGUF of it"
+            )
+    window = raw.get("sliding_window")
+    if raw.get("architectures") == ["MistralForCausalLM"] and window:
+        raise UsageError(f"{name}: a sliding window of {window} is not supported", mend="use a model without it")
+
+
+def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rotary parameters, under the old name or the new one."""
+    value = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    return value if isinstance(value, dict) else {}
+
+
+def _kind(raw: Mapping[str, Any]) -> str:
+    rope = _rope(raw)
+    return str(rope.get("rope_type", rope.get("type", "default")))
+
+
+def _scaling(raw: Mapping[str, Any], name: str) -> Scaling:
+    rope, kind = _rope(raw), _kind(raw)
+    if kind in ("default", "llama3"):
+        return Scaling()
+    if kind not in ("linear", "yarn"):
+        raise UsageError(
+            f"{name}: rope scaling {kind!r} is not supported", mend="supported: default, linear, llama3, yarn"
+        )
+    unknown = {"attention_factor", "mscale", "mscale_all_dim"} & {k for k, v in rope.items() if v is not None}
+    if unknown or rope.get("truncate") is False:
+        raise UsageError(
+            f"{name}: yarn with {', '.join(sorted(unknown)) or 'truncate=false'} is not supported",
+            mend="use another model",
+        )
+    return Scaling(
+        kind=kind,
+        factor=_float(rope, "factor", name),
+        original=int(
+            _float(rope, "original_max_position_embeddings", name, _float(raw, "max_position_embeddings", name))
+        ),
+        fast=_float(rope, "beta_fast", name, 32.0),
+        slow=_float(rope, "beta_slow", name, 1.0),
+    )
+
+
+def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
+    """Frequency divisors of llama3 scaling, or None."""
+    if _kind(raw) != "llama3":
+        return None
+    rope = _rope(raw)
+    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    factor, low, high, original = (_float(rope, n, config.name) for n in names)
+    return llama3_factors(config.turned, config.rope_base, factor, low, high, int(original))
+
+
+def _int(raw: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:
+    value = raw.get(key)
+    value = default if value is None else value
+    if type(value) is not int or not 0 < value < 1 << 31:
+        raise UsageError(
+            f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="a positive whole number is needed"
+        )
+    return value
+
+
+def _float(raw: Mapping[str, Any], key: str, name: str, default: float | None = None) -> float:
+    value = raw.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e18:
+        raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="a positive number is needed")
+    return float(value)

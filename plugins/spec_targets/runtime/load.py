@@ -1,0 +1,118 @@
+"""Device, dtype, memory, and the target made of a config, weights and a tokenizer."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from spec_core import TargetInfo, UsageError
+from spec_targets.runtime.rope import turning
+from spec_targets.runtime.build import Builder
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.weights import Weights, check, nbytes
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def make_target(
+    config: Config,
+    weights: Weights,
+    tokenizer: Any,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int = 0,
+    context: int = 0,
+    weights_wanted: bool = True,
+    divisors: torch.Tensor | None = None,
+    extras: dict[str, Any] | None = None,
+) -> TorchTarget:
+    """A target ready to run, or with metadata only. Raises UsageError before memory is taken."""
+    config.check(weights.where)
+    shapes = check(config, weights)
+    place = choose_device(device)
+    kind = choose_dtype(dtype, place)
+    check_memory(nbytes(shapes, kind), place, weights.where)
+    if threads:
+        torch.set_num_threads(threads)
+    inverse, scale = turning(config.turned, config.rope_base, config.scaling, divisors)
+    decoder = Builder(config, weights, kind, place).decoder() if weights_wanted else None
+    facts = {"weight_bytes": nbytes(shapes, kind), **(extras or {})}
+    info = describe(config, tokenizer, place, kind, context, weights.where, facts)
+    return TorchTarget(info, tokenizer, config, weights, decoder, inverse.to(place), scale)
+
+
+def describe(
+    config: Config,
+    tokenizer: Any,
+    device: torch.device,
+    dtype: torch.dtype,
+    context: int,
+    where: str,
+    extras: dict[str, Any],
+) -> TargetInfo:
+    if context > config.context:
+        raise UsageError(
+            f"{where}: context {context} was asked for, the model declares {config.context}",
+            mend="ask for less, or leave it out",
+        )
+    row = 2 * config.layers * config.kv_heads * config.head * dtype.itemsize
+    return TargetInfo(
+        name=config.name,
+        vocab=config.vocab,
+        width=config.width,
+        layers=config.layers,
+        context=context or config.context,
+        vocab_id=tokenizer.identity if tokenizer is not None else "",
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        family=config.arch,
+        bos=tokenizer.bos if tokenizer is not None else None,
+        eog=tokenizer.eog if tokenizer is not None else frozenset(),
+        extras={"row_bytes": row, **extras},
+    )
+
+
+def choose_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise UsageError(f"device {device!r} is not known", mend="give cpu, cuda or cuda:N") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda was asked for, torch sees none", mend="run with --device cpu")
+    return chosen
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype!r} is not known", mend=f"give one of {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def check_memory(needed: int, device: torch.device, where: str) -> None:
+    """Refuse what cannot fit before anything is allocated."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") + _page_cache()
+    if needed > free:
+        raise UsageError(
+            f"{where}: the weights need {needed >> 20} MiB, {free >> 20} MiB are free on {device}",
+            mend="use a smaller model or dtype, or free memory",
+        )
+
+
+def _page_cache() -> int:
+    """Memory the system would give back, where it says so."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith("Cached:"))
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,40 @@
+"""Which angles a model turns by: its frequencies with the scaling its file asks for."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import attrs
+from torch import Tensor
+
+from spec_kernels.ops.rope import frequencies, yarn
+
+
+@attrs.frozen
+class Scaling:
+    """How positions beyond the trained context are reached.
+
+    ``linear`` divides positions by factor; ``yarn`` (Peng et al., 2309.00071) slows slow frequencies only and scales
+    cos and sin; llama3's way is given as divisors per frequency instead.
+    """
+
+    kind: Literal["none", "linear", "yarn"] = "none"
+    factor: float = 1.0
+    original: int = 0
+    fast: float = 32.0
+    slow: float = 1.0
+    attention: float = 1.0
+
+
+def turning(rotated: int, base: float, scaling: Scaling, divisors: Tensor | None) -> tuple[Tensor, float]:
+    """Radians per position [rotated / 2] float32, and the factor of cos and sin."""
+    theta = frequencies(rotated, base)
+    if divisors is not None:
+        theta = theta / divisors.float()
+    if scaling.kind == "linear":
+        return theta / scaling.factor, 1.0
+    if scaling.kind == "yarn":
+        slowed = yarn(theta, base, scaling.factor, scaling.original, scaling.fast, scaling.slow)
+        return slowed, (1 + 0.1 * math.log(max(1.0, scaling.factor))) * scaling.attention
+    return theta, 1.0

@@ -1,0 +1,1 @@
+"""Tokenizers from the model's own file, streaming text, and chat templates."""

@@ -1,0 +1,143 @@
+"""One tokenizer for all files, on the ``tokenizers`` package."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tokenizers
+
+from spec_core.errors import UsageError
+from spec_targets.tokenizer.chat import render
+from spec_targets.tokenizer.stream import ByteStream
+
+END_TEXTS = frozenset(
+    (
+        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> "
+        "<EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~["
+    ).split()
+)
+"""Texts of tokens that end a generation, whatever the file says."""
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable character that byte-level vocabularies use for each byte, back to the byte (GPT-2)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+BYTE_OF = _byte_alphabet()
+
+
+class Tokenizer:
+    """Text to ids and back.
+
+    pieces: the text of each token as its file has it. control: ids that are never text. spm: pieces are SentencePiece's
+    (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        pieces: Sequence[str],
+        *,
+        control: frozenset[int],
+        plain: frozenset[int] = frozenset(),
+        special_ids: Mapping[str, int | None],
+        ends: frozenset[int] = frozenset(),
+        add_bos: bool = False,
+        spm: bool = False,
+        strip_space: bool = False,
+        chat_template: str | None = None,
+    ) -> None:
+        self.backend = backend
+        self.pieces = pieces
+        self.control = control
+        self.plain = plain
+        self.vocab_size = len(pieces)
+        self.bos = special_ids.get("bos")
+        self.eos = special_ids.get("eos")
+        self.add_bos = add_bos and self.bos is not None
+        self.eog = _end_ids(
+            pieces, ends | {i for i in (self.eos, special_ids.get("eot"), special_ids.get("eom")) if i is not None}
+        )
+        self.spm = spm
+        self.strip_space = strip_space
+        self.chat_template = chat_template
+        self.identity = hashlib.sha256("\0".join(pieces).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
+        """Token ids. special: control tokens written in the text are meant as such; bos: add it if the file says so."""
+        self.backend.encode_special_tokens = not special
+        try:
+            ids = self.backend.encode(text, add_special_tokens=False).ids
+        except Exception as error:
+            raise UsageError(f"the text cannot be tokenized: {error}", mend="give text of valid characters") from error
+        return [self.bos, *ids] if bos and self.add_bos else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the tokens; control tokens have none, damaged bytes become replacement characters."""
+        stream = self.stream()
+        return "".join([*(stream.put(i) for i in ids), stream.end()])
+
+    def stream(self) -> ByteStream:
+        """A fresh incremental decoder."""
+        return ByteStream(self.token_bytes, self.strip_space)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Exact bytes of one token; empty for a control token."""
+        if token in self.control or not 0 <= token < self.vocab_size:
+            return b""
+        piece = self.pieces[token]
+        if token in self.plain:
+            return piece.encode("utf-8", "replace")
+        if self.spm:
+            return _spm_bytes(piece)
+        if any(c not in BYTE_OF for c in piece):
+            return piece.encode("utf-8", "replace")
+        return bytes(BYTE_OF[c] for c in piece)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> str:
+        """Messages through the model's chat template. Raises UsageError where it has none."""
+        if self.chat_template is None:
+            raise UsageError("this model has no chat template", mend="give the prompt as text (-p) instead of messages")
+        names = {"bos": self._piece(self.bos), "eos": self._piece(self.eos)}
+        return render(self.chat_template, messages, **names, **keywords)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> list[int]:
+        """Token ids of rendered messages: control tokens are parsed, no beginning token is added to the template's."""
+        return self.encode(self.render(messages, **keywords), special=True, bos=False)
+
+    def _piece(self, token: int | None) -> str:
+        return "" if token is None else self.pieces[token]
+
+    def compare(self, other: Tokenizer) -> str | None:
+        """The first difference between two vocabularies, in words; None when they are equal."""
+        for i, (mine, theirs) in enumerate(zip(self.pieces, other.pieces, strict=False)):
+            if mine != theirs:
+                return f"token {i} is {mine!r} here and {theirs!r} there"
+        if self.vocab_size != other.vocab_size:
+            return f"{self.vocab_size} tokens here and {other.vocab_size} there"
+        return None
+
+
+def _spm_bytes(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        try:
+            return bytes([int(piece[3:5], 16)])
+        except ValueError:
+            pass
+    return piece.replace("▁", " ").encode("utf-8", "replace")
+
+
+def _end_ids(pieces: Sequence[str], known: frozenset[int]) -> frozenset[int]:
+    """Ids that end a generation: those the file names, and those whose text says so."""
+    texts = {text: i for i, text in enumerate(pieces) if text in END_TEXTS}
+    ends = known | set(texts.values())
+    if ("<|return|>" in texts and "<|call|>" in texts) or (
+        "<|flush|>" in texts and {"<|call|>", "<|calls|>"} & set(texts)
+    ):
+        ends -= {texts["<|end|>"]} if "<|end|>" in texts else set()
+    return frozenset(ends)

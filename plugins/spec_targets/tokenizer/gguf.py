@@ -1,0 +1,175 @@
+"""A tokenizer from GGUF metadata: byte-level BPE, or SentencePiece with merges made from its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from spec_core.errors import UsageError, nearest
+from spec_targets.tokenizer.base import Tokenizer
+from spec_targets.tokenizer.patterns import ADD_BOS, IGNORE_MERGES, NO_BOS, PATTERNS
+
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+DAMAGED = "the file is damaged; get it again"
+
+
+class Metadata:
+    """``tokenizer.ggml.*`` with types and lengths checked."""
+
+    def __init__(self, metadata: Mapping[str, Any], where: str) -> None:
+        self.raw, self.where = metadata, where
+        self.tokens: list[str] = self.of("tokens", list, required=True)
+        if not self.tokens or not all(isinstance(t, str) for t in self.tokens):
+            raise UsageError(f"{where}: tokenizer.ggml.tokens are no texts", mend=DAMAGED)
+        self.types: list[int] = self.of("token_type", list) or [NORMAL] * len(self.tokens)
+        if len(self.types) != len(self.tokens):
+            raise UsageError(f"{where}: {len(self.tokens)} tokens and {len(self.types)} token types", mend=DAMAGED)
+
+    def of(self, key: str, kind: type, required: bool = False) -> Any:
+        value = self.raw.get(f"tokenizer.ggml.{key}")
+        if (value is None and required) or (value is not None and not isinstance(value, kind)):
+            raise UsageError(f"{self.where}: tokenizer.ggml.{key} is {type(value).__name__}", mend=DAMAGED)
+        return value
+
+    def id(self, key: str) -> int | None:
+        value = self.of(f"{key}_token_id", int)
+        if value is not None and not 0 <= value < len(self.tokens):
+            raise UsageError(f"{self.where}: {key} token is {value} of {len(self.tokens)}", mend=DAMAGED)
+        return value
+
+    def ids(self, *kinds: int) -> list[int]:
+        wanted = set(kinds)
+        return [i for i, kind in enumerate(self.types) if kind in wanted]
+
+
+def from_gguf(metadata: Mapping[str, Any], where: str = "the file") -> Tokenizer:
+    """The tokenizer of a model. Raises UsageError for a kind or pre-tokenizer that is not known."""
+    meta = Metadata(metadata, where)
+    makers = {"gpt2": _bpe, "llama": _spm}
+    model = meta.of("model", str, required=True)
+    if model not in makers:
+        raise UsageError(
+            f"{where}: tokenizer model {model!r} is not supported",
+            mend=f"supported: {nearest(model, makers)} (BPE and SentencePiece)",
+        )
+    try:
+        return makers[model](meta)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{where}: its tokenizer cannot be built: {error}", mend=DAMAGED) from error
+
+
+def _bpe(meta: Metadata) -> Tokenizer:
+    pre = meta.of("pre", str) or "default"
+    if pre not in PATTERNS:
+        raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is not known", mend=f"known: {nearest(pre, PATTERNS)}")
+    vocab = _first_ids(meta.tokens)
+    merges = [pair for text in meta.of("merges", list) or [] if (pair := _pair(text)) and _usable(pair, vocab)]
+    backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
+    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PATTERNS[pre]]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    add_bos = meta.of("add_bos_token", bool)
+    return _finish(meta, backend, add_bos=pre in ADD_BOS if add_bos is None else add_bos, no_bos=pre in NO_BOS)
+
+
+def _first_ids(tokens: list[str]) -> dict[str, int]:
+    """Text -> id; of equal texts the first counts."""
+    vocab: dict[str, int] = {}
+    for i, text in enumerate(tokens):
+        vocab.setdefault(text, i)
+    return vocab
+
+
+def _pair(text: Any) -> tuple[str, str] | None:
+    """The two sides of a merge; the left one may itself begin with a space."""
+    at = text.find(" ", 1) if isinstance(text, str) else -1
+    return (text[:at], text[at + 1 :]) if at > 0 else None
+
+
+def _usable(pair: tuple[str, str], vocab: Mapping[str, int]) -> bool:
+    return pair[0] in vocab and pair[1] in vocab and pair[0] + pair[1] in vocab
+
+
+def _spm(meta: Metadata) -> Tokenizer:
+    scores = meta.of("scores", list, required=True)
+    if len(scores) != len(meta.tokens):
+        raise UsageError(f"{meta.where}: {len(meta.tokens)} tokens and {len(scores)} scores", mend=DAMAGED)
+    vocab = _first_ids(meta.tokens)
+    unknown = meta.id("unknown")
+    unknown = (0 if meta.raw.get("tokenizer.ggml.unknown_token_id") is None else unknown) or 0
+    backend = Backend(
+        models.BPE(
+            vocab, _merges(meta, vocab, scores), unk_token=meta.tokens[unknown], byte_fallback=True, fuse_unk=True
+        )
+    )
+    prefix = meta.of("add_space_prefix", bool)
+    prefix = True if prefix is None else prefix
+    steps = [normalizers.Prepend("▁")] if prefix else []
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    add_bos = meta.of("add_bos_token", bool)
+    return _finish(
+        meta,
+        backend,
+        add_bos=True if add_bos is None else add_bos,
+        spm=True,
+        strip_space=prefix,
+        defaults={"bos": 1, "eos": 2},
+    )
+
+
+def _merges(meta: Metadata, vocab: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
+    """SentencePiece merges by score: every split of a piece into two pieces, best piece first."""
+    found: list[tuple[float, tuple[str, str]]] = []
+    for i, piece in enumerate(meta.tokens):
+        if meta.types[i] != NORMAL or len(piece) > 256:
+            continue
+        splits = [(piece[:n], piece[n:]) for n in range(1, len(piece))]
+        known = [pair for pair in splits if pair[0] in vocab and pair[1] in vocab]
+        known.sort(key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))
+        found += [(-scores[i], pair) for pair in known]
+    found.sort(key=lambda entry: entry[0])
+    return [pair for _, pair in found]
+
+
+def _finish(
+    meta: Metadata,
+    backend: Backend,
+    *,
+    add_bos: bool,
+    no_bos: bool = False,
+    spm: bool = False,
+    strip_space: bool = False,
+    defaults: Mapping[str, int] | None = None,
+) -> Tokenizer:
+    control, user = meta.ids(CONTROL, UNKNOWN), meta.ids(USER)
+    backend.add_special_tokens(
+        [AddedToken(meta.tokens[i], special=True, normalized=False) for i in control if meta.tokens[i]]
+    )
+    backend.add_tokens([AddedToken(meta.tokens[i], special=False, normalized=False) for i in user if meta.tokens[i]])
+    ids = {name: meta.id(name) for name in ("bos", "eos", "eot", "eom")}
+    for name, value in (defaults or {}).items():
+        if ids[name] is None and value < len(meta.tokens):
+            ids[name] = value
+    if no_bos:
+        ids["bos"] = None
+    template = meta.raw.get("tokenizer.chat_template")
+    fim = {meta.id(f"fim_{name}") for name in ("pad", "rep", "sep")} - {None}
+    return Tokenizer(
+        backend,
+        meta.tokens,
+        control=frozenset(control),
+        plain=frozenset(user),
+        special_ids=ids,
+        ends=frozenset(fim),
+        add_bos=add_bos,
+        spm=spm,
+        strip_space=strip_space,
+        chat_template=template if isinstance(template, str) else None,
+    )

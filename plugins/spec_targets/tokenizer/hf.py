@@ -1,0 +1,76 @@
+"""A tokenizer from a Hugging Face directory: tokenizer.json as it is, special ids from the files beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from spec_core.errors import UsageError
+from spec_targets.files.config import read_json
+from spec_targets.tokenizer.base import Tokenizer
+
+
+def from_hf(directory: Path) -> Tokenizer:
+    """The tokenizer of a directory. Raises UsageError when tokenizer.json cannot be read."""
+    path = directory / "tokenizer.json"
+    raw = read_json(path)
+    try:
+        backend = Backend.from_str(path.read_text("utf-8"))
+    except Exception as error:
+        raise UsageError(f"{path.name}: cannot be read: {str(error)[:120]}", mend="get the file again") from error
+    settings = _beside(directory, "tokenizer_config.json")
+    size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    pieces = [backend.id_to_token(i) or f"[PAD{i}]" for i in range(size)]
+    added = backend.get_added_tokens_decoder()
+    spm = raw.get("decoder") is not None and "ByteFallback" in str(raw["decoder"])[:2000]
+    return Tokenizer(
+        backend,
+        pieces,
+        control=frozenset(i for i, token in added.items() if token.special),
+        plain=frozenset(i for i, token in added.items() if not token.special),
+        special_ids={name: _token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos")},
+        ends=_ends(directory, size),
+        add_bos=_adds_bos(backend, settings),
+        spm=spm,
+        strip_space=spm and "Strip" in str(raw["decoder"])[:2000],
+        chat_template=_template(directory, settings),
+    )
+
+
+def _beside(directory: Path, name: str) -> dict[str, Any]:
+    return read_json(directory / name) if (directory / name).exists() else {}
+
+
+def _token_id(backend: Backend, token: Any) -> int | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    return backend.token_to_id(text) if isinstance(text, str) else None
+
+
+def _adds_bos(backend: Backend, settings: dict[str, Any]) -> bool:
+    """What the config says; unsaid, what the post-processor of tokenizer.json does."""
+    if isinstance(settings.get("add_bos_token"), bool):
+        return settings["add_bos_token"]
+    bos = _token_id(backend, settings.get("bos_token"))
+    return bos is not None and backend.encode("a").ids[:1] == [bos]
+
+
+def _ends(directory: Path, size: int) -> frozenset[int]:
+    """End ids of generation_config.json and config.json: a number or a list."""
+    ends: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        value = _beside(directory, name).get("eos_token_id")
+        ends |= {v for v in (value if isinstance(value, list) else [value]) if type(v) is int and 0 <= v < size}
+    return frozenset(ends)
+
+
+def _template(directory: Path, settings: dict[str, Any]) -> str | None:
+    path = directory / "chat_template.jinja"
+    if path.exists():
+        return path.read_text("utf-8", "replace")
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        template = named.get("default") or next(iter(named.values()), None)
+    return template if isinstance(template, str) else None
