@@ -31,7 +31,5 @@ class SelfAttention:
         if self.norm is not None:
             self.norm.inplace(s.scratch.qk)
         s.scratch.turning.mul_(forward.rotation)
-        for window in s.windows:
-            window.store(self.layer)
-            window.attend(self.layer)
+        s.attend(self.layer)
         return self.out.add(x, s.scratch.out)

@@ -9,17 +9,25 @@ from torch import Tensor
 
 from spec_kernels.nn.heads import HeadScratch, HeadShape
 from spec_kernels.nn.mlp import MlpScratch
-from spec_kernels.nn.window import Stretch, Window
+from spec_kernels.nn.window import Entry, Stretch, windows
 
 
 class Heads:
-    """Scratch of one head shape, and the windows of this forward's stretches."""
+    """Scratch of one head shape, and how this forward's stretches enter their caches and attend."""
 
-    __slots__ = ("scratch", "windows")
+    __slots__ = ("_entries", "_windows", "scratch")
 
     def __init__(self, scratch: HeadScratch, stretches: Sequence[Stretch]) -> None:
         self.scratch = scratch
-        self.windows = [Window(scratch, s) for s in stretches]
+        self._entries = [Entry(scratch, s) for s in stretches]
+        self._windows = [w for s in stretches for w in windows(scratch, s)]
+
+    def attend(self, layer: int) -> None:
+        """From q, k and v in the scratch to its ``out``. All rows are stored before anyone looks."""
+        for entry in self._entries:
+            entry.store(layer)
+        for window in self._windows:
+            window.attend(layer)
 
 
 class Scratch:

@@ -1,50 +1,44 @@
-"""Feed-forward parts of a block: SwiGLU, dense or as a mixture of experts."""
+"""Gated feed-forward layers with gate and up in one product."""
 
 from __future__ import annotations
 
-import attrs
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from spec_kernels.ops.moe import route
+from spec_kernels.nn.linear import Linear
+
+if TYPE_CHECKING:
+    from spec_kernels.nn.forward import Forward
 
 
-@attrs.frozen(eq=False)
-class Mlp:
-    """gate_up: [D, 2F] and down: [F, D], transposed. x [R, D] -> residual + down(silu(gate) * up)."""
+class MlpScratch:
+    """both: [R, 2 F], gate first; gate, up: its halves; inner: [R, F]"""
 
-    gate_up: Tensor
-    down: Tensor
+    __slots__ = ("both", "gate", "inner", "up")
 
-    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
-        gate, up = torch.mm(x, self.gate_up).chunk(2, -1)
-        return torch.addmm(residual, F.silu(gate) * up, self.down)
-
-
-@attrs.frozen(eq=False)
-class Moe:
-    """router: [E, D] float32; gate_up: [E, 2F, D]; down: [E, D, F]; used experts per token."""
-
-    router: Tensor
-    gate_up: Tensor
-    down: Tensor
-    used: int
-    normalise: bool
-
-    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
-        weights, chosen = route(F.linear(x.float(), self.router), self.used, self.normalise)
-        return residual + expert_by_expert(x, weights, chosen, self.gate_up, self.down)
+    def __init__(self, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.both = torch.empty(rows, 2 * width, dtype=dtype, device=device)
+        self.gate, self.up = self.both.chunk(2, dim=1)
+        self.inner = torch.empty(rows, width, dtype=dtype, device=device)
 
 
-def expert_by_expert(x: Tensor, weights: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    """Twin of ``ops/moe``: every expert's weights are read once, whatever the number of rows.
+class GatedMLP:
+    """x + down(silu(gate h) · up h)."""
 
-    x: [R, D]; weights, chosen: [R, top]; gate_up: [E, 2F, D], gate rows first; down: [E, D, F] -> [R, D].
-    """
-    out = torch.zeros_like(x)
-    for e in sorted(set(chosen.flatten().tolist())):
-        row, at = (chosen == e).nonzero(as_tuple=True)
-        gate, up = F.linear(x[row], gate_up[e]).chunk(2, -1)
-        out.index_add_(0, row, F.linear(F.silu(gate) * up, down[e]) * weights[row, at, None].to(x.dtype))
-    return out
+    __slots__ = ("down", "gate_up", "width")
+
+    def __init__(self, gate_up: Linear, down: Linear) -> None:
+        """gate_up: D -> 2 F, gate first    down: F -> D"""
+        self.gate_up, self.down = gate_up, down
+        self.width = gate_up.weight.shape[1] // 2
+
+    def __call__(self, x: Tensor, normed: Tensor, forward: Forward) -> Tensor:
+        """x, normed: [R, D] -> [R, D]"""
+        s = forward.scratch.mlp(self.width)
+        self.gate_up(normed, out=s.both)
+        F.silu(s.gate, inplace=True)
+        torch.mul(s.gate, s.up, out=s.inner)
+        return self.down.add(x, s.inner)

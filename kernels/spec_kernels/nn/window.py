@@ -11,6 +11,8 @@ from spec_kernels.nn.heads import HeadScratch
 CHUNK = 256
 """Cached rows that are summed in one product. BLAS splits longer sums by their length; a fixed split makes a row's
 result independent of how many hidden rows stand behind it."""
+MOST_QUERIES = 64
+"""Rows of a stretch that attend at once, so that the scores of a long prompt need no more memory than these."""
 
 
 class Stretch:
@@ -28,22 +30,38 @@ class Stretch:
         self.end = start + rows
 
 
-class Window:
-    """All views that attention over a stretch needs, made once per forward for all layers."""
+class Entry:
+    """The views by which a stretch's keys and values enter the cache, made once per forward for all layers."""
+
+    __slots__ = ("_key_places", "_keys", "_value_places", "_values")
 
     def __init__(self, scratch: HeadScratch, stretch: Stretch) -> None:
-        s, n, end = scratch.shape, stretch.rows, stretch.end
-        at, into, cache = slice(stretch.first, stretch.first + n), slice(stretch.start, end), stretch.cache
+        rows, places = slice(stretch.first, stretch.first + stretch.rows), slice(stretch.start, stretch.end)
+        self._keys, self._values = scratch.k[rows].permute(1, 2, 0), scratch.v[rows].transpose(0, 1)
+        self._key_places = stretch.cache.keys[..., places].unbind(0)
+        self._value_places = stretch.cache.values[:, :, places].unbind(0)
+
+    def store(self, layer: int) -> None:
+        self._key_places[layer].copy_(self._keys)
+        self._value_places[layer].copy_(self._values)
+
+
+class Window:
+    """The views by which n rows of a stretch attend, from its row ``begin`` on; made once per forward."""
+
+    def __init__(self, scratch: HeadScratch, stretch: Stretch, begin: int, n: int) -> None:
+        s, end, cache = scratch.shape, stretch.end, stretch.cache
+        at = slice(stretch.first + begin, stretch.first + begin + n)
         self.scale = s.scale
-        self.new_keys, self.new_values = scratch.k[at].permute(1, 2, 0), scratch.v[at].transpose(0, 1)
-        self.key_places = cache.keys[..., into].unbind(0)
-        self.value_places = cache.values[:, :, into].unbind(0)
         self.keys = cache.keys[..., :end].unbind(0)  # L of [K, Dk, end]
         queries = max(n * s.group, 2)  # one query alone would be summed in another order
         self._lay_queries(scratch, at, queries)
         self._lay_out(scratch, at, queries)
         self.scores = scratch.scores(queries, end)
-        self._lay_mask(stretch, s.group)
+        self.mask = None if stretch.mask is None else stretch.mask[begin : begin + n, None]
+        if self.mask is not None:
+            tail = self.scores[:, : n * s.group, end - self.mask.shape[2] :]
+            self.tail = tail.unflatten(1, (n, s.group))  # [K, n, G, c]
         self.chunks = [
             (self.scores[..., i : i + CHUNK], cache.values[:, :, i : min(i + CHUNK, end)].unbind(0))
             for i in range(0, end, CHUNK)
@@ -75,19 +93,6 @@ class Window:
         self.place = out.unflatten(1, (s.kv_heads, s.group, -1)).permute(1, 0, 2, 3)  # [K, n, G, Dv]
         self.result_source = self.result[:, : n * s.group].unflatten(1, (n, s.group))
 
-    def _lay_mask(self, stretch: Stretch, group: int) -> None:
-        self.mask = stretch.mask
-        if self.mask is not None:
-            columns = self.mask.shape[1]
-            self.mask = self.mask[:, None]
-            tail = self.scores[:, : stretch.rows * group, stretch.end - columns :]
-            self.tail = tail.unflatten(1, (stretch.rows, group))  # [K, n, G, c]
-
-    def store(self, layer: int) -> None:
-        """The rows' keys and values enter the cache."""
-        self.key_places[layer].copy_(self.new_keys)
-        self.value_places[layer].copy_(self.new_values)
-
     def attend(self, layer: int) -> None:
         """softmax(q kᵀ · scale + mask) v into the output rows."""
         if self.query_source is not None:
@@ -104,6 +109,14 @@ class Window:
                 torch.bmm(weights, values[layer], out=self.result)
         if self.place is not None:
             self.place.copy_(self.result_source)
+
+
+def windows(scratch: HeadScratch, stretch: Stretch) -> list[Window]:
+    """The windows of a stretch, each of at most MOST_QUERIES rows."""
+    return [
+        Window(scratch, stretch, begin, min(MOST_QUERIES, stretch.rows - begin))
+        for begin in range(0, stretch.rows, MOST_QUERIES)
+    ]
 
 
 def causal(rows: int, device: torch.device | str = "cpu") -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from spec_core.errors import UsageError
-from spec_targets.runtime.rope import Scaling
 from spec_targets.files.gguf import GgufFile
 from spec_targets.runtime.config import Config, arch_of
+from spec_targets.runtime.rope import Scaling
 
 
 class Keys:

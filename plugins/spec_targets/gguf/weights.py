@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
+from spec_kernels.ops.dequant import TYPES, dequantize
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_kernels.ops.dequant import TYPES, dequant
 from spec_targets.files.gguf import GgufFile
 from spec_targets.runtime.config import Config, arch_of
 
@@ -17,7 +17,7 @@ class GgufWeights:
     def __init__(self, file: GgufFile, config: Config) -> None:
         self.file = file
         self.where = file.path.name
-        self.permuted = arch_of(config.arch, self.where).permuted
+        self.neighbours = arch_of(config.arch, self.where).permuted
         self._check_types()
 
     def _check_types(self) -> None:
@@ -34,14 +34,7 @@ class GgufWeights:
 
     def load(self, name: str) -> Tensor:
         tensor = self.file.tensors[name]
-        return dequant(tensor.bytes(), tensor.type).reshape(tensor.shape)
-
-    def unpermuted(self, tensor: Tensor, heads: int) -> Tensor:
-        """llama: inside a head, row 2i was row i and row 2i + 1 was row i + D/2."""
-        if not self.permuted:
-            return tensor
-        rest = tensor.shape[1:]
-        return tensor.view(heads, -1, 2, *rest).transpose(1, 2).reshape(tensor.shape)
+        return dequantize(tensor.bytes(), tensor.type).reshape(tensor.shape)
 
     def divisors(self) -> torch.Tensor | None:
         """Frequency divisors of llama3 scaling, where the file has them."""

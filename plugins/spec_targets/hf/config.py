@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spec_kernels.ops.rope import llama3_factors
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_kernels.ops.rope import llama3_factors
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.rope import Scaling
 

@@ -39,6 +39,8 @@ NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 class HfWeights:
     """Rows of q and k are in the order of this format already; experts are stacked when they lie apart."""
 
+    neighbours = False
+
     def __init__(self, directory: Path, config: Config) -> None:
         self.tensors = open_directory(directory)
         self.config = config
@@ -54,9 +56,6 @@ class HfWeights:
     def load(self, name: str) -> Tensor:
         stored = self._stored(name)
         return torch.stack([t.load() for t in self._apart(name)]) if stored is None else stored.load()
-
-    def unpermuted(self, tensor: Tensor, heads: int) -> Tensor:
-        return tensor
 
     def _stored(self, name: str) -> StoredTensor | None:
         if name == "output.weight" and self.config_ties:

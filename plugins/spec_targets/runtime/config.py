@@ -12,7 +12,7 @@ from spec_targets.runtime.rope import Scaling
 class Arch:
     """Facts of an architecture that no file states.
 
-    permuted: GGUF stores q and k rows so that neighbours rotate together; they are put back at load.
+    permuted: GGUF stores q and k rows so that neighbouring dimensions rotate together; else halves of a head do.
     qk_norm: a norm per head on q and k. biases: q, k and v have biases. moe: every block has experts.
     """
 

@@ -6,14 +6,17 @@ import os
 from typing import Any
 
 import torch
+from spec_kernels.nn.rotary import RotaryTable
 
 from spec_core import TargetInfo, UsageError
-from spec_targets.runtime.rope import turning
 from spec_targets.runtime.build import Builder
 from spec_targets.runtime.config import Config
+from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.weights import Weights, check, nbytes
 
+MOST_POSITIONS = 1 << 17
+"""Positions a rotation table is made for; a larger context is cut to it."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -38,11 +41,12 @@ def make_target(
     check_memory(nbytes(shapes, kind), place, weights.where)
     if threads:
         torch.set_num_threads(threads)
-    inverse, scale = turning(config.turned, config.rope_base, config.scaling, divisors)
-    decoder = Builder(config, weights, kind, place).decoder() if weights_wanted else None
+    decoder = (
+        Builder(config, weights, kind, place).decoder(rotations(config, divisors, place)) if weights_wanted else None
+    )
     facts = {"weight_bytes": nbytes(shapes, kind), **(extras or {})}
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
-    return TorchTarget(info, tokenizer, config, weights, decoder, inverse.to(place), scale)
+    return TorchTarget(info, tokenizer, config, weights, decoder)
 
 
 def describe(
@@ -65,7 +69,7 @@ def describe(
         vocab=config.vocab,
         width=config.width,
         layers=config.layers,
-        context=context or config.context,
+        context=context or min(config.context, MOST_POSITIONS),
         vocab_id=tokenizer.identity if tokenizer is not None else "",
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
@@ -74,6 +78,12 @@ def describe(
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
         extras={"row_bytes": row, **extras},
     )
+
+
+def rotations(config: Config, divisors: torch.Tensor | None, device: torch.device) -> RotaryTable:
+    """Rotations of every position the model declares, up to what tables are made for."""
+    theta, magnitude = turning(config.turned, config.rope_base, config.scaling, divisors)
+    return RotaryTable(theta.to(device), config.head, min(config.context, MOST_POSITIONS) + 1, magnitude)
 
 
 def choose_device(device: str) -> torch.device:

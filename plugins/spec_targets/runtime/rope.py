@@ -6,9 +6,8 @@ import math
 from typing import Literal
 
 import attrs
-from torch import Tensor
-
 from spec_kernels.ops.rope import frequencies, yarn
+from torch import Tensor
 
 
 @attrs.frozen

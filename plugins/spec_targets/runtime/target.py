@@ -6,17 +6,20 @@ from typing import Any
 
 import attrs
 import torch
+from spec_kernels.nn.cache import KVCache
+from spec_kernels.nn.decoder import Decoder
+from spec_kernels.nn.window import Stretch
 from torch import Tensor
 
 from spec_core import Batch, Checked, Compat, Needs, Sequence, Step, TargetInfo, hookimpl
+from spec_core.sequence import Slot
 from spec_core.step import Part
-from spec_kernels.nn.cache import KvCache
-from spec_kernels.nn.decoder import Decoder
-from spec_kernels.nn.frame import Frame, Place
-from spec_kernels.nn.masks import tree_mask
-from spec_kernels.ops.attention import causal_mask
 from spec_targets.runtime.config import Config
+from spec_targets.runtime.masks import Masks
 from spec_targets.runtime.weights import Weights
+
+FIRST_ROWS = 512
+"""Room of a new slot's cache."""
 
 
 @attrs.define(eq=False)
@@ -28,23 +31,34 @@ class TorchTarget:
     config: Config
     weights: Weights
     decoder: Decoder | None
-    inverse: Tensor
-    attention_scale: float
+    masks: Masks = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.masks = Masks(torch.device(self.info.device))
 
     # the Target protocol
 
     @torch.inference_mode()
     def forward(self, batch: Batch, needs: Needs) -> Checked:
         decoder = self.decoder
-        x = decoder.embed[batch.tokens.clamp_min(0)] if batch.embeds else decoder.embed[batch.tokens]
-        for row, embedding in batch.embeds.items():
-            x[row] = embedding.to(x)
-        x, hidden = decoder.trunk(x, self._frame(batch), needs.hidden)
-        rows = self._logit_rows(batch, needs)
+        x = self._embedded(batch)
+        x, hidden = decoder.trunk(x, batch.positions, [self._stretch(part) for part in batch.parts], needs.hidden)
+        x, rows = x[: len(batch.tokens)], self._logit_rows(batch, needs)
         if needs.final or needs.all_logits:
             final = decoder.norm(x)
             return Checked(decoder.logits(final[rows]), hidden, final if needs.final else None)
         return Checked(decoder.logits(decoder.norm(x[rows])), hidden)
+
+    def _embedded(self, batch: Batch) -> Tensor:
+        """[rows, D]; rows given as embeddings are put in place."""
+        if not batch.embeds:
+            return self.decoder.embed(batch.tokens)
+        x = self.decoder.embed(batch.tokens.clamp_min(0)).clone()
+        for row, embedding in batch.embeds.items():
+            x[row] = embedding.to(x)
+            if len(batch.tokens) == 1:
+                x[:] = x[row]
+        return x
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""
@@ -58,8 +72,7 @@ class TorchTarget:
 
     def open(self, seq: Sequence, want: int) -> int:
         if seq.slot.state is None:
-            c = self.config
-            seq.slot.state = KvCache(c.layers, c.kv_heads, c.head, self._dtype, torch.device(self.info.device))
+            seq.slot.state = self._cache(min(FIRST_ROWS, self.info.context + 1))
             return 0
         return want
 
@@ -83,7 +96,8 @@ class TorchTarget:
         """A kept chain lies where it should; a kept path of a tree is moved together."""
         for seq, verdict in step.verdicts.items():
             if verdict.path:
-                seq.slot.state.keep(step.part(seq).end, verdict.path)
+                end = step.part(seq).end
+                seq.slot.state.compact(end, [end + i for i in verdict.path])
 
     # inside a forward
 
@@ -91,32 +105,27 @@ class TorchTarget:
     def _dtype(self) -> torch.dtype:
         return getattr(torch, self.info.dtype)
 
-    def _frame(self, batch: Batch) -> Frame:
-        angle = batch.positions[:, None] * self.inverse
-        cos, sin = angle.cos() * self.attention_scale, angle.sin() * self.attention_scale
-        return Frame(
-            cos=torch.cat([cos, cos], -1)[:, None].to(self._dtype),
-            sin=torch.cat([-sin, sin], -1)[:, None].to(self._dtype),
-            places=tuple(self._place(part) for part in batch.parts),
-        )
+    def _cache(self, rows: int) -> KVCache:
+        c = self.config
+        return KVCache(c.layers, c.kv_heads, c.head, c.head, rows, self._dtype, self.info.device)
 
-    def _place(self, part: Part) -> Place:
+    def _reserve(self, slot: Slot, rows: int) -> KVCache:
+        """The slot's cache with room for so many rows: doubled when it runs out, so no step allocates."""
+        cache: KVCache = slot.state
+        if rows <= cache.length:
+            return cache
+        grown = self._cache(max(rows, 2 * cache.length))
+        grown.keys[..., : cache.length] = cache.keys
+        grown.values[:, :, : cache.length] = cache.values
+        slot.state = grown
+        return grown
+
+    def _stretch(self, part: Part) -> Stretch:
         count = len(part.pending) + part.drafted
-        cache = part.seq.slot.state
-        cache.reserve(part.start + count)
-        rows = slice(part.row, part.row + count)
-        if count == 1:
-            return Place(cache, rows, part.start, count, None)
-        chain = part.draft is None or part.draft.parents is None
-        if chain and part.start == 0:
-            return Place(cache, rows, part.start, count, None, causal=True)
-        mask = (
-            causal_mask(count, part.start + count)
-            if chain
-            else tree_mask(part.start, len(part.pending), part.draft.parents)
-        )
-        group = self.config.heads // self.config.kv_heads
-        return Place(cache, rows, part.start, count, mask.repeat(group, 1).to(self.info.device))
+        cache = self._reserve(part.seq.slot, part.start + count)
+        parents = None if part.draft is None else part.draft.parents
+        mask = self.masks.chain(count) if parents is None else self.masks.tree(len(part.pending), parents)
+        return Stretch(cache, part.row, count, part.start, mask)
 
     def _logit_rows(self, batch: Batch, needs: Needs) -> slice | list[int]:
         """Batch rows whose logits are wanted: of deciding parts the last pending row and the drafts."""

@@ -16,15 +16,14 @@ class Weights(Protocol):
     """Tensors of a model by GGUF name."""
 
     where: str
+    neighbours: bool
+    """Rows of q and k are stored so that neighbouring dimensions of a head rotate together, not its halves."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape in torch order, None when there is no such tensor. Reads no values."""
 
     def load(self, name: str) -> Tensor:
         """Values as float32, or in the type they are stored in where that is a float type."""
-
-    def unpermuted(self, tensor: Tensor, heads: int) -> Tensor:
-        """Rows of q or k in the order in which the halves of a head rotate together."""
 
 
 def expected(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
