@@ -1,0 +1,130 @@
+"""A trained checkpoint as a GGUF file that other programs read too: qwen3, Q8_0, tokenizer inside.
+
+``python -m spec_zoo.training.export pico --out DIR``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import torch
+from torch import Tensor
+
+from spec_zoo.training.model import SHAPES, Shape
+from spec_zoo.training.tokens import END, SPECIALS
+
+MODELS = Path(__file__).parents[1] / "models"
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DESCRIPTION = "trained from scratch on the source of Python's standard library, to show speculative decoding on a laptop"
+NORMAL, CONTROL = 1, 3
+
+
+def tensors(state: dict[str, Tensor], shape: Shape) -> Iterator[tuple[str, Tensor]]:
+    """Weights by GGUF name; what was fused for training is taken apart."""
+    yield "token_embd.weight", state["embed.weight"]
+    yield "output_norm.weight", state["norm.weight"]
+    q, kv = shape.heads * shape.head, shape.kv_heads * shape.head
+    for i in range(shape.layers):
+        block = {name.removeprefix(f"blocks.{i}."): t for name, t in state.items() if name.startswith(f"blocks.{i}.")}
+        parts = dict(zip("qkv", block["qkv.weight"].split([q, kv, kv]), strict=True))
+        gate, up = block["gate_up.weight"].chunk(2)
+        named = {f"attn_{name}": t for name, t in parts.items()} | {
+            "attn_norm": block["attn_norm.weight"],
+            "attn_q_norm": block["q_norm.weight"],
+            "attn_k_norm": block["k_norm.weight"],
+            "attn_output": block["out.weight"],
+            "ffn_norm": block["ffn_norm.weight"],
+            "ffn_gate": gate,
+            "ffn_up": up,
+            "ffn_down": block["down.weight"],
+        }
+        yield from ((f"blk.{i}.{name}.weight", t) for name, t in named.items())
+
+
+def export(name: str, out: Path, models: Path = MODELS) -> Path:
+    """Write ``models/NAME.gguf`` from ``out/NAME.pt`` and ``out/tokenizer.json``."""
+    shape = SHAPES[name]
+    state = torch.load(out / f"{name}.pt", weights_only=True)["model"]
+    models.mkdir(parents=True, exist_ok=True)
+    path = models / f"{name}.gguf"
+    write(path, name, shape, state, json.loads((out / "tokenizer.json").read_text("utf-8")))
+    return path
+
+
+def write(path: Path, name: str, shape: Shape, state: dict[str, Tensor], tokenizer: dict) -> None:
+    """One file, written beside and then put in place."""
+    part = path.with_suffix(".part")
+    writer = gguf.GGUFWriter(part, "qwen3")
+    _add_metadata(writer, name, shape)
+    _add_tokenizer(writer, tokenizer)
+    for key, tensor in tensors(state, shape):
+        array = tensor.float().contiguous().numpy()
+        if array.ndim == 1:
+            writer.add_tensor(key, array)
+        else:
+            kind = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(key, gguf.quants.quantize(array, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    part.replace(path)
+
+
+def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape) -> None:
+    writer.add_name(name)
+    writer.add_description(DESCRIPTION)
+    writer.add_license("psf-2.0")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ff)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head)
+    writer.add_value_length(shape.head)
+    writer.add_layer_norm_rms_eps(shape.eps)
+    writer.add_rope_freq_base(shape.theta)
+    writer.add_vocab_size(shape.vocab)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict) -> None:
+    """Byte-level BPE as trained; special tokens stand at the end of the vocabulary."""
+    ids = dict(tokenizer["model"]["vocab"]) | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
+    tokens = sorted(ids, key=ids.__getitem__)
+    merges = [m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"]["merges"]]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([CONTROL if t in SPECIALS else NORMAL for t in tokens])
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(ids[END])
+    writer.add_pad_token_id(ids[END])
+    writer.add_bos_token_id(ids[END])
+    writer.add_eot_token_id(ids["<|im_end|>"])
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="+", choices=SHAPES)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--models", type=Path, default=MODELS)
+    args = parser.parse_args()
+    for name in args.names:
+        path = export(name, args.out, args.models)
+        print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()
