@@ -55,6 +55,11 @@ class Sampling:
         return self.temperature == 0 and not self.adjusts
 
     @property
+    def truncates(self) -> bool:
+        """Some tokens cannot be drawn at all."""
+        return bool(self.top_k or self.top_p < 1 or self.min_p)
+
+    @property
     def adjusts(self) -> bool:
         """Logits are changed before temperature, in a way that may depend on the history."""
         penalties = (self.repetition_penalty != 1.0, self.presence_penalty, self.frequency_penalty, self.logit_bias)
@@ -94,7 +99,7 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
 
     The order is by descending logit, then id, wherever something is cut, so no cut depends on the batch.
     """
-    if not (sampling.top_k or sampling.top_p < 1 or sampling.min_p):
+    if not sampling.truncates:
         return torch.arange(len(row), device=row.device), row.double() / sampling.temperature
     ids = _largest(row, sampling.top_k or len(row))
     z = row[ids].double() / sampling.temperature
@@ -125,6 +130,9 @@ def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, 
     """
     if sampling.temperature == 0:
         return int(row.argmax())
+    if not sampling.truncates:
+        g = gumbel(seed, t, len(row), stream) if noise is None else noise
+        return int((row.double() / sampling.temperature + g.to(row.device)).argmax())
     ids, z = support(row, sampling)
     g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()]
     score = z + g.to(z.device)

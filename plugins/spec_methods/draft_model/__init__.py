@@ -155,15 +155,14 @@ class DraftModel:
         """By the request's own sampling and noise: usually the token the target draws too (2408.07978)."""
         seq, sampling, i = d.seq, d.seq.sampling, len(d.ids)
         row = adjust(row, sampling, seq.tokens + d.ids, seq.prompt)
-        truncated = sampling.top_k or sampling.top_p < 1 or sampling.min_p
-        noise = None if truncated else step.noise(seq, i)
+        noise = None if sampling.truncates else step.noise(seq, i)
         token = choose(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
         ids, z = support(row, sampling)
-        p = torch.softmax(z, -1)
-        chance = float(p[ids == token].sum())
+        chance = float(torch.exp(z[(ids == token).nonzero()[0, 0]] - z.logsumexp(-1)))
         if not step.wants_probs:
             return token, chance, None
-        return token, chance, torch.zeros(len(row), dtype=p.dtype, device=p.device).scatter_(0, ids, p)
+        rows = torch.zeros(len(row), dtype=z.dtype, device=z.device)
+        return token, chance, rows.scatter_(0, ids, torch.softmax(z, -1))
 
     def _draft(self, d: Drafting, step: Step) -> Draft:
         if d.probs:
