@@ -43,7 +43,7 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
         rope_base=_float(_rope(raw), "rope_theta", name, _float(raw, "rope_theta", name, 10000.0)),
         turned=int(head * _float(raw, "partial_rotary_factor", name, 1.0)),
         scaling=_scaling(raw, name),
-        experts=_int(raw, "num_experts", name) if moe else 0,
+        experts=_int(raw, _experts(raw), name) if moe else 0,
         experts_used=_int(raw, "num_experts_per_tok", name) if moe else 0,
         normalise=bool(raw.get("norm_topk_prob", False)) if moe else True,
     )
@@ -58,6 +58,11 @@ def _architecture(raw: Mapping[str, Any], name: str) -> str:
             mend=f"supported: {nearest(str(first), ARCHITECTURES)}",
         )
     return ARCHITECTURES[first]
+
+
+def _experts(raw: Mapping[str, Any]) -> str:
+    """The key of the number of experts; transformers 5 writes the second."""
+    return "num_local_experts" if "num_experts" not in raw and "num_local_experts" in raw else "num_experts"
 
 
 def _check_unsupported(raw: Mapping[str, Any], name: str) -> None:

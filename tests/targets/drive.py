@@ -1,0 +1,63 @@
+"""Drive a target's forward without a run: sequences, parts and batches as the core would make them."""
+
+from __future__ import annotations
+
+from spec_core import Draft, Needs, Sequence, Step, Target, Verdict
+from spec_core.sampling import Sampling
+from spec_core.schedule import batch
+from spec_core.step import Part
+from spec_core.stop import Stop
+from spec_core.values import Checked
+
+EVERYTHING = Needs(all_logits=True)
+
+
+def sequence(target: Target, tokens: list[int], **fields) -> Sequence:
+    """A sequence with a fresh slot."""
+    seq = Sequence(list(tokens), len(tokens), 1 << 20, Sampling(), Stop(), **fields)
+    target.open(seq, 0)
+    return seq
+
+
+def part(seq: Sequence, start: int, pending: list[int], draft: Draft | None = None, decides: bool = True) -> Part:
+    return Part(seq, start, list(pending), decides, draft=draft)
+
+
+def step(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> Step:
+    """A step whose forward was run."""
+    made = Step(target, {})
+    for p in parts:
+        made.add(p)
+    made.batch = batch(made, needs, target.info.device)
+    made.checked = target.forward(made.batch, needs)
+    return made
+
+
+def forward(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> Checked:
+    return step(target, *parts, needs=needs).checked
+
+
+def fresh(target: Target, tokens: list[int], needs: Needs = EVERYTHING) -> Checked:
+    """One forward over all tokens of a new sequence."""
+    return forward(target, part(sequence(target, tokens), 0, tokens), needs=needs)
+
+
+def keep(made: Step, verdicts: dict[Sequence, Verdict]) -> None:
+    """Settle verdicts and let the target put its rows back."""
+    for seq, verdict in verdicts.items():
+        made.part(seq).verdict = verdict
+    made.phase = "rollback"
+    made.target.rollback(step=made)
+
+
+def greedy(target: Target, prompt: list[int], n: int) -> tuple[list[int], list]:
+    """n tokens one by one over the cache, and the logits row each was chosen from."""
+    seq = sequence(target, prompt)
+    pending, start, tokens, rows = list(prompt), 0, [], []
+    for _ in range(n):
+        row = forward(target, part(seq, start, pending), needs=Needs()).logits[-1].clone()
+        start += len(pending)
+        pending = [int(row.argmax())]
+        tokens += pending
+        rows.append(row)
+    return tokens, rows

@@ -1,0 +1,126 @@
+"""Logits, hidden states and greedy tokens equal those of independent implementations.
+
+The bar is 4 times what one float32 rounding step at the input changes (``rounding_floor`` in golden.json): a wrong norm
+epsilon moves logits by a hundred times that and flips no argmax.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.golden import golden
+
+from spec_core import Needs, load
+from tests.targets.drive import EVERYTHING, forward, fresh, greedy, part, sequence
+
+MODELS = [f"{arch}/{file}" for arch in ("llama", "qwen2", "qwen3", "qwen3moe") for file in ("model-f32.gguf", "hf")]
+QUANTISED = {"qwen3-q8_0": "model-q8_0.gguf", "llama-q4_k_m": "model-q4_k_m.gguf"}
+QUANTISED_BAR = 4e-5
+"""golden.json gives no floor for these; the floors of the float32 models are 1e-5."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+class Case:
+    """A loaded target beside its expected tensors."""
+
+    def __init__(self, name: str) -> None:
+        folder, _, file = name.rpartition("/")
+        self.path = golden(folder)
+        self.target = load(self.path / file)
+        self.tensors = load_file(self.path / "golden.safetensors")
+        self.facts = json.loads((self.path / "golden.json").read_text())
+
+    def tokens(self, name: str) -> list[int]:
+        return self.tensors[name].tolist()
+
+    def bar(self, length: int) -> float:
+        return 4 * self.facts["rounding_floor"][f"logits_{length}"]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request) -> Case:
+    return Case(request.param)
+
+
+@pytest.fixture(scope="module", params=QUANTISED)
+def quantised(request) -> Case:
+    return Case(f"quantmodel/{request.param}/{QUANTISED[request.param]}")
+
+
+def largest(a: torch.Tensor, b: torch.Tensor) -> float:
+    assert a.shape == b.shape
+    return (a - b).abs().max().item()
+
+
+@pytest.mark.parametrize("length", [1, 37, 130])
+def test_logits_of_every_position(case, length):
+    got = fresh(case.target, case.tokens(f"prompt_{length}")).logits
+
+    assert largest(case.tensors[f"logits_{length}"], got) <= case.bar(length)
+
+
+def test_hidden_states_enter_the_block_of_their_index(case):
+    """Index i enters block i, the number of layers has left the last, ``final`` is behind the last norm."""
+    layers = case.target.info.layers
+    checked = fresh(case.target, case.tokens("prompt_37"), Needs(hidden=range(layers + 1), final=True))
+    expected = [case.tensors["hidden_37.embed"]]
+    expected += [case.tensors[f"hidden_37.layer_{i}"] for i in range(layers)]
+
+    assert max(largest(e, checked.hidden[i]) for i, e in enumerate(expected)) <= case.bar(37)
+    assert largest(case.tensors["hidden_37.norm"], checked.final) <= case.bar(37)
+
+
+def test_greedy_tokens_over_the_cache(case):
+    tokens, rows = greedy(case.target, case.tokens("prompt_16"), 32)
+
+    assert case.tokens("greedy_tokens") == tokens
+    assert case.tokens("llamacpp_greedy_tokens") == tokens
+    assert largest(case.tensors["greedy_logits"], torch.stack(rows)) <= case.bar(130)
+
+
+def test_token_by_token_equals_one_pass(case):
+    tokens = case.tokens("prompt_37")
+    seq = sequence(case.target, tokens)
+    rows = [forward(case.target, part(seq, i, [t])).logits for i, t in enumerate(tokens)]
+
+    assert largest(case.tensors["logits_37"], torch.cat(rows)) <= case.bar(37)
+
+
+@pytest.mark.parametrize("chunk", [2, 5, 36])
+def test_a_prompt_in_chunks_equals_one_pass(case, chunk):
+    tokens = case.tokens("prompt_37")
+    seq = sequence(case.target, tokens)
+    starts = range(0, len(tokens), chunk)
+    rows = [forward(case.target, part(seq, i, tokens[i : i + chunk]), needs=EVERYTHING).logits for i in starts]
+
+    assert largest(case.tensors["logits_37"], torch.cat(rows)) <= case.bar(37)
+
+
+def test_quantised_logits_are_those_of_the_dequantised_weights(quantised):
+    got = fresh(quantised.target, quantised.tokens("prompt_37")).logits
+
+    assert largest(quantised.tensors["logits_37"], got) <= QUANTISED_BAR
+
+
+def test_quantised_greedy_tokens(quantised):
+    expected = quantised.tokens("greedy_tokens")
+    tokens, rows = greedy(quantised.target, quantised.tokens("prompt_16"), len(expected))
+
+    assert expected == tokens
+    assert largest(quantised.tensors["greedy_logits"], torch.stack(rows)) <= QUANTISED_BAR
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3", "qwen3moe"])
+def test_a_file_and_a_directory_of_one_model_give_the_same_bits(arch):
+    """Both names of a weight end in the same packed product."""
+    file, directory = Case(f"{arch}/model-f32.gguf"), Case(f"{arch}/hf")
+    tokens = file.tokens("prompt_37")
+
+    assert torch.equal(fresh(file.target, tokens).logits, fresh(directory.target, tokens).logits)

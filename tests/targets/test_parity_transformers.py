@@ -1,0 +1,165 @@
+"""What no golden vector covers, held against transformers on tiny random models in float32."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from spec_core import UsageError, load
+from tests.targets.drive import fresh
+from tests.targets.tiny import logits, model, saved
+
+BAR = 2e-5
+TOKENS = [int(t) for t in torch.randint(0, 96, (70,), generator=torch.Generator().manual_seed(1))]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def rope(kind: str, **more) -> dict:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0} | more}
+
+
+LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16)
+CONFIGS = {
+    "llama": ("llama", {}),
+    "llama of one key head": ("llama", {"num_key_value_heads": 1}),
+    "llama with a key head per head": ("llama", {"num_key_value_heads": 4}),
+    "llama of wide heads": ("llama", {"head_dim": 24}),
+    "llama with biases": ("llama", {"attention_bias": True}),
+    "llama with a tied head": ("llama", {"tie_word_embeddings": True}),
+    "llama3 rope": ("llama", LLAMA3),
+    "yarn rope": ("llama", YARN),
+    "yarn rope with its own ramp": ("llama", rope("yarn", factor=8.0, beta_fast=16.0, beta_slow=2.0)),
+    "linear rope": ("llama", rope("linear", factor=2.5)),
+    "another rope base and epsilon": ("llama", rope("default") | {"rms_norm_eps": 1e-3}),
+    "qwen2": ("qwen2", {}),
+    "qwen2 with a tied head": ("qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", {"head_dim": 16}),
+    "qwen3 with biases": ("qwen3", {"head_dim": 16, "attention_bias": True}),
+    "qwen3 with yarn": ("qwen3", {"head_dim": 16} | YARN),
+    "qwen3moe with normalised weights": ("qwen3moe", {"head_dim": 8, "norm_topk_prob": True}),
+    "qwen3moe with plain weights": ("qwen3moe", {"head_dim": 8, "norm_topk_prob": False}),
+    "qwen3moe of one expert": ("qwen3moe", {"head_dim": 8, "num_experts_per_tok": 1, "norm_topk_prob": False}),
+}
+
+
+def largest(a: torch.Tensor, b: torch.Tensor) -> float:
+    return (a - b).abs().max().item()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_transformers(name, tmp_path):
+    arch, config = CONFIGS[name]
+    theirs = model(arch, **config)
+    target = load(saved(theirs, tmp_path), dtype="float32")
+
+    assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= BAR
+
+
+def test_the_old_name_of_rope_parameters_is_read(tmp_path):
+    """Files written before transformers 5 say ``rope_scaling``, and the base apart."""
+    theirs = model("llama", **LLAMA3)
+    saved(theirs, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["rope_scaling"] = config.pop("rope_parameters")
+    config["rope_theta"] = config["rope_scaling"].pop("rope_theta")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    assert largest(logits(theirs, TOKENS), fresh(load(tmp_path), TOKENS).logits) <= BAR
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen3moe"])
+def test_a_sharded_directory(arch, tmp_path):
+    theirs = model(arch)
+    saved(theirs, tmp_path, max_shard_size="20KB")
+
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    assert largest(logits(theirs, TOKENS), fresh(load(tmp_path), TOKENS).logits) <= BAR
+
+
+def test_bfloat16_weights_are_computed_with_in_float32(tmp_path):
+    made = model("qwen3")
+    target = load(saved(made.bfloat16(), tmp_path), dtype="float32")
+    theirs = type(made).from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
+
+    assert target.info.dtype == "float32"
+    assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= BAR
+
+
+def test_a_bfloat16_target_is_near_the_float32_one(tmp_path):
+    theirs = model("qwen3", head_dim=16)
+    target = load(saved(theirs, tmp_path), dtype="bfloat16")
+    expected = logits(theirs, TOKENS)
+
+    error = fresh(target, TOKENS).logits.float() - expected
+
+    assert error.square().mean().sqrt() <= 0.05 * expected.std()
+
+
+def test_experts_in_one_tensor_are_read(tmp_path):
+    """``mlp.experts.gate_up_proj`` [E, 2 F, D], as transformers 5 holds them in memory."""
+    theirs = model("qwen3moe")
+    file = saved(theirs, tmp_path) / "model.safetensors"
+    apart = {name: t for name, t in load_file(file).items() if ".mlp.experts." not in name}
+    fused = {name: t.clone() for name, t in theirs.state_dict().items() if ".mlp.experts." in name}
+    assert any(name.endswith("mlp.experts.gate_up_proj") for name in fused)
+    save_file(apart | fused, file, metadata={"format": "pt"})
+
+    assert largest(logits(theirs, TOKENS), fresh(load(tmp_path), TOKENS).logits) <= BAR
+
+
+def without(directory, name: str) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    del tensors[name]
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_a_missing_tensor_is_named(tmp_path):
+    without(saved(model("llama"), tmp_path), "model.layers.1.mlp.down_proj.weight")
+
+    with pytest.raises(UsageError, match=r"blk\.1\.ffn_down\.weight.* is missing"):
+        load(tmp_path)
+
+
+def test_a_missing_expert_is_named(tmp_path):
+    without(saved(model("qwen3moe"), tmp_path), "model.layers.0.mlp.experts.3.up_proj.weight")
+
+    with pytest.raises(UsageError, match=r"blk\.0\.ffn_up_exps\.weight.* is missing"):
+        load(tmp_path)
+
+
+def edited(directory, **changes):
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | changes))
+    return directory
+
+
+def test_a_tensor_of_another_shape_is_refused(tmp_path):
+    edited(saved(model("llama"), tmp_path), intermediate_size=64)
+
+    with pytest.raises(UsageError, match=r"shape \[48, 32\], \[64, 32\] was needed"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes, found",
+    [
+        ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
+        ({"hidden_act": "gelu"}, "hidden_act = gelu"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "longrope"),
+        ({"num_attention_heads": 0}, "num_attention_heads = '0'"),
+        ({"use_sliding_window": True}, "use_sliding_window"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(changes, found, tmp_path):
+    edited(saved(model("llama"), tmp_path), **changes)
+
+    with pytest.raises(UsageError, match=found):
+        load(tmp_path)
