@@ -19,6 +19,8 @@ from spec_core.step import Step
 from spec_core.values import Compat, Draft, Verdict
 
 Choose = Callable[[int], int]
+RULE = "coupled"
+"""The name of the default rule in every run."""
 
 
 @attrs.define(eq=False)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from spec_core.accept import RULE, Coupled
 from spec_core.guard import ask_compat
 from spec_core.manager import (
     Chosen,
@@ -27,7 +28,7 @@ def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, give
     Raises Refused with all refusals together. Weights are read last, once everything is clean.
     """
     chosen = [make(spec, given) for spec in methods]
-    if rule not in (None, "coupled"):
+    if rule is not None and rule != RULE and not isinstance(rule, Coupled):
         chosen.append(make(rule, given, ("rule",)))
     chosen.append(Chosen("target", target))
     if rollback is not None:

@@ -27,10 +27,17 @@ def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) 
     if min(ids) < 0 or max(ids) >= vocab:
         bad = next(i for i in ids if not 0 <= i < vocab)
         raise ValueError(f"token id {bad} is outside the vocabulary of {vocab}")
-    if draft.confidence is not None and len(draft.confidence) != len(ids):
-        raise ValueError(f"{len(draft.confidence)} confidences for {len(ids)} tokens")
+    if draft.confidence is not None:
+        _check_confidence(draft.confidence, len(ids))
     if draft.law == "rows":
         _check_probs(draft, vocab)
+
+
+def _check_confidence(confidence: tuple[float, ...], count: int) -> None:
+    if len(confidence) != count:
+        raise ValueError(f"{len(confidence)} confidences for {count} tokens")
+    if not all(0 <= c <= 1 for c in confidence):
+        raise ValueError(f"confidences are from 0 to 1, got {list(confidence)}")
 
 
 def _check_length(length: int, budget: int) -> None:

@@ -20,7 +20,7 @@ def settle(step: Step) -> None:
     The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's token.
     """
     for part in step.parts:
-        if part.verdict is None:
+        if part.verdict is None or part.seq.finish == "error":
             continue
         part.raw = part.verdict
         draft = part.draft
@@ -36,9 +36,7 @@ def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
     """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
     left = remaining(seq, context)
     for i, token in enumerate(tokens):
-        if token in seq.stop.tokens:
-            seq.finish = "stop"
-        elif seq.text is not None and seq.text.put(token):
+        if token in seq.stop.tokens or (seq.text is not None and seq.text.put(token)):
             seq.finish = "stop"
         elif i + 1 >= left:
             seq.finish = "length"
@@ -53,6 +51,7 @@ def commit(step: Step) -> Rows:
     for part in step.parts:
         seq = part.seq
         if seq.finish == "error":
+            part.emitted = []
             continue
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept

@@ -1,6 +1,7 @@
 """An iterator of one request's events, built on ``Run.step``.
 
-A consumer that stops reading interrupts nothing: a step is always finished before its events are handed out.
+A consumer that stops reading interrupts nothing: a step is always finished before its events are handed out. Whoever
+makes the run step, each sequence's events wait for its own iterator.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 class Generation:
     """Iterate for events; read ``result`` for the whole (it runs to the end first)."""
 
-    def __init__(self, run: Run, seq: Sequence) -> None:
+    def __init__(self, run: Run, seq: Sequence, events: deque[Emitted]) -> None:
         self.run = run
         self.seq = seq
-        self._events: deque[Emitted] = deque()
+        self._events = events
         self._result: Result | None = None
 
     def __iter__(self) -> Iterator[Emitted]:
@@ -34,7 +35,7 @@ class Generation:
                 self._result = self.run.take(self.seq)
             if self._result is not None:
                 raise StopIteration
-            self._events.extend(e for e in self.run.step() if e.seq is self.seq)
+            self.run.step()
         return self._events.popleft()
 
     @property

@@ -7,7 +7,7 @@ counted per plugin, and one plugin's exception withholds nothing from the next.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from spec_core import hookspecs
 from spec_core.errors import UsageError, nearest
 from spec_core.hookspecs import PROJECT
 from spec_core.step import Step
+from spec_core.values import Rows
 
 HOOKS = ("compat", "draft", "accept", "rollback", "process")
 STEP_HOOKS = HOOKS[1:]
@@ -37,6 +38,7 @@ def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any
         if isinstance(options, dict):
             hook = options.get("specname") or attribute
             _check(method, hook, name)
+            _check_kind(options, hook, name)
             found[hook] = (method, options)
     return found
 
@@ -60,27 +62,51 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
             )
 
 
+def _check_kind(options: dict[str, Any], hook: str, name: str) -> None:
+    if options["hookwrapper"]:
+        raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", mend="mark it @hookimpl(wrapper=True)")
+
+
 def guarded(plugin: Any, name: str, failed: Failed) -> Any:
-    """What is registered with pluggy in the plugin's place; wrappers are registered as they are."""
+    """What is registered with pluggy in the plugin's place."""
     proxy = SimpleNamespace()
     for hook, (method, options) in implementations(plugin, name).items():
         if hook == "compat":
             continue
-        call = method if options["wrapper"] or options["hookwrapper"] else _wrap(method, hook, name, failed)
+        call = _around if options["wrapper"] else _wrap
         marker = HookimplMarker(PROJECT)
-        kinds = ("wrapper", "hookwrapper", "tryfirst", "trylast")
-        setattr(proxy, hook, marker(_plain(call), **{kind: options[kind] for kind in kinds}))
+        kinds = ("wrapper", "tryfirst", "trylast")
+        setattr(proxy, hook, marker(call(method, hook, name, failed), **{kind: options[kind] for kind in kinds}))
     return proxy
 
 
-def _plain(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A bound method cannot carry pluggy's mark; a function with the same argument names can."""
-    if not inspect.ismethod(call):
-        return call
-    names = list(inspect.signature(call).parameters)
-    scope: dict[str, Any] = {"call": call}
-    exec(f"def plain({', '.join(names)}): return (yield from call({', '.join(names)}))", scope)
-    return scope["plain"]
+def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., Any]:
+    """A wrapper: it sees the other plugins' turns begin and end. If it raises, theirs are not lost."""
+    takes_argument = bool(inspect.signature(method).parameters)
+
+    def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
+        try:
+            around = method(argument) if takes_argument else method()
+            next(around)
+        except Exception as error:
+            failed(name, hook, error, step)
+            return (yield)
+        result = yield
+        try:
+            around.send(result)
+        except StopIteration:
+            pass
+        except Exception as error:
+            failed(name, hook, error, step)
+        return result
+
+    def of_step(step: Step) -> Generator[None, Any, Any]:
+        return (yield from ask(step, step))
+
+    def of_rows(rows: Rows) -> Generator[None, Any, Any]:
+        return (yield from ask(rows.step, rows))
+
+    return of_rows if hook == "process" else of_step
 
 
 def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., None]:
@@ -88,7 +114,7 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
     label = f"{hook}.{name}"
 
     def ask(step: Step, argument: Any) -> None:
-        step.asking = name
+        step.asking, step.about = name, None
         began = perf_counter()
         try:
             method(argument) if takes_argument else method()

@@ -25,6 +25,7 @@ GROUPS = {
     "command": "spec_core.commands",
 }
 """What a plugin is for, and the entry-point group that says so."""
+RESERVED = ("coupled", "stats")
 PLUGIN_KINDS = ("method", "rule", "rollback", "control")
 
 
@@ -98,6 +99,11 @@ class Chosen:
         return found is not None and bool(found[1]["tryfirst"] or found[1]["trylast"])
 
     def check(self) -> None:
+        if not self.hooks:
+            raise UsageError(
+                f"{self.name} implements no hook: {self.plugin!r}",
+                mend="give an instance, and mark its hooks with @hookimpl",
+            )
         if self._jumps and self.laws:
             raise UsageError(
                 f"{self.name} drafts and is marked tryfirst or trylast: it would jump the user's order",
@@ -132,13 +138,13 @@ def _check_takes_file(cls: type, name: str, file: str) -> None:
 
 
 def kebab(name: str) -> str:
-    """DraftModel -> draft-model."""
+    """TwoWords -> two-words."""
     return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
 def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
     """Every plugin with its answer to ``compat``. Raises Refused with all refusals together."""
-    answered = [attrs.evolve(c, compat=ask_compat(c.plugin, c.name, target) or Compat()) for c in chosen]
+    answered = [attrs.evolve(c, compat=_answer(c, target)) for c in chosen]
     refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
     if refusals:
         raise Refused(
@@ -151,9 +157,20 @@ def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
     return answered
 
 
+def _answer(chosen: Chosen, target: Any) -> Compat:
+    answer = ask_compat(chosen.plugin, chosen.name, target)
+    if answer is not None and not isinstance(answer, Compat):
+        raise UsageError(
+            f"compat of {chosen.name} returned {type(answer).__name__}", mend="it must return a Compat, or None"
+        )
+    return answer or Compat()
+
+
 def _check_names(chosen: list[Chosen]) -> None:
     names = [c.name for c in chosen]
     for name in names:
+        if name in RESERVED:
+            raise UsageError(f"the name {name!r} is the core's own", mend="give the plugin another name")
         if names.count(name) > 1:
             raise UsageError(
                 f"{name} is asked for twice", mend="name it once, or give the second another name in Python"
@@ -189,6 +206,7 @@ def check_laws(chosen: list[Chosen]) -> None:
 
 def check_needs(chosen: list[Chosen], target: Any) -> None:
     """What plugins need must be there: layers that exist, trees where the target takes them."""
+    _check_traces(chosen)
     for c in chosen:
         if c.compat.needs.trees and not target.info.trees:
             raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", mend=f"run without {c.name}")
@@ -198,3 +216,11 @@ def check_needs(chosen: list[Chosen], target: Any) -> None:
                 f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
                 mend="use a file made for this target",
             )
+
+
+def _check_traces(chosen: list[Chosen]) -> None:
+    """A forward records one kind of trace: two wishes would leave one plugin with what it did not ask for."""
+    wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
+    if len(wishes) > 1:
+        (one, first), (other, second) = sorted(wishes.items())
+        raise Refused(f"{first} needs a trace of {one}, {second} one of {other}", mend="run without one of them")

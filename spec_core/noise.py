@@ -16,6 +16,8 @@ INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 DOMAIN_TOKEN = 0
 """Domain word of token noise; other values are free for private coins."""
+DOMAIN_DRAFT = 1 << 31
+"""From here on: noise of drafters under a rule with private noise, a domain of its own for every round."""
 
 
 def round_keys(seed: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,6 +79,8 @@ def sequence(request: Request, target: Target, always: frozenset[str], drafters:
     always: plugins that serve every sequence. drafters: those a request may choose among.
     """
     tokens = prompt_tokens(request, target)
+    _check_embeds(request, len(tokens), target.info.width)
+    _check_bias(request.sampling, target.info.vocab)
     _check_room(tokens, request, target.info.context)
     eog = frozenset() if request.ignore_eos else target.info.eog
     return Sequence(
@@ -113,7 +116,31 @@ def prompt_tokens(request: Request, target: Target) -> list[int]:
                 f"prompt token {token} at position {at} is outside the vocabulary of {target.info.vocab}",
                 mend="tokenize the prompt with this model's own tokenizer",
             )
-    return tokens
+    return [-1 if at in request.embeds else token for at, token in enumerate(tokens)]
+
+
+def _check_embeds(request: Request, prompt: int, width: int) -> None:
+    for at, embedding in request.embeds.items():
+        if not 0 <= at < prompt:
+            raise UsageError(
+                f"an embedding is given for position {at}, the prompt has {prompt}",
+                mend="put the token -1 into the prompt at every position that is given as an embedding",
+            )
+        if tuple(embedding.shape) != (width,):
+            raise UsageError(
+                f"the embedding at position {at} has shape {list(embedding.shape)}, this model's are [{width}]",
+                mend="give one vector of the model's width per position",
+            )
+
+
+def _check_bias(sampling: Sampling, vocab: int) -> None:
+    for token, bias in sampling.logit_bias.items():
+        if not 0 <= token < vocab:
+            raise UsageError(
+                f"logit bias for token {token}, the vocabulary has {vocab}", mend=f"give ids from 0 to {vocab - 1}"
+            )
+        if not bias < math.inf:
+            raise UsageError(f"logit bias {bias} for token {token}", mend="give a finite number, or -inf to ban it")
 
 
 def _check_room(tokens: list[int], request: Request, context: int) -> None:
@@ -143,8 +170,9 @@ def _methods(request: Request, always: frozenset[str], drafters: frozenset[str])
         return None
     unknown = set(request.methods) - drafters
     if unknown:
+        known = ", ".join(sorted(drafters)) or "no methods"
         raise UsageError(
-            f"the request asks for {', '.join(sorted(unknown))}, this run has {', '.join(sorted(drafters)) or 'no methods'}",
+            f"the request asks for {', '.join(sorted(unknown))}, this run has {known}",
             mend="start the run with that method, or leave it out of the request",
         )
     return always | frozenset(request.methods)

@@ -13,10 +13,10 @@ from typing import Any
 import attrs
 
 from spec_core import hookspecs
-from spec_core.accept import Coupled
+from spec_core.accept import RULE, Coupled
 from spec_core.assemble import assemble
 from spec_core.commit import commit, emitted, settle
-from spec_core.errors import PluginError, UsageError
+from spec_core.errors import PluginError
 from spec_core.generation import Generation
 from spec_core.guard import guarded
 from spec_core.manager import Chosen
@@ -25,7 +25,7 @@ from spec_core.schedule import Slots, batch, plan
 from spec_core.sequence import Sequence
 from spec_core.settings import RunSettings
 from spec_core.stats import Stats
-from spec_core.step import Step
+from spec_core.step import Part, Step
 from spec_core.target import Target
 from spec_core.values import Needs
 
@@ -36,7 +36,8 @@ class Run:
     """Generate texts with one target and some methods, all running sequences in every step.
 
     :param target: what ``spec_core.load`` returned.
-    :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``, ``(name, instance)``, instances.
+    :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
+        ``(name, instance)``, instances.
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
     :param rollback: the owner of recurrent state, where several are installed.
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
@@ -63,6 +64,8 @@ class Run:
         self.drafters = frozenset(name for name, laws in self.laws.items() if laws)
         self.stats = Stats(lossy=next((c.compat.lossy for c in self.plugins if c.compat.lossy), None))
         self._wants_probs = any("rows" in (c.compat.judges or ()) for c in self.plugins)
+        self._private = any(c.compat.noise == "private" for c in self.plugins)
+        self._owners = {RULE, *(c.name for c in self.plugins if c.compat.owns)}
         self._manager = hookspecs.manager()
         self._register()
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
@@ -71,11 +74,12 @@ class Run:
         self.running: list[Sequence] = []
         self.results: dict[Sequence, Result] = {}
         self._logprobs: dict[Sequence, list[Any]] = {}
+        self._streams: dict[Sequence, deque[Emitted]] = {}
 
     def _register(self) -> None:
         """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
         self._manager.register(self.stats, "stats")
-        for chosen in reversed([*self.plugins, Chosen("coupled", Coupled())]):
+        for chosen in reversed([*self.plugins, Chosen(RULE, Coupled())]):
             if not self._manager.has_plugin(chosen.name):
                 self._manager.register(guarded(chosen.plugin, chosen.name, self._failed), chosen.name)
         self._manager.check_pending()
@@ -101,7 +105,9 @@ class Run:
 
     def generate(self, request: Request | str | list[int], **keywords: Any) -> Generation:
         """An iterator of events of one request; ``.result`` is the Result once it is exhausted."""
-        return Generation(self, self.submit(request, **keywords))
+        seq = self.submit(request, **keywords)
+        self._streams[seq] = deque()
+        return Generation(self, seq, self._streams[seq])
 
     @property
     def busy(self) -> bool:
@@ -136,7 +142,9 @@ class Run:
         return self._close(step, events)
 
     def _plan(self) -> Step:
-        step = Step(self.target, self.laws, wants_probs=self._wants_probs, trees=self.needs.trees)
+        step = Step(
+            self.target, self.laws, wants_probs=self._wants_probs, trees=self.needs.trees, private=self._private
+        )
         return plan(self.running, self.target, self.settings, bool(self.drafters), step)
 
     def _ask(self, hook: Any, step: Step, when: bool = True) -> None:
@@ -164,15 +172,23 @@ class Run:
         """Cancelled sequences leave, waiting ones take slots."""
         for seq in [s for s in self.running if s.finish]:
             self._leave(seq)
-        while self.waiting:
-            seq = self.waiting[0]
-            if seq.finish is None and not self._slots.admit(seq, self.target):
-                break
+        for seq in [s for s in self.waiting if s.finish]:
+            self.waiting.remove(seq)
+            self._finish(seq)
+        while self.waiting and self._enter(self.waiting[0]):
             self.waiting.popleft()
-            if seq.finish is None:
-                self.running.append(seq)
-            else:
-                self._finish(seq)
+
+    def _enter(self, seq: Sequence) -> bool:
+        """Give a waiting sequence a slot; False when all are taken. Without memory for it, it ends with the error."""
+        try:
+            entered = self._slots.admit(seq, self.target)
+        except Exception as error:
+            seq.finish, seq.error = "error", error
+            self._finish(seq)
+            return True
+        if entered:
+            self.running.append(seq)
+        return entered
 
     def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
         for part in step.parts:
@@ -182,6 +198,8 @@ class Run:
         for event in events:
             if event.logprob is not None:
                 self._logprobs.setdefault(event.seq, []).append(event.logprob)
+            if event.seq in self._streams:
+                self._streams[event.seq].append(event)
         for seq in [p.seq for p in step.parts if p.seq.finish]:
             self._leave(seq)
         self._raise_failures(step)
@@ -208,6 +226,7 @@ class Run:
     def take(self, seq: Sequence) -> Result:
         """The result of a finished sequence, handed over once. Raises the error that ended it, if one did."""
         result = self.results.pop(seq)
+        self._streams.pop(seq, None)
         if seq.error is not None:
             raise seq.error
         return result
@@ -215,16 +234,14 @@ class Run:
     # failures
 
     def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
-        """A plugin raised. An owner fails its sequences; anybody else follows ``on_error``."""
-        failure = PluginError(name, hook, error)
+        """A plugin raised. Nobody can stand in for an owner: it fails its sequences. Others follow ``on_error``."""
+        failure = PluginError(name, hook, error, step.about.name if step.about else "")
         failure.__cause__ = error
-        chosen = next(c for c in [*self.plugins, Chosen("coupled", Coupled())] if c.name == name)
         if self.settings.on_error == "raise":
             step.failures.append(failure)
-        elif hook == "rollback" and chosen.compat.owns:
-            for part in step.parts:
-                if part.verdict is not None:
-                    part.seq.finish, part.seq.error = "error", failure
+        elif name in self._owners:
+            for part in concerned(name, hook, step):
+                part.seq.finish, part.seq.error = "error", failure
         else:
             log.warning("%s; it is switched off for this run", failure.reason)
             self.stats.switched_off[name] = failure.reason
@@ -245,3 +262,12 @@ class Run:
         """Events of all sequences until nobody runs or waits."""
         while self.busy:
             yield from self.step()
+
+
+def concerned(name: str, hook: str, step: Step) -> list[Part]:
+    """The parts that are in doubt when an owner of state, or the core's own rule, raises in this hook."""
+    if name == RULE:
+        return [p for p in step.parts if p.decides and p.verdict is None]
+    if hook == "rollback":
+        return [p for p in step.parts if p.verdict is not None]
+    return step.parts

@@ -30,6 +30,11 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     return validate
 
 
+def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise UsageError(f"{attribute.name} = {value!r} is no count", mend="give a whole number, 0 or more")
+
+
 @attrs.frozen
 class Sampling:
     """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
@@ -40,14 +45,14 @@ class Sampling:
     """
 
     temperature: float = attrs.field(default=0.0, validator=_check(0, 100))
-    top_k: int = attrs.field(default=0, validator=_check(0, 2**31))
+    top_k: int = attrs.field(default=0, validator=_whole)
     top_p: float = attrs.field(default=1.0, validator=_check(0, 1, open_low=True))
     min_p: float = attrs.field(default=0.0, validator=_check(0, 1))
     repetition_penalty: float = attrs.field(default=1.0, validator=_check(0, 100, open_low=True))
     presence_penalty: float = attrs.field(default=0.0, validator=_check(-100, 100))
     frequency_penalty: float = attrs.field(default=0.0, validator=_check(-100, 100))
     logit_bias: Mapping[int, float] = attrs.field(factory=dict)
-    logprobs: int | None = None
+    logprobs: int | None = attrs.field(default=None, validator=_whole)
 
     @property
     def greedy(self) -> bool:
@@ -100,9 +105,9 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     The order is by descending logit, then id, wherever something is cut, so no cut depends on the batch.
     """
     if not sampling.truncates:
-        return torch.arange(len(row), device=row.device), row.double() / sampling.temperature
+        return torch.arange(len(row), device=row.device), _scaled(row, sampling.temperature)
     ids = _largest(row, sampling.top_k or len(row))
-    z = row[ids].double() / sampling.temperature
+    z = _scaled(row[ids], sampling.temperature)
     keep = len(ids)
     if sampling.top_p < 1:
         p = torch.softmax(z, -1)
@@ -110,6 +115,12 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     if sampling.min_p:
         keep = min(keep, int((z[:keep] >= z[0] + math.log(sampling.min_p)).sum()))
     return ids[:keep], z[:keep]
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """The best is 0, so that no temperature, however small, makes two of them infinite."""
+    logits = logits.double()
+    return (logits - logits.max()) / temperature
 
 
 def _largest(row: Tensor, k: int) -> Tensor:
@@ -132,7 +143,7 @@ def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, 
         return int(row.argmax())
     if not sampling.truncates:
         g = gumbel(seed, t, len(row), stream) if noise is None else noise
-        return int((row.double() / sampling.temperature + g.to(row.device)).argmax())
+        return int((_scaled(row, sampling.temperature) + g.to(row.device)).argmax())
     ids, z = support(row, sampling)
     g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()]
     score = z + g.to(z.device)
@@ -161,5 +172,5 @@ class Logprob:
 def logprob(row: Tensor, token: int, best: int) -> Logprob:
     """Exact, from the verifying row, before temperature and penalties. row: [V]."""
     log_p = torch.log_softmax(row.double(), -1)
-    values, ids = log_p.topk(best) if best else (log_p[:0], log_p[:0].long())
+    values, ids = log_p.topk(min(best, len(log_p)))
     return Logprob(float(log_p[token]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))

@@ -41,7 +41,11 @@ class Slots:
             return False
         slot, want = self._best(seq)
         seq.slot = slot
-        start = target.open(seq, want)
+        try:
+            start = target.open(seq, want)
+        except Exception:
+            target.close(seq)
+            raise
         if start == 0:
             slot.stash = type(slot.stash)()
             slot.seen.clear()
@@ -81,25 +85,30 @@ class Slots:
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
     """Fill a step with parts: decoding sequences first, prompts share the room that is left."""
     room = settings.rows_max
-    for seq in sorted(running, key=lambda s: len(s.tokens) == s.prompt):
+    decoding = [s for s in running if len(s.tokens) > s.prompt]
+    prompts = [s for s in running if len(s.tokens) == s.prompt]
+    for i, seq in enumerate([*decoding, *prompts]):
         if room <= 0:
             break
-        part = share(seq, room, target.info.context, settings, drafting)
-        room -= len(part.pending) + part.budget
+        kept = max(0, len(decoding) - i - 1)  # nobody drafts away the row of a sequence behind it
+        part = share(seq, room, kept, target.info.context, settings, drafting)
+        room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
     return step
 
 
-def share(seq: Sequence, room: int, context: int, settings: RunSettings, drafting: bool) -> Part:
-    """Pending rows of a sequence and how long a path may be drafted after them."""
+def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
+    """Pending rows of a sequence and how long a path may be drafted after them. kept: rows of others."""
     start = seq.evaluated
     most = min(max(settings.chunk, 1 + settings.draft_max), room)
     pending = seq.tokens[start : start + most]
     decides = start + len(pending) == len(seq.tokens)
+    spare = room - kept - len(pending)
     budget = 0
     if drafting and decides and len(seq.tokens) > seq.prompt and seq.delivered == len(seq.tokens) - 1:
-        budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, room - len(pending)))
-    return Part(seq, start, pending, decides, budget, nodes=max(budget, min(settings.nodes_max, room - len(pending))))
+        budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))
+    nodes = max(budget, min(settings.nodes_max, spare)) if budget else 0
+    return Part(seq, start, pending, decides, budget, nodes)
 
 
 def draft_limit(seq: Sequence, settings: RunSettings) -> int:

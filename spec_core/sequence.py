@@ -118,4 +118,5 @@ class Sequence:
         return self.methods is None or plugin in self.methods
 
     def __repr__(self) -> str:
-        return f"<Sequence {self.name or hex(id(self))} {self.prompt}+{len(self.tokens) - self.prompt} {self.finish or ''}>"
+        name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt
+        return f"<Sequence {name} {self.prompt}+{output} {self.finish or ''}>"

@@ -1,6 +1,6 @@
 """One table of settings: flag > SPEC_* environment > spec.toml > default; every value knows its origin.
 
-The fields of a plugin are its settings: ``-o ngram.n_max=4``, ``[ngram] n_max = 4``, ``SPEC_NGRAM__N_MAX=4``.
+The fields of a plugin are its settings: ``-o echo.n_max=4``, ``[echo] n_max = 4``, ``SPEC_ECHO__N_MAX=4``.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _pick(name: str, layers: Mapping[str, Mapping[str, Any]], known: Mapping[str
 
 
 def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """{"ngram": {"n_max": 4}} -> {"ngram.n_max": 4}; values of None are no values."""
+    """{"echo": {"n_max": 4}} -> {"echo.n_max": 4}; values of None are no values."""
     flat: dict[str, Any] = {}
     for name, value in layer.items():
         if isinstance(value, Mapping):
@@ -180,7 +180,7 @@ def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_environment(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
-    """SPEC_DRAFT_MAX -> draft_max; SPEC_DRAFT_MODEL__P_MIN -> draft-model.p_min."""
+    """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min."""
     spelled = {name.upper().replace("-", "_"): name for name in plugins}
     found: dict[str, str] = {}
     for variable, value in environ.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spec_core.checks import check_draft, check_law, check_verdict
 from spec_core.errors import PhaseError
-from spec_core.noise import gumbel
+from spec_core.noise import DOMAIN_DRAFT, DOMAIN_TOKEN, gumbel
 from spec_core.values import Batch, Checked, Draft, Verdict
 
 if TYPE_CHECKING:
@@ -66,15 +66,17 @@ class Part:
 
 @attrs.define(eq=False)
 class Step:
-    """One step. ``parts`` in batch order; ``asking`` is the plugin whose hook runs now."""
+    """One step. ``parts`` in batch order; ``asking`` is the plugin whose hook runs now, ``about`` its last sequence."""
 
     target: Target
     laws: Mapping[str, frozenset[str]]
     parts: list[Part] = attrs.field(factory=list)
     wants_probs: bool = False
     trees: bool = False
+    private: bool = False
     phase: str = "plan"
     asking: str = ""
+    about: Sequence | None = None
     batch: Batch | None = None
     checked: Checked | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
@@ -93,6 +95,7 @@ class Step:
         self._by_seq[part.seq] = part
 
     def part(self, seq: Sequence) -> Part:
+        self.about = seq
         return self._by_seq[seq]
 
     def spent(self, forwards: int = 0, rows: int = 0) -> None:
@@ -100,20 +103,21 @@ class Step:
         self.forwards[self.asking] = self.forwards.get(self.asking, 0) + forwards
         self.rows[self.asking] = self.rows.get(self.asking, 0) + rows
 
-    def _in(self, phase: str, what: str) -> None:
-        if self.phase != phase:
-            raise PhaseError(f"step.{what} belongs to the hook {phase!r}; this is {self.phase!r}")
+    def _in(self, what: str, *phases: str) -> None:
+        if self.phase not in phases:
+            raise PhaseError(f"step.{what} belongs to the hook {phases[0]!r}; this is {self.phase!r}")
 
     # draft
 
     @property
     def undrafted(self) -> Iterator[tuple[Sequence, int]]:
         """(sequence, budget) of those that may draft and have no draft yet; budget is at least 1."""
-        self._in("draft", "undrafted")
+        self._in("undrafted", "draft")
         for part in self.parts:
             if part.budget and part.draft is None and part.seq.wants(self.asking):
                 budget = self._budget(part)
                 if budget > 0:
+                    self.about = part.seq
                     yield part.seq, budget
 
     def _budget(self, part: Part) -> int:
@@ -124,19 +128,20 @@ class Step:
 
     def nodes(self, seq: Sequence) -> int:
         """Most tokens that a tree for this sequence may have; its depth is bounded by the budget."""
+        self._in("nodes", "draft")
         return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
 
     def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
         """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step."""
-        self._in("draft", "limit")
+        self._in("limit", "draft")
         limits = self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
         """Offer a draft. Raises ValueError or TypeError where it breaks the contract."""
-        self._in("draft", "propose")
-        part = self._by_seq[seq]
-        if part.draft is not None or not part.budget:
+        self._in("propose", "draft")
+        part = self.part(seq)
+        if part.draft is not None or not part.budget or not seq.wants(self.asking):
             raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
         check_law(draft, self.laws.get(self.asking, frozenset()))
         check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
@@ -146,41 +151,50 @@ class Step:
         """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
 
         The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
+        Under a rule with private noise it is the drafter's alone and new in every round: a position that was rejected
+        must not be drawn again from the same numbers.
         """
+        self._in("noise", "draft")
         key = (seq, i)
         if key not in self._noise:
-            self._noise[key] = gumbel(seq.seed, seq.t + i, self.target.info.vocab, stream=seq.stream)
+            domain = DOMAIN_DRAFT + seq.rounds if self.private else DOMAIN_TOKEN
+            self._noise[key] = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, domain)
         return self._noise[key]
 
     def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
-        """What ``noise(seq, i)`` was, if a drafter asked for it in this step."""
-        return self._noise.get((seq, i))
+        """The shared noise of ``noise(seq, i)``, if a drafter asked for it in this step."""
+        return None if self.private else self._noise.get((seq, i))
 
     # accept
 
     @property
     def undecided(self) -> Iterator[Sequence]:
         """Sequences that reach a decision in this step and have none yet."""
-        self._in("accept", "undecided")
-        return (p.seq for p in self.parts if p.decides and p.verdict is None)
+        self._in("undecided", "accept")
+        for part in self.parts:
+            if part.decides and part.verdict is None:
+                self.about = part.seq
+                yield part.seq
 
     def logits(self, seq: Sequence) -> Tensor:
         """[1+K, V]: row 0 follows the last committed token, row 1+j follows draft j."""
-        part = self._by_seq[seq]
+        self._in("logits", "accept", "rollback", "process")
+        part = self.part(seq)
         assert self.checked is not None
         return self.checked.logits[part.at : part.at + 1 + part.drafted]
 
     def history(self, seq: Sequence, row: int) -> list[int]:
         """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
-        draft = self._by_seq[seq].draft
+        self._in("history", "accept", "rollback", "process")
+        draft = self.part(seq).draft
         if row == 0 or draft is None:
             return seq.tokens
         return seq.tokens + [draft.ids[i] for i in draft.ancestry(row - 1)]
 
     def decide(self, seq: Sequence, verdict: Verdict) -> None:
         """Settle what is kept. Raises ValueError for a path the draft does not have."""
-        self._in("accept", "decide")
-        part = self._by_seq[seq]
+        self._in("decide", "accept")
+        part = self.part(seq)
         if part.verdict is not None or not part.decides:
             raise ValueError("this sequence is decided already, or reaches no decision in this step")
         check_verdict(verdict, part.draft, self.target.info.vocab)
@@ -191,11 +205,13 @@ class Step:
     @property
     def verdicts(self) -> dict[Sequence, Verdict]:
         """What is kept, per sequence that decided, after the cut at stop tokens and limits."""
+        self._in("verdicts", "rollback", "process")
         return {p.seq: p.verdict for p in self.parts if p.verdict is not None}
 
     def kept(self, seq: Sequence) -> list[int]:
         """Batch rows of the kept drafts, root first."""
-        part = self._by_seq[seq]
+        self._in("kept", "rollback", "process")
+        part = self.part(seq)
         return [part.spec + i for i in part.verdict.path] if part.verdict else []
 
     def rewind(self, seq: Sequence, position: int) -> None:
@@ -203,8 +219,8 @@ class Step:
 
         Only for a sequence that decided in this step, else a long prompt would never end.
         """
-        self._in("rollback", "rewind")
-        part = self._by_seq[seq]
+        self._in("rewind", "rollback")
+        part = self.part(seq)
         if part.verdict is None:
             raise ValueError("only a sequence that decided in this step can be rewound")
         if not 0 <= position <= part.end + len(part.verdict.path):
@@ -213,5 +229,5 @@ class Step:
 
     def fail(self, seq: Sequence, error: Exception) -> None:
         """End this sequence with an error; its slot is dropped. What it was given before stands."""
-        self._in("rollback", "fail")
+        self._in("fail", "rollback")
         seq.finish, seq.error = "error", error

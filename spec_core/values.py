@@ -42,6 +42,10 @@ def _integer(value: Any) -> int:
     return value.__index__()
 
 
+def _path(path: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(_integer(i) for i in path)
+
+
 def _parents(parents: Any) -> tuple[int, ...] | None:
     return None if parents is None else _ids(parents)
 
@@ -128,8 +132,8 @@ class Verdict:
     token: the one token more, the target's own.
     """
 
-    path: tuple[int, ...] = attrs.field(converter=tuple)
-    token: int = attrs.field(converter=int)
+    path: tuple[int, ...] = attrs.field(converter=_path)
+    token: int = attrs.field(converter=_integer)
 
 
 @attrs.frozen
@@ -264,7 +268,8 @@ class Span:
     """Committed rows of one sequence, positions ``start`` ... ``start + n - 1``, delivered once.
 
     Whatever a plugin holds for positions at or after ``start`` is void.
-    tokens: the n tokens of these rows. next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
+    tokens: the n tokens of these rows.
+    next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
     hidden: {i: [n, D]}. final: [n, D] or None.
     """
@@ -292,4 +297,5 @@ class Rows:
         """(sequence, span) of the sequences that concern the asking plugin."""
         for seq, span in self.spans.items():
             if seq.wants(self.step.asking):
+                self.step.about = seq
                 yield seq, span
