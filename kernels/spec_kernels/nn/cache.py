@@ -31,6 +31,12 @@ class KVCache:
     def length(self) -> int:
         return self.values.shape[2]
 
+    def clear(self, start: int, end: int) -> None:
+        """Zeros in rows ``start`` to ``end - 1``."""
+        if start < end:
+            self.keys[..., start:end].zero_()
+            self.values[:, :, start:end].zero_()
+
     def compact(self, start: int, rows: list[int]) -> None:
         """Move cache rows ``rows`` (ascending, each at or after its new place) to ``start`` and up."""
         if rows == list(range(start, start + len(rows))):

@@ -52,7 +52,7 @@ class MoE:
             rows, places = (chosen == expert).nonzero(as_tuple=True)
             mine = h[rows] if len(rows) >= LEAST_ROWS else h[rows].expand(LEAST_ROWS, -1)
             answer = self._answer(expert, mine)[: len(rows)].float()
-            total.index_add_(0, rows, answer * weights[rows, places, None])
+            total[rows] = torch.addcmul(total[rows], answer, weights[rows, places, None])
         return total
 
     def _answer(self, expert: int, h: Tensor) -> Tensor:

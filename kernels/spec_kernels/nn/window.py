@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from spec_kernels.nn.cache import KVCache
 from spec_kernels.nn.heads import HeadScratch
+from spec_kernels.nn.linear import LEAST_ROWS
 
 CHUNK = 256
 """Cached rows that are summed in one product. BLAS splits longer sums by their length; a fixed split makes a row's
 result independent of how many hidden rows stand behind it."""
+COLUMNS = 32
+"""Cached rows are looked at in multiples of this, the surplus hidden: torch sums shorter rows and computes smaller
+products in another order."""
 MOST_QUERIES = 64
 """Rows of a stretch that attend at once, so that the scores of a long prompt need no more memory than these."""
 
@@ -23,11 +28,12 @@ class Stretch:
         and n is 1. Rows before those c are seen by all.
     """
 
-    __slots__ = ("cache", "end", "first", "mask", "rows", "start")
+    __slots__ = ("cache", "columns", "end", "first", "mask", "rows", "start")
 
     def __init__(self, cache: KVCache, first: int, rows: int, start: int, mask: Tensor | None) -> None:
         self.cache, self.first, self.rows, self.start, self.mask = cache, first, rows, start, mask
         self.end = start + rows
+        self.columns = min(-(-self.end // COLUMNS) * COLUMNS, cache.length)
 
 
 class Entry:
@@ -40,6 +46,8 @@ class Entry:
         self._keys, self._values = scratch.k[rows].permute(1, 2, 0), scratch.v[rows].transpose(0, 1)
         self._key_places = stretch.cache.keys[..., places].unbind(0)
         self._value_places = stretch.cache.values[:, :, places].unbind(0)
+        # Hidden rows are multiplied by 0; what an earlier sequence left there might not be finite.
+        stretch.cache.clear(stretch.end, stretch.columns)
 
     def store(self, layer: int) -> None:
         self._key_places[layer].copy_(self._keys)
@@ -50,21 +58,20 @@ class Window:
     """The views by which n rows of a stretch attend, from its row ``begin`` on; made once per forward."""
 
     def __init__(self, scratch: HeadScratch, stretch: Stretch, begin: int, n: int) -> None:
-        s, end, cache = scratch.shape, stretch.end, stretch.cache
+        s, cache, columns = scratch.shape, stretch.cache, stretch.columns
         at = slice(stretch.first + begin, stretch.first + begin + n)
         self.scale = s.scale
-        self.keys = cache.keys[..., :end].unbind(0)  # L of [K, Dk, end]
-        queries = max(n * s.group, 2)  # one query alone would be summed in another order
+        self.keys = cache.keys[..., :columns].unbind(0)  # L of [K, Dk, columns]
+        queries = max(n * s.group, LEAST_ROWS)
         self._lay_queries(scratch, at, queries)
         self._lay_out(scratch, at, queries)
-        self.scores = scratch.scores(queries, end)
-        self.mask = None if stretch.mask is None else stretch.mask[begin : begin + n, None]
-        if self.mask is not None:
-            tail = self.scores[:, : n * s.group, end - self.mask.shape[2] :]
-            self.tail = tail.unflatten(1, (n, s.group))  # [K, n, G, c]
+        self.scores = scratch.scores(queries, columns)
+        self._lay_mask(stretch, begin, n, s.group)
+        # Below float32 sums in pieces would be rounded in between.
+        chunk = CHUNK if scratch.qkv.dtype == torch.float32 else columns
         self.chunks = [
-            (self.scores[..., i : i + CHUNK], cache.values[:, :, i : min(i + CHUNK, end)].unbind(0))
-            for i in range(0, end, CHUNK)
+            (self.scores[..., i : i + chunk], cache.values[:, :, i : min(i + chunk, columns)].unbind(0))
+            for i in range(0, columns, chunk)
         ]
         self.ignored = self.scores.new_zeros(())
 
@@ -76,10 +83,19 @@ class Window:
         if source.shape[1] == 1 and s.group > 1 and scratch.qk is scratch.raw:
             self.query = source[:, 0]
             return
-        self.query = scratch.qkv.new_empty(s.kv_heads, queries, s.key_dim)
-        copies = queries // (source.shape[1] * s.group)
+        copies = queries // (source.shape[1] * s.group)  # 2 for a query alone, else 1
         self.query_source = source.expand(-1, copies, -1, -1) if copies > 1 else source
-        self.query_place = self.query.view(self.query_source.shape)
+        self.query_place = scratch.qkv.new_empty(self.query_source.shape)
+        self.query = self.query_place.view(s.kv_heads, queries, s.key_dim)
+
+    def _lay_mask(self, stretch: Stretch, begin: int, n: int, group: int) -> None:
+        """``mask`` [n, 1, c] is added to ``tail``, the last c columns of the scores [K, n, G, c]."""
+        hidden = stretch.columns - stretch.end
+        rows = self.scores.new_empty(n, 0) if stretch.mask is None else stretch.mask[begin : begin + n]
+        self.mask = F.pad(rows, (0, hidden), value=-torch.inf)[:, None] if rows.shape[1] + hidden else None
+        if self.mask is not None:
+            tail = self.scores[:, : n * group, stretch.columns - self.mask.shape[2] :]
+            self.tail = tail.unflatten(1, (n, group))
 
     def _lay_out(self, scratch: HeadScratch, at: slice, queries: int) -> None:
         """``result`` [K, queries, Dv]; it is copied to ``place`` where it is no view of the output rows."""

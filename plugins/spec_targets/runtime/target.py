@@ -67,7 +67,7 @@ class TorchTarget:
         if self.weights.shape(name) is None:
             raise KeyError(name)
         if self.decoder is not None and name == "token_embd.weight":
-            return self.decoder.embed
+            return self.decoder.embedding
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
