@@ -22,7 +22,9 @@ TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-DESCRIPTION = "trained from scratch on the source of Python's standard library, to show speculative decoding on a laptop"
+DESCRIPTION = (
+    "trained from scratch on the source of Python's standard library, to show speculative decoding on a laptop"
+)
 NORMAL, CONTROL = 1, 3
 
 

@@ -22,7 +22,7 @@ class Shape:
     kv_heads: int = 1
     head: int = 64
     ff: int = 512
-    theta: float = 10_000.0
+    theta: float = 1_000_000.0
     eps: float = 1e-6
     context: int = 2048
 

@@ -116,8 +116,7 @@ def _value(rng: random.Random, field: str, i: int) -> object:
 def structured(rng: random.Random) -> str:
     """The same records in one notation or in two."""
     fields, rows = records(rng, rng.randint(4, 12))
-    notations = [as_csv, as_json, as_dicts, as_calls, as_ini]
-    first, second = rng.sample(notations, 2)
+    first, second = rng.sample(NOTATIONS, 2)
     text = first(fields, rows)
     if rng.random() < 0.6:
         text += f"\n\n# the same records as {second.__doc__}:\n\n{second(fields, rows)}"
@@ -152,3 +151,6 @@ def as_ini(fields: list[str], rows: list[list[object]]) -> str:
         f"[record {i + 1}]\n" + "\n".join(f"{f} = {v}" for f, v in zip(fields, row, strict=True))
         for i, row in enumerate(rows)
     )
+
+
+NOTATIONS = (as_csv, as_json, as_dicts, as_calls, as_ini)

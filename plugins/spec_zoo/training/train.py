@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from spec_zoo.training import data, tokens
+from spec_zoo.training import data, induction, tokens
 from spec_zoo.training.model import SHAPES, Model
 
 TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
@@ -116,6 +116,7 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     rows = Rows(out, length)
     held = np.load(prepare(out, length + 1))["held"]
     model = Model(SHAPES[name])
+    induction.start(model)
     opts = optimizers(model, lr)
     path = out / f"{name}.pt"
     spent, step, seen = _resume(path, model, opts)

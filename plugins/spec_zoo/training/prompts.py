@@ -1,0 +1,94 @@
+"""Prompts from held-out text, in four families: ``python -m spec_zoo.training.prompts --out DIR``.
+
+edit: code and an instruction to repeat it changed. structured: records to be repeated in another notation.
+new code: the beginning of a held-out module or class. prose: the beginning of a held-out text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from spec_zoo import HERE
+from spec_zoo.training import data, tasks
+
+FAMILIES = ("edit", "structured", "new code", "prose")
+SHIPPED, MANY = 10, 50
+"""Prompts of each family in the shipped set, and in the large one."""
+MOST_TOKENS = 340
+
+
+def edit(rng: random.Random, texts: list[str]) -> str:
+    """A held-out snippet long enough that its copy has 128 tokens, and an instruction."""
+    while True:
+        text = tasks.snippet(rng, texts, 12, 26)
+        instruction, changed = rng.choice(tasks.EDITS)(rng, text)
+        if len(text) > 480:
+            return f"{text}\n\n{instruction}\n\n{changed.split(chr(10))[0]}\n"
+
+
+def structured(rng: random.Random) -> str:
+    fields, rows = tasks.records(rng, rng.randint(6, 8))
+    first, second = rng.sample(tasks.NOTATIONS, 2)
+    return f"{first(fields, rows)}\n\n# the same records as {second.__doc__}:\n\n"
+
+
+def new_code(rng: random.Random, texts: list[str]) -> str:
+    """Up to the body of a class or function of a held-out file."""
+    while True:
+        lines = rng.choice(texts).split("\n")
+        starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))]
+        if len(starts) < 3:
+            continue
+        at = rng.choice(starts[1:])
+        return "\n".join(lines[max(0, at - 14) : at + 1]) + "\n"
+
+
+def prose(rng: random.Random, texts: list[str]) -> str:
+    text = rng.choice(texts)
+    at = rng.randrange(max(1, len(text) - 900))
+    at = text.find("\n\n", at) + 2 if "\n\n" in text[at:-700] else 0
+    return text[at : at + rng.randint(300, 600)].rsplit(" ", 1)[0]
+
+
+def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, str]]:
+    """``each`` prompts of every family; the same seed gives the same ones."""
+    _, held = data.split()
+    _, topics = data.prose()
+    texts = topics + data.docstrings(held)
+    rng = random.Random(seed)
+    makers = {
+        "edit": lambda: edit(rng, held),
+        "structured": lambda: structured(rng),
+        "new code": lambda: new_code(rng, held),
+        "prose": lambda: prose(rng, texts),
+    }
+    for family, make in makers.items():
+        found: list[str] = []
+        while len(found) < each:
+            text = make()
+            if 30 <= len(tokenizer.encode(text).ids) <= MOST_TOKENS and text not in found:
+                found.append(text)
+        yield from (
+            {"id": f"{family.replace(' ', '-')}-{i}", "family": family, "prompt": t} for i, t in enumerate(found)
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="where the tokenizer was trained")
+    args = parser.parse_args()
+    tokenizer = Tokenizer.from_file(str(args.out / "tokenizer.json"))
+    for name, each, seed in (("prompts.jsonl", SHIPPED, 7), ("prompts-200.jsonl", MANY, 8)):
+        lines = [json.dumps(p, ensure_ascii=False) for p in prompts(tokenizer, each, seed)]
+        (HERE / name).write_text("\n".join(lines) + "\n", "utf-8")
+        print(f"{name}: {len(lines)} prompts")
+
+
+if __name__ == "__main__":
+    main()
