@@ -270,3 +270,14 @@ def test_a_run_with_drafts_gives_the_text_of_plain_decoding(target, drafter, tem
         pass
 
     assert plain == [run.take(seq).tokens for seq in submitted]
+
+
+def test_what_is_not_finite_does_not_outlive_its_sequence(target):
+    """A slot is used again by somebody else; hidden rows are multiplied by 0, and 0 times NaN is NaN."""
+    seq = sequence(target, [-1] * 8, embeds={i: torch.full((32,), torch.nan) for i in range(8)})
+    forward(target, part(seq, 0, [-1] * 8))
+    seq.embeds = {}
+
+    after = forward(target, part(seq, 0, PROMPT[:3]))
+
+    assert torch.equal(fresh(target, PROMPT[:3]).logits, after.logits)

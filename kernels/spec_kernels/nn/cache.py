@@ -9,10 +9,10 @@ class KVCache:
     """Static attention rows of all layers for one slot.
 
     keys: [L, K, Dk, T], so that scores are a product with rows that lie together.
-    values: [L, K, T, Dv].
+    values: [L, K, T, Dv]. Rows that were never written are zeros.
     """
 
-    __slots__ = ("keys", "values")
+    __slots__ = ("_written", "keys", "values")
 
     def __init__(
         self,
@@ -24,18 +24,36 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.keys = torch.empty(layers, kv_heads, key_dim, length, dtype=dtype, device=device)
-        self.values = torch.empty(layers, kv_heads, length, value_dim, dtype=dtype, device=device)
+        self.keys = torch.zeros(layers, kv_heads, key_dim, length, dtype=dtype, device=device)
+        self.values = torch.zeros(layers, kv_heads, length, value_dim, dtype=dtype, device=device)
+        self._written = 0
 
     @property
     def length(self) -> int:
         return self.values.shape[2]
 
-    def clear(self, start: int, end: int) -> None:
-        """Zeros in rows ``start`` to ``end - 1``."""
-        if start < end:
-            self.keys[..., start:end].zero_()
-            self.values[:, :, start:end].zero_()
+    def enter(self, end: int, columns: int) -> None:
+        """Rows up to ``end`` will be written; those from there to ``columns`` are zeros from now on.
+
+        They are hidden, that is multiplied by 0, and what a rejected draft or an earlier sequence left there might not
+        be finite.
+        """
+        if end < self._written:
+            self.keys[..., end:columns].zero_()
+            self.values[:, :, end:columns].zero_()
+        if self._written <= columns:
+            self._written = end
+
+    def grown(self, length: int) -> KVCache:
+        """A longer cache with the same rows."""
+        layers, kv_heads, key_dim, old = self.keys.shape
+        made = KVCache(
+            layers, kv_heads, key_dim, self.values.shape[3], length, dtype=self.keys.dtype, device=self.keys.device
+        )
+        made.keys[..., :old] = self.keys
+        made.values[:, :, :old] = self.values
+        made._written = self._written
+        return made
 
     def compact(self, start: int, rows: list[int]) -> None:
         """Move cache rows ``rows`` (ascending, each at or after its new place) to ``start`` and up."""

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spec_kernels.nn.queries import Queries
+
+MOST_SURPLUS = 32
+"""Most cached rows that are hidden behind the last one."""
+KEPT_VIEWS = 64
+
 
 @dataclass(frozen=True, eq=False)
 class HeadShape:
@@ -54,7 +60,11 @@ class HeadScratch:
         self.turning = torch.view_as_complex(self.qk.unflatten(2, (-1, 2)))
         self.q, self.k = self.qk.split([shape.heads, shape.kv_heads], dim=1)
         self.v = values.unflatten(1, (-1, shape.value_dim))
-        self._memory = torch.empty(0, dtype=torch.float32, device=device)
+        self.hidden = torch.full((MOST_SURPLUS,), -torch.inf, dtype=dtype, device=device)
+        self.ignored = torch.zeros((), dtype=dtype, device=device)
+        self._memory = torch.empty(0, dtype=dtype, device=device)
+        self._queries: dict[tuple[int, int], Queries] = {}
+        self._incoming: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def widen(self) -> None:
         """Bring q and k to float32, where the projection is not."""
@@ -65,5 +75,25 @@ class HeadScratch:
         """A buffer [K, queries, columns]; grows by doubling, so that a growing context seldom allocates."""
         need = self.shape.kv_heads * queries * columns
         if self._memory.numel() < need:
-            self._memory = self._memory.new_empty(2 * need, dtype=self.qkv.dtype)
+            self._memory = self._memory.new_empty(2 * need)
         return self._memory[:need].view(self.shape.kv_heads, queries, columns)
+
+    def queries(self, first: int, n: int) -> Queries:
+        """The query views of n rows; kept, for a sequence that decodes alone asks for the same ones again."""
+        if (first, n) not in self._queries:
+            _make_room(self._queries)
+            self._queries[first, n] = Queries(self, first, n)
+        return self._queries[first, n]
+
+    def incoming(self, first: int, n: int) -> tuple[Tensor, Tensor]:
+        """Keys [K, Dk, n] and values [K, n, Dv] of n rows, in the layout of the cache."""
+        if (first, n) not in self._incoming:
+            _make_room(self._incoming)
+            rows = slice(first, first + n)
+            self._incoming[first, n] = self.k[rows].permute(1, 2, 0), self.v[rows].transpose(0, 1)
+        return self._incoming[first, n]
+
+
+def _make_room(views: dict) -> None:
+    if len(views) >= KEPT_VIEWS:
+        views.clear()

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from spec_kernels.nn.cache import KVCache
 from spec_kernels.nn.heads import HeadScratch
-from spec_kernels.nn.linear import LEAST_ROWS
 
 CHUNK = 256
 """Cached rows that are summed in one product. BLAS splits longer sums by their length; a fixed split makes a row's
@@ -42,12 +41,10 @@ class Entry:
     __slots__ = ("_key_places", "_keys", "_value_places", "_values")
 
     def __init__(self, scratch: HeadScratch, stretch: Stretch) -> None:
-        rows, places = slice(stretch.first, stretch.first + stretch.rows), slice(stretch.start, stretch.end)
-        self._keys, self._values = scratch.k[rows].permute(1, 2, 0), scratch.v[rows].transpose(0, 1)
-        self._key_places = stretch.cache.keys[..., places].unbind(0)
-        self._value_places = stretch.cache.values[:, :, places].unbind(0)
-        # Hidden rows are multiplied by 0; what an earlier sequence left there might not be finite.
-        stretch.cache.clear(stretch.end, stretch.columns)
+        self._keys, self._values = scratch.incoming(stretch.first, stretch.rows)
+        self._key_places = stretch.cache.keys[..., stretch.start : stretch.end].unbind(0)
+        self._value_places = stretch.cache.values[:, :, stretch.start : stretch.end].unbind(0)
+        stretch.cache.enter(stretch.end, stretch.columns)
 
     def store(self, layer: int) -> None:
         self._key_places[layer].copy_(self._keys)
@@ -57,74 +54,46 @@ class Entry:
 class Window:
     """The views by which n rows of a stretch attend, from its row ``begin`` on; made once per forward."""
 
+    __slots__ = ("_chunks", "_ignored", "_keys", "_mask", "_queries", "_scale", "_scores", "_tail")
+
     def __init__(self, scratch: HeadScratch, stretch: Stretch, begin: int, n: int) -> None:
-        s, cache, columns = scratch.shape, stretch.cache, stretch.columns
-        at = slice(stretch.first + begin, stretch.first + begin + n)
-        self.scale = s.scale
-        self.keys = cache.keys[..., :columns].unbind(0)  # L of [K, Dk, columns]
-        queries = max(n * s.group, LEAST_ROWS)
-        self._lay_queries(scratch, at, queries)
-        self._lay_out(scratch, at, queries)
-        self.scores = scratch.scores(queries, columns)
-        self._lay_mask(stretch, begin, n, s.group)
+        columns = stretch.columns
+        self._scale, self._ignored = scratch.shape.scale, scratch.ignored
+        self._queries = scratch.queries(stretch.first + begin, n)
+        self._scores = scratch.scores(self._queries.count, columns)
+        self._keys = stretch.cache.keys[..., :columns].unbind(0)  # L of [K, Dk, columns]
         # Below float32 sums in pieces would be rounded in between.
-        chunk = CHUNK if scratch.qkv.dtype == torch.float32 else columns
-        self.chunks = [
-            (self.scores[..., i : i + chunk], cache.values[:, :, i : min(i + chunk, columns)].unbind(0))
+        chunk = CHUNK if self._scores.dtype == torch.float32 else columns
+        self._chunks = [
+            (self._scores[..., i : i + chunk], stretch.cache.values[:, :, i : min(i + chunk, columns)].unbind(0))
             for i in range(0, columns, chunk)
         ]
-        self.ignored = self.scores.new_zeros(())
-
-    def _lay_queries(self, scratch: HeadScratch, at: slice, queries: int) -> None:
-        """``query`` [K, queries, Dk]; it is filled from ``query_source`` where no view of the rows has that shape."""
-        s = scratch.shape
-        source = scratch.q[at].unflatten(1, (s.kv_heads, s.group)).transpose(0, 1)  # [K, n, G, Dk]
-        self.query_source = None
-        if source.shape[1] == 1 and s.group > 1 and scratch.qk is scratch.raw:
-            self.query = source[:, 0]
-            return
-        copies = queries // (source.shape[1] * s.group)  # 2 for a query alone, else 1
-        self.query_source = source.expand(-1, copies, -1, -1) if copies > 1 else source
-        self.query_place = scratch.qkv.new_empty(self.query_source.shape)
-        self.query = self.query_place.view(s.kv_heads, queries, s.key_dim)
-
-    def _lay_mask(self, stretch: Stretch, begin: int, n: int, group: int) -> None:
-        """``mask`` [n, 1, c] is added to ``tail``, the last c columns of the scores [K, n, G, c]."""
-        hidden = stretch.columns - stretch.end
-        rows = self.scores.new_empty(n, 0) if stretch.mask is None else stretch.mask[begin : begin + n]
-        self.mask = F.pad(rows, (0, hidden), value=-torch.inf)[:, None] if rows.shape[1] + hidden else None
-        if self.mask is not None:
-            tail = self.scores[:, : n * group, stretch.columns - self.mask.shape[2] :]
-            self.tail = tail.unflatten(1, (n, group))
-
-    def _lay_out(self, scratch: HeadScratch, at: slice, queries: int) -> None:
-        """``result`` [K, queries, Dv]; it is copied to ``place`` where it is no view of the output rows."""
-        s, n = scratch.shape, at.stop - at.start
-        self.place = None
-        out = scratch.out[at]
-        if queries == n * s.group and 1 in (n, s.kv_heads):
-            self.result = out.view(s.kv_heads, queries, s.value_dim)
-            return
-        self.result = out.new_empty(s.kv_heads, queries, s.value_dim)
-        self.place = out.unflatten(1, (s.kv_heads, s.group, -1)).permute(1, 0, 2, 3)  # [K, n, G, Dv]
-        self.result_source = self.result[:, : n * s.group].unflatten(1, (n, s.group))
+        self._mask = _mask(scratch, stretch, begin, n)
+        if self._mask is not None:
+            tail = self._scores[:, : n * self._queries.group, columns - self._mask.shape[-1] :]
+            self._tail = tail.unflatten(1, (n, -1)) if self._mask.dim() > 1 else tail  # [K, n, G, c]
 
     def attend(self, layer: int) -> None:
         """softmax(q kᵀ · scale + mask) v into the output rows."""
-        if self.query_source is not None:
-            self.query_place.copy_(self.query_source)
-        scores = self.scores
-        torch.baddbmm(self.ignored, self.query, self.keys[layer], beta=0, alpha=self.scale, out=scores)
-        if self.mask is not None:
-            self.tail.add_(self.mask)
+        queries, scores = self._queries, self._scores
+        queries.gather()
+        torch.baddbmm(self._ignored, queries.query, self._keys[layer], beta=0, alpha=self._scale, out=scores)
+        if self._mask is not None:
+            self._tail.add_(self._mask)
         torch.softmax(scores, -1, out=scores)
-        for i, (weights, values) in enumerate(self.chunks):
-            if i:
-                self.result.baddbmm_(weights, values[layer])
-            else:
-                torch.bmm(weights, values[layer], out=self.result)
-        if self.place is not None:
-            self.place.copy_(self.result_source)
+        (weights, values), *others = self._chunks
+        torch.bmm(weights, values[layer], out=queries.result)
+        for weights, values in others:
+            queries.result.baddbmm_(weights, values[layer])
+        queries.scatter()
+
+
+def _mask(scratch: HeadScratch, stretch: Stretch, begin: int, n: int) -> Tensor | None:
+    """What is added to the last c columns: [c] for all rows, or [n, 1, c]; None where nothing is hidden."""
+    surplus = stretch.columns - stretch.end
+    if stretch.mask is not None:
+        return F.pad(stretch.mask[begin : begin + n], (0, surplus), value=-torch.inf)[:, None]
+    return scratch.hidden[:surplus] if surplus else None
 
 
 def windows(scratch: HeadScratch, stretch: Stretch) -> list[Window]:

@@ -114,11 +114,8 @@ class TorchTarget:
         cache: KVCache = slot.state
         if rows <= cache.length:
             return cache
-        grown = self._cache(max(rows, 2 * cache.length))
-        grown.keys[..., : cache.length] = cache.keys
-        grown.values[:, :, : cache.length] = cache.values
-        slot.state = grown
-        return grown
+        slot.state = cache.grown(max(rows, 2 * cache.length))
+        return slot.state
 
     def _stretch(self, part: Part) -> Stretch:
         count = len(part.pending) + part.drafted
