@@ -1,0 +1,118 @@
+"""What draft-model promises beyond the contract: parity of its own forwards, counts, catch-up, vocabularies."""
+
+from __future__ import annotations
+
+import pytest
+from tests.small_models import tiny_gguf
+
+from spec_core import Refused, Run, Sampling, load
+
+
+@pytest.fixture(scope="module")
+def target():
+    return load(tiny_gguf(0))
+
+
+def texts(target, methods, batch=1, n=40, **request):
+    run = Run(target, methods=methods)
+    seqs = [run.submit(f"def add(a, b): {i}", n=n, seed=i, ignore_eos=True, **request) for i in range(batch)]
+    for _ in run:
+        pass
+    return [run.take(s).tokens for s in seqs], run
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_text_is_the_targets_own(target, temperature, batch):
+    sampling = Sampling(temperature=temperature)
+    plain, _ = texts(target, [], batch, sampling=sampling)
+    drafted, _ = texts(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0})], batch, sampling=sampling)
+
+    assert plain == drafted
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_target_as_its_own_draft_is_accepted_always(target, temperature):
+    """A perfect drafter is accepted to the last token: hidden shifts, stale rows or wrong noise would show here."""
+    sampling = Sampling(temperature=temperature)
+    _, run = texts(target, [("draft-model", {"file": str(tiny_gguf(0)), "p_min": 0.0})], sampling=sampling)
+
+    assert run.stats.report()["draft_acceptance"] == 1.0
+
+
+def test_k_drafts_cost_k_forwards_and_one_of_the_target(target):
+    """Catch-up rides on the first draft's forward."""
+    _, run = texts(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0, "draft_max": 4})])
+    report = run.stats.report()
+
+    assert report["forwards"]["draft-model"] == report["drafted"]
+    assert report["forwards"]["target"] == report["steps"] + 1
+
+
+def test_all_sequences_share_one_forward(target):
+    """Four sequences drafted together need as many forwards as the longest, not four times as many."""
+    methods = [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0, "draft_max": 4})]
+    _, one = texts(target, methods)
+    _, four = texts(target, methods, batch=4)
+
+    assert four.stats.report()["forwards"]["draft-model"] < 2 * one.stats.report()["forwards"]["draft-model"]
+
+
+def test_a_method_that_was_not_asked_catches_up(target):
+    """After requests without it the cache is behind; what it then drafts is still what a fresh one drafts."""
+    methods = [("draft-model", {"file": str(tiny_gguf(0)), "p_min": 0.0})]
+    run = Run(target, methods=methods, slots=1)
+    run.generate("def add(a, b):", n=30, methods=(), ignore_eos=True).result
+    result = run.generate("def add(a, b):", n=30, ignore_eos=True).result
+
+    assert result.stats["draft_acceptance"] == 1.0
+
+
+def test_p_min_stops_a_draft_before_an_unsure_token(target):
+    _, sure = texts(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.99})])
+    _, free = texts(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0})])
+
+    assert sure.stats.report()["drafted"] < free.stats.report()["drafted"]
+
+
+def test_another_vocabulary_is_refused_with_the_first_difference(target):
+    other = tiny_gguf(2, salt="completely different words ")
+    with pytest.raises(Refused, match=r"token \d+ is") as refused:
+        Run(target, methods=[f"draft-model={other}"])
+
+    assert "translate" in refused.value.mend
+
+
+def test_another_vocabulary_is_translated_when_asked(target):
+    """Tokens are matched by their text; the text stays the target's own."""
+    other = tiny_gguf(2, salt="completely different words ")
+    plain, _ = texts(target, [])
+    drafted, run = texts(target, [("draft-model", {"file": str(other), "p_min": 0.0, "translate": True})])
+
+    assert plain == drafted
+    assert run.stats.report()["drafted"] > 0
+
+
+def test_without_a_file_it_is_refused_with_a_mend(target):
+    with pytest.raises(Refused, match="no draft model"):
+        Run(target, methods=["draft-model"])
+
+
+def test_methods_chain_in_the_users_order(target):
+    """What ngram serves draft-model no longer sees; both have drafted by the end."""
+    plain, _ = texts(target, [], n=80)
+    drafted, run = texts(target, ["ngram", ("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0})], n=80)
+
+    assert plain == drafted
+    assert set(run.stats.report()["methods"]) == {"ngram", "draft-model"}
+
+
+def test_draft_logits_are_the_draft_models_own(target):
+    run = Run(target, methods=[("draft-model", {"file": str(tiny_gguf(0))})])
+    plugin = run.plugins[0].plugin
+    prompt = target.tokenizer.encode("def add(a, b):")
+    tokens, logits = plugin.draft_logits(prompt, 5)
+    plain = Run(target).generate(prompt, n=5, ignore_eos=True).result.tokens
+
+    assert plain == tokens
+    assert list(logits.shape) == [5, target.info.vocab]

@@ -1,0 +1,34 @@
+"""Tiny random models in real files, made once per session: for tests that need a file, not a good model."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+
+from spec_zoo.training.export import write
+from spec_zoo.training.model import Model, Shape
+from spec_zoo.training.tokens import train_tokenizer
+
+TEXTS = ["def add(a, b):\n    return a + b\n", "the quick brown fox jumps over the lazy dog. ", "x = [1, 2, 3]\n"] * 20
+
+
+@cache
+def tokenizer_json(vocab: int = 300, salt: str = "") -> str:
+    return train_tokenizer([*TEXTS, salt * 50], vocab).to_str()
+
+
+@cache
+def tiny_gguf(seed: int = 0, layers: int = 2, width: int = 32, vocab: int = 300, salt: str = "", context: int = 256) -> Path:
+    """A random qwen3 model of ``vocab`` tokens in a GGUF file; another salt gives another vocabulary."""
+    torch.manual_seed(seed)
+    shape = Shape(vocab=vocab, width=width, layers=layers, heads=2, kv_heads=1, head=32, ff=64, context=context)
+    model = Model(shape)
+    with torch.no_grad():
+        model.embed.weight.mul_(12)
+    path = Path(mkdtemp()) / f"tiny-{seed}.gguf"
+    write(path, f"tiny-{seed}", shape, model.state_dict(), json.loads(tokenizer_json(vocab, salt)))
+    return path
