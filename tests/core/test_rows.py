@@ -1,0 +1,137 @@
+"""What ``process`` tells: every committed row once, in order, with its next token and its hidden states."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampled, texts, toy_run
+
+from spec_core import Request, Run
+from spec_core.testing import ToyTarget
+
+
+def watched(kind: str, requests: list[Request], strategy: str = "snapshot", **settings):
+    watcher = Watcher(hidden=(0, 1, 2))
+    run = toy_run([drafter(kind, texts(requests)), watcher], strategy, **settings)
+    seqs = [run.submit(r) for r in requests]
+    finish(run)
+    return watcher, run, seqs
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
+def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
+    """Under chunking, rewinding and trees: contiguous, right next tokens, states equal to a fresh forward's."""
+    requests = [Request(list(range(2, 4 + 6 * i)), n=11, name=f"{i}", **sampled(i)) for i in range(3)]
+
+    watcher, run, seqs = watched(kind, requests, strategy, chunk=chunk, draft_max=3, rows_max=13)
+
+    for seq in seqs:
+        watcher.check(run.target, seq)
+
+
+@pytest.mark.parametrize("kind", ["all-right", "none-right", "trees"])
+def test_a_finishing_sequence_tells_all_rows_but_its_last(kind):
+    """The last token is never evaluated; every row before it was told, also in the step that ends the sequence."""
+    requests = [Request([3, 1, 4], n=n, name=f"{n}") for n in (1, 2, 5, 9)]
+
+    watcher, _, seqs = watched(kind, requests)
+
+    for seq in seqs:
+        assert list(range(len(seq.tokens) - 1)) == [m["position"] for m in watcher.told[seq]]
+
+
+def test_chunks_of_a_prompt_are_told_as_they_come():
+    """A learner hears of a long prompt while it is being read, and knows the next token of every chunk's last row."""
+    watcher = Watcher()
+    run = Run(ToyTarget(), [watcher], chunk=4, draft_max=0)
+    seq = run.submit(list(range(10)), n=1)
+    told = []
+    while run.busy:
+        run.step()
+        told.append(len(watcher.told[seq]))
+
+    assert [4, 8, 10] == told
+    assert [*range(1, 10), seq.tokens[10]] == [m["next"] for m in watcher.told[seq]]
+
+
+def test_a_request_without_a_method_tells_it_nothing():
+    """Rows of a sequence concern the plugins that may serve it; those that draft nothing always hear."""
+    request = Request([1, 2, 3], n=4, name="a")
+
+    class Learner(Watcher):
+        from spec_core import Compat, hookimpl
+
+        @hookimpl
+        def compat(self):
+            return self.Compat(drafts={"deterministic"})
+
+        @hookimpl
+        def draft(self, step):
+            assert not list(step.undrafted)
+
+    learner, watcher = Learner(), Watcher()
+    run = toy_run([("learner", learner), watcher])
+    seq = run.submit(request, methods=())
+    finish(run)
+
+    assert seq not in learner.told
+    assert seq in watcher.told
+
+
+def test_needs_are_the_union_of_what_plugins_ask():
+    """Two plugins with different needs: each gets at least its own, from one forward."""
+    one, other = Watcher(hidden=(0,), final=False), Watcher(hidden=(2,), final=True)
+    run = Run(ToyTarget(), [("one", one), ("other", other)])
+    seq = run.submit([1, 2, 3], n=3)
+    finish(run)
+
+    assert {0, 2} == set(one.told[seq][0]["hidden"])
+    one.check(run.target, seq)
+    other.check(run.target, seq)
+
+
+@pytest.mark.parametrize("all_logits", [False, True], ids=["deciding-rows", "all-rows"])
+def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
+    """``step.logits(seq)`` is [1+K, V] whether or not somebody asked for the logits of every row."""
+    from spec_core import Compat, Needs, hookimpl
+
+    seen = []
+
+    class Reader:
+        @hookimpl
+        def compat(self):
+            return Compat(needs=Needs(all_logits=all_logits), drafts=())
+
+        @hookimpl
+        def process(self, rows):
+            for seq, _ in rows.by_sequence():
+                part = rows.step.part(seq)
+                if part.decides:
+                    seen.append((1 + part.drafted, *rows.step.logits(seq).shape))
+                    assert part.emitted[0] == int(rows.step.logits(seq)[0].argmax())
+
+    requests = [Request(list(range(3 * i + 1)), n=8, name=f"{i}") for i in range(3)]
+    run = toy_run([drafter("every-other-right", texts(requests)), Reader()], chunk=2, draft_max=2)
+    seqs = [run.submit(r) for r in requests]
+    finish(run)
+
+    assert [plain(r).tokens for r in requests] == [run.take(s).tokens for s in seqs]
+    assert seen and all(rows == got and vocab == 48 for rows, got, vocab in seen)
+
+
+def test_embedded_prompt_positions_are_delivered_as_next_embeds():
+    """A prompt row given as an embedding has token -1; the row before it is told the embedding instead."""
+    embeds = {0: torch.ones(12, dtype=torch.float64), 3: torch.zeros(12, dtype=torch.float64) + 0.5}
+    request = Request([-1, 2, 3, -1, 5], n=6, name="a", embeds=embeds)
+    known = {"a": [-1, 2, 3, -1, 5, *plain(request).tokens]}
+    for kind in DRAFTERS:
+        watcher = Watcher(hidden=(0, 1, 2))
+        run = toy_run([drafter(kind, known), watcher], "checkpoint", chunk=2, draft_max=1)
+        seq = run.submit(request)
+        finish(run)
+
+        assert known["a"] == seq.tokens
+        assert [False, False, True, False, False] == [m["embed"] is not None for m in watcher.told[seq][:5]]
+        watcher.check(run.target, seq)
