@@ -11,9 +11,9 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.golden import golden
 
 from spec_core import Needs, load
+from tests.golden import golden
 from tests.targets.drive import EVERYTHING, forward, fresh, greedy, part, sequence
 
 MODELS = [f"{arch}/{file}" for arch in ("llama", "qwen2", "qwen3", "qwen3moe") for file in ("model-f32.gguf", "hf")]
