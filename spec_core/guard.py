@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator
 from time import perf_counter
-from types import SimpleNamespace
 from typing import Any
 
 from pluggy import HookimplMarker
@@ -67,9 +66,13 @@ def _check_kind(options: dict[str, Any], hook: str, name: str) -> None:
         raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", mend="mark it @hookimpl(wrapper=True)")
 
 
+class Proxy:
+    """Carries the guarded hooks of one plugin. Compared by identity: two plugins may look alike."""
+
+
 def guarded(plugin: Any, name: str, failed: Failed) -> Any:
     """What is registered with pluggy in the plugin's place."""
-    proxy = SimpleNamespace()
+    proxy = Proxy()
     for hook, (method, options) in implementations(plugin, name).items():
         if hook == "compat":
             continue
@@ -85,6 +88,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
     takes_argument = bool(inspect.signature(method).parameters)
 
     def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
+        step.asking = name
         try:
             around = method(argument) if takes_argument else method()
             next(around)
@@ -92,6 +96,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
             failed(name, hook, error, step)
             return (yield)
         result = yield
+        step.asking = name
         try:
             around.send(result)
         except StopIteration:

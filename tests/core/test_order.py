@@ -1,0 +1,536 @@
+"""Who is asked, when, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from toys import STRATEGIES, Fixed, finish, ones, plain, toy_run
+
+from spec_core import Compat, Draft, Needs, Refusal, Refused, Request, Run, UsageError, hookimpl
+from spec_core.errors import PhaseError, PluginError
+from spec_core.testing import RandomTrees, ToyRollback, ToyTarget
+
+DENSE = {"recurrent": False}
+
+
+def dense(methods, **more) -> Run:
+    return Run(ToyTarget(**DENSE), methods, **more)
+
+
+class Says:
+    """A plugin that answers ``compat`` with what it is given."""
+
+    def __init__(self, **compat) -> None:
+        self.answer = Compat(**compat)
+
+    @hookimpl
+    def compat(self):
+        return self.answer
+
+
+class Drafts(Says):
+    @hookimpl
+    def draft(self, step):
+        for seq, _ in step.undrafted:
+            step.propose(seq, Draft([1]))
+
+
+def test_methods_are_asked_in_the_users_order():
+    """Named first, asked first."""
+    asked = []
+
+    def noting(name):
+        return name, Fixed(lambda step, seq, budget: asked.append(name))
+
+    run = dense([noting("b"), noting("a"), noting("c")])
+    run.generate([1], n=3).result
+
+    assert ["b", "a", "c"] == asked
+
+
+def test_what_one_method_serves_the_next_no_longer_sees():
+    """The first proposal stands; the others are offered what is left."""
+    requests = [Request([i, i], n=6, name=f"{i}") for i in range(3)]
+    first = Fixed(lambda step, seq, budget: Draft([1]) if seq.name == "1" else None)
+    second = Fixed(lambda step, seq, budget: None)
+    run = dense([("first", first), ("second", second)])
+    for request in requests:
+        run.submit(request)
+    finish(run)
+
+    assert {"0", "1", "2"} == {name for name, _ in first.asked}
+    assert {"0", "2"} == {name for name, _ in second.asked}
+
+
+def test_a_draft_carries_the_name_of_its_source():
+    """Events say who proposed a token that was kept; the target's own have no source."""
+    request = Request([1, 2, 3], n=9, name="a")
+    text = [1, 2, 3, *plain(request, **DENSE).tokens]
+    right = Fixed(lambda step, seq, budget: Draft(text[len(seq.tokens) :][: min(2, budget)]))
+    run = dense([("mine", right)])
+
+    sources = [event.source for event in run.generate(request)]
+
+    assert [None, "mine", "mine", None, "mine", "mine", None, "mine", None] == sources
+
+
+def test_a_controller_is_asked_before_everybody():
+    """``tryfirst`` is for plugins that draft nothing, wherever the user named them."""
+    order = []
+
+    class Control:
+        @hookimpl(tryfirst=True)
+        def draft(self, step):
+            order.append("control")
+
+    run = dense([("m", Fixed(lambda step, seq, budget: order.append("method"))), Control()])
+    run.generate([1], n=3).result
+
+    assert ["control", "method"] == order
+
+
+@pytest.mark.parametrize("mark", ["tryfirst", "trylast", "wrapper"])
+def test_a_drafter_that_would_jump_the_users_order_is_refused(mark):
+    """Marked and drafting: refused at load."""
+
+    class Jumps:
+        @hookimpl
+        def compat(self):
+            return Compat(drafts={"deterministic"})
+
+        @hookimpl(**{mark: True})
+        def draft(self, step):
+            yield
+
+    with pytest.raises(UsageError, match="jump the user's order"):
+        dense([Jumps()])
+
+
+def test_a_marked_plugin_that_drafts_in_secret_fails():
+    """A ``tryfirst`` hook counts as a controller; a proposal of its own breaks its word."""
+
+    class Secret:
+        @hookimpl(tryfirst=True)
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.propose(seq, Draft([1]))
+
+    with pytest.raises(PluginError, match="compat declared none"):
+        dense([Secret(), ("other", ones())]).generate([1], n=3).result
+
+
+def test_a_controller_alone_makes_no_drafting_run():
+    """Plugins that draft nothing need no owner of recurrent state: plain decoding."""
+
+    class Control:
+        @hookimpl(tryfirst=True)
+        def draft(self, step):
+            raise AssertionError("nobody may draft, so nobody is asked")
+
+    result = Run(ToyTarget(), [Control()]).generate([1, 2], n=5).result
+
+    assert plain(Request([1, 2], n=5)).tokens == result.tokens
+
+
+def test_a_tracing_wrapper_is_no_drafter():
+    """A wrapper sees every turn begin and end; it makes no drafting run of a plain one."""
+    seen = []
+
+    class Traces:
+        @hookimpl(wrapper=True)
+        def draft(self, step):
+            seen.append("before")
+            yield
+            seen.append(sum(part.drafted for part in step.parts))
+
+        @hookimpl(wrapper=True)
+        def process(self, rows):
+            return (yield)
+
+    assert not Run(ToyTarget(), [Traces()]).drafters
+    run = dense([("m", ones(2)), Traces()])
+    run.generate([1], n=4).result
+    assert ["before", 2] == seen[:2]
+
+
+def test_old_style_wrappers_are_refused():
+    """One kind of wrapper is enough to guard."""
+
+    class Old:
+        @hookimpl(hookwrapper=True)
+        def draft(self, step):
+            yield
+
+    with pytest.raises(UsageError, match="old-style"):
+        dense([Old()])
+
+
+def test_a_misspelt_hook_is_refused():
+    """pluggy would stay silent; the message names the nearest hook."""
+
+    class Misspelt:
+        @hookimpl
+        def proces(self, rows):
+            pass
+
+    with pytest.raises(UsageError, match="'proces', which is no hook") as error:
+        dense([Misspelt()])
+    assert "hooks: process" in error.value.mend
+
+
+@pytest.mark.parametrize("signature", ["self, rows", "self, step, seq", "self, **more", "self, steps"])
+def test_wrong_argument_names_are_refused(signature):
+    """A hook is called by keyword: an argument it does not have is a mistake, found at load."""
+    scope = {"hookimpl": hookimpl}
+    exec(f"class Wrong:\n @hookimpl\n def draft({signature}): pass", scope)
+
+    with pytest.raises(UsageError, match="draft has no argument"):
+        dense([scope["Wrong"]()])
+
+
+def test_arguments_with_defaults_are_refused():
+    """pluggy versions differ in who wins, the default or the caller."""
+
+    class Default:
+        @hookimpl
+        def draft(self, step=None):
+            pass
+
+    with pytest.raises(UsageError, match="'step' of draft has a default"):
+        dense([Default()])
+
+
+def test_hooks_may_leave_arguments_out():
+    """An implementation names only what it uses."""
+    calls = []
+
+    class Short:
+        @hookimpl
+        def compat(self):
+            return Compat(drafts=())
+
+        @hookimpl
+        def draft(self):
+            calls.append("draft")
+
+        @hookimpl
+        def process(self):
+            calls.append("process")
+
+    dense([Short(), ("m", ones())]).generate([1], n=3).result
+
+    assert {"draft", "process"} == set(calls)
+
+
+@pytest.mark.parametrize("plugin", [Fixed, object(), attrs.make_class("Empty", [])()], ids=["class", "object", "empty"])
+def test_a_plugin_without_hooks_is_refused(plugin):
+    """A class instead of an instance, or a forgotten mark, would silently be plain decoding."""
+    with pytest.raises(UsageError, match="implements no hook"):
+        dense([("it", plugin)])
+
+
+@pytest.mark.parametrize("name", ["coupled", "stats", "target"])
+def test_the_cores_own_names_cannot_be_taken(name):
+    """A plugin under such a name would silently not be registered, or stand in for the core."""
+    with pytest.raises(UsageError, match=name):
+        dense([(name, ones())])
+
+
+def test_a_name_cannot_be_taken_twice():
+    """Settings, statistics and requests speak of plugins by name."""
+    with pytest.raises(UsageError, match="m is asked for twice"):
+        dense([("m", ones()), ("m", ones())])
+
+
+def test_equal_instances_may_run_together():
+    """Two of one class, under two names."""
+    run = dense([("one", ones()), ("two", ones())])
+
+    assert {"one", "two"} == run.drafters
+
+
+def test_a_compat_of_another_type_is_refused():
+    """The message says who returned what."""
+
+    class Odd:
+        @hookimpl
+        def compat(self):
+            return {"owns": "attention"}
+
+    with pytest.raises(UsageError, match="compat of odd returned dict"):
+        dense([Odd()])
+
+
+# owners
+
+
+def test_recurrent_state_without_an_owner_is_refused_when_drafting():
+    """Leaving it out is not a crash, it is wrong text."""
+    with pytest.raises(Refused, match="nobody would roll back the target's 'recurrent' state"):
+        Run(ToyTarget(), [ones()])
+
+
+def test_plain_decoding_needs_no_owner():
+    """Nothing is drafted, nothing is rolled back."""
+    assert Run(ToyTarget(), []).generate([1], n=3).result.finish_reason == "length"
+
+
+def test_two_owners_of_one_state_are_refused():
+    """Both would put it back."""
+    with pytest.raises(Refused, match="one and two would roll back the target's 'recurrent' state"):
+        Run(ToyTarget(), [ones(), ("one", ToyRollback()), ("two", ToyRollback())])
+    with pytest.raises(Refused, match="says and target would roll back the target's 'attention' state"):
+        dense([ones(), Says(owns={"attention"}, drafts=())])
+
+
+def test_an_owner_may_be_named_among_the_methods():
+    """It is a plugin like any other; order does not matter."""
+    for methods in ([ones(), ToyRollback()], [ToyRollback(), ones()]):
+        result = Run(ToyTarget(), methods).generate([1, 2], n=6).result
+        assert plain(Request([1, 2], n=6)).tokens == result.tokens
+
+
+# refusals
+
+
+def test_all_refusals_are_shown_together():
+    """One run of the command, every reason and every mend."""
+    refusing = [
+        ("a", Says(refusals=[Refusal("too wide", "take a narrow one"), Refusal("too deep", "take a flat one")])),
+        ("b", Says(refusals=[Refusal("no weights", "name a file")])),
+    ]
+
+    with pytest.raises(Refused) as error:
+        dense([*refusing, ("c", ones())])
+
+    for text in ("a: too wide", "a: too deep", "b: no weights", "take a narrow one", "take a flat one", "name a file"):
+        assert text in str(error.value)
+
+
+def test_no_weight_is_read_before_all_answers_are_clean():
+    """``load`` is called in the user's order, and not at all when anybody refuses."""
+    loaded = []
+
+    def loads(name, **more):
+        return name, Says(load=lambda target: loaded.append((name, target.info.name)), drafts=(), **more)
+
+    with pytest.raises(Refused):
+        dense([loads("a"), loads("b", refusals=[Refusal("no", "yes")])])
+    assert not loaded
+
+    dense([loads("b"), loads("a")])
+    assert [("b", "toy-0"), ("a", "toy-0")] == loaded
+
+
+@pytest.mark.parametrize("layer", [-1, 3, 7])
+def test_hidden_states_that_do_not_exist_are_refused(layer):
+    """The toy has streams 0 to 2."""
+    with pytest.raises(Refused, match="reads hidden states"):
+        Run(ToyTarget(), [Says(needs=Needs(hidden={layer}), drafts=())])
+
+
+def test_trees_on_a_target_of_chains_are_refused():
+    """Before anything is drafted."""
+    with pytest.raises(Refused, match="drafts trees"):
+        Run(ToyTarget(recurrent=False, trees=False), [RandomTrees({})])
+
+
+def test_two_kinds_of_trace_are_refused():
+    """A forward records one kind; the other plugin would read what it did not ask for."""
+    with pytest.raises(Refused, match="needs a trace of inputs"):
+        Run(ToyTarget(), [ones(), Says(needs=Needs(trace="inputs"), drafts=())], rollback=ToyRollback("snapshot"))
+
+
+@pytest.mark.parametrize("drafted", ["rows", "unknown"])
+def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
+    """Laws are matched at start: never guessed."""
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    with pytest.raises(Refused, match=f"drafts {drafted}"):
+        dense([Drafts(drafts={drafted})], rule=("rule", Rule(judges={"deterministic"}, drafts=())))
+    assert dense([Drafts(drafts={drafted})], rule=("rule", Rule(judges={"deterministic", drafted}, drafts=())))
+
+
+@pytest.mark.parametrize("judges, wanted", [(None, False), ({"deterministic"}, False), ({"rows", "deterministic"}, True)])
+def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
+    """Rows of probabilities cost K x V floats a sequence."""
+    seen = set()
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    method = Fixed(lambda step, seq, budget: seen.add(step.wants_probs))
+    dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], n=4).result
+
+    assert {wanted} == seen
+
+
+def test_the_first_decision_stands():
+    """A rule serves the sequences it wants; the core's lossless rule decides the rest."""
+    from spec_core import Verdict
+
+    class Always(Says):
+        @hookimpl
+        def accept(self, step):
+            for seq in step.undecided:
+                if seq.name == "mine":
+                    step.decide(seq, Verdict((), 5))
+
+    run = dense([ones()], rule=("always", Always(lossy="always 5", drafts=())))
+    mine, other = run.submit([1, 2], n=4, name="mine"), run.submit([1, 2], n=4, name="other")
+    finish(run)
+
+    assert [5, 5, 5, 5] == run.take(mine).tokens
+    assert plain(Request([1, 2], n=4), **DENSE).tokens == run.take(other).tokens
+    assert run.stats.report()["lossy"] == "always 5"
+
+
+def test_the_rule_may_be_named_or_given():
+    """``coupled`` is the default, by name and as an instance."""
+    from spec_core.accept import Coupled
+
+    for rule in (None, "coupled", Coupled()):
+        assert dense([ones()], rule=rule).generate([1], n=3).result.finish_reason == "length"
+
+
+# noise
+
+
+def test_shared_noise_is_the_one_that_decides():
+    """argmax(log p + noise) of the target's own p is the target's own choice: everything is accepted."""
+    from spec_core import Sampling
+    from toys import forward
+
+    target = ToyTarget(**DENSE)
+
+    def make(step, seq, budget):
+        tokens = list(seq.tokens)
+        for i in range(min(budget, 3)):
+            row = forward(target, tokens)[1].logits[-1]
+            tokens.append(int((row / 1.3 + step.noise(seq, i)).argmax()))
+        return Draft(tokens[len(seq.tokens) :], law="unknown")
+
+    class Samples(Fixed):
+        @hookimpl
+        def compat(self):
+            return Compat(drafts={"unknown"})
+
+    run = Run(ToyTarget(**DENSE), [Samples(make)])
+    stats = run.generate([1, 2], n=13, seed=5, stream=2, offset=7, sampling=Sampling(temperature=1.3)).result.stats
+
+    assert stats["accepted"] == stats["drafted"] > 0
+
+
+def test_noise_is_private_when_the_rule_says_so():
+    """A rule that looks ahead must not meet the same numbers again: drafters get new noise in every round."""
+    import torch
+
+    drawn = []
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    def make(step, seq, budget):
+        again = step.noise(seq, 0)
+        drawn.append((seq.t, step.noise(seq, 0), step.noise(seq, 1)))
+        assert again is drawn[-1][1]
+
+    from spec_core.noise import gumbel
+
+    run = dense([Fixed(make)], rule=("rule", Rule(noise="private", drafts=())))
+    run.generate([1], n=6, seed=3).result
+
+    (t, first, second), (later, same_position, _) = drawn[0], drawn[1]
+    assert t + 1 == later
+    assert not torch.equal(second, same_position)
+    assert not torch.equal(first, gumbel(3, t, 48))
+
+
+# phases
+
+CALLS = {
+    "undrafted": lambda step, seq: list(step.undrafted),
+    "limit": lambda step, seq: step.limit(seq, 1),
+    "nodes": lambda step, seq: step.nodes(seq),
+    "noise": lambda step, seq: step.noise(seq, 0),
+    "propose": lambda step, seq: step.propose(seq, Draft([1])),
+    "undecided": lambda step, seq: list(step.undecided),
+    "logits": lambda step, seq: step.logits(seq),
+    "history": lambda step, seq: step.history(seq, 0),
+    "decide": lambda step, seq: step.decide(seq, None),
+    "verdicts": lambda step, seq: step.verdicts,
+    "kept": lambda step, seq: step.kept(seq),
+    "rewind": lambda step, seq: step.rewind(seq, 0),
+    "fail": lambda step, seq: step.fail(seq, ValueError()),
+}
+ALLOWED = {
+    "draft": {"undrafted", "limit", "nodes", "noise", "propose"},
+    "accept": {"undecided", "logits", "history", "decide"},
+    "rollback": {"logits", "history", "verdicts", "kept", "rewind", "fail"},
+    "process": {"logits", "history", "verdicts", "kept"},
+}
+
+
+@pytest.mark.parametrize("hook", ALLOWED)
+def test_a_call_in_the_wrong_phase_raises(hook):
+    """It would be silently lost, or change what was decided."""
+    refused = set()
+
+    def probe(step):
+        for name, call in CALLS.items():
+            if name not in ALLOWED[hook]:
+                with pytest.raises(PhaseError, match=f"step.{name} belongs to"):
+                    call(step, step.parts[0].seq)
+                refused.add(name)
+
+    body = (lambda self, rows: probe(rows.step)) if hook == "process" else (lambda self, step: probe(step))
+    probing = type("Probing", (), {hook: hookimpl(body)})
+    run = dense([("m", ones()), ("p", probing())])
+    run.generate([1, 2], n=5).result
+
+    assert set(CALLS) - ALLOWED[hook] == refused
+
+
+def test_a_call_in_the_wrong_phase_is_the_plugins_error():
+    """Raised out of the hook it names plugin and hook, and carries the PhaseError."""
+
+    class Late:
+        @hookimpl
+        def process(self, rows):
+            for seq, _ in rows.by_sequence():
+                rows.step.propose(seq, Draft([1]))
+
+    with pytest.raises(PluginError, match="plugin 'late' failed in process") as error:
+        dense([Late()]).generate([1], n=3).result
+    assert isinstance(error.value.__cause__, PhaseError)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plugin_switches_no_other_off_by_order(strategy):
+    """Learners hear of rows whether they are named before or after owners and methods."""
+    told = []
+
+    class Learns(Says):
+        @hookimpl
+        def process(self, rows):
+            told.append(sum(len(span.tokens) for _, span in rows.by_sequence()))
+
+    for place in range(3):
+        told.clear()
+        methods = [("m", ones()), ("owner", ToyRollback(strategy))]
+        methods.insert(place, ("learns", Learns(drafts=())))
+        Run(ToyTarget(), methods).generate([1, 2, 3], n=6).result
+        assert sum(told) == 8
+
+
+def test_toy_runs_take_an_owner_by_keyword():
+    """The helper of these tests runs what it says."""
+    assert {"target", "toy-rollback", "fixed"} == {c.name for c in toy_run(ones()).plugins}

@@ -1,0 +1,229 @@
+"""A new request continues on the rows of an earlier one, as far as that is certain to be right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import DRAFTERS, Watcher, assert_state, drafter, finish, gated, plain, sampled, texts
+
+from spec_core import Compat, Request, Run, StashKey, hookimpl
+from spec_core.testing import ToyRollback, ToyTarget
+
+DENSE = {"recurrent": False}
+
+
+def dense(methods=(), **settings) -> Run:
+    return Run(ToyTarget(**DENSE), methods=methods, **settings)
+
+
+def turn(run: Run, prompt: list[int], **more):
+    seq = run.submit(Request(prompt, **more))
+    gated(run)
+    return seq, run.take(seq)
+
+
+@pytest.mark.parametrize("kind", [None, *DRAFTERS])
+def test_a_second_turn_reuses_the_rows_of_the_first_and_equals_fresh(kind):
+    """The conversation goes on behind prompt and answer; c equal rows, c - 1 of them are reused."""
+    first = Request([1, 2, 3, 4], n=9, name="a", **sampled(1))
+    answer = plain(first, **DENSE).tokens
+    second = Request([1, 2, 3, 4, *answer, 7, 7], n=9, name="b", **sampled(2))
+    known = texts([first, second], **DENSE)
+    run = dense([drafter(kind, known)] if kind else [])
+
+    turn(run, first.prompt, n=9, name="a", **sampled(1))
+    seq, result = turn(run, second.prompt, n=9, name="b", **sampled(2))
+
+    # 4 + 9 tokens, the last never evaluated: 12 equal rows, and the last of them has another next token
+    assert result.reused == 11
+    assert known["b"] == seq.tokens
+
+
+@pytest.mark.parametrize("changed", range(1, 8))
+def test_at_most_all_but_one_of_the_equal_rows_are_reused(changed):
+    """The last equal row is followed by another token than before: a pair made from it would be stale."""
+    prompt = [5, 6, 7, 8, 9, 10, 11, 12]
+    run = dense()
+    turn(run, prompt, n=3)
+    other = [*prompt[:changed], 40, 41]
+
+    seq, result = turn(run, other, n=6)
+
+    assert max(0, changed - 1) == result.reused
+    assert plain(Request(other, n=6), **DENSE).tokens == result.tokens
+
+
+def test_the_same_prompt_again_evaluates_its_last_token_again():
+    """A prompt that the slot holds as a whole still decides: its last token is pending."""
+    run = dense()
+    turn(run, [5, 6, 7, 8], n=5)
+
+    _, result = turn(run, [5, 6, 7, 8], n=5)
+
+    assert result.reused == 3
+    assert plain(Request([5, 6, 7, 8], n=5), **DENSE).tokens == result.tokens
+
+
+def test_the_slot_with_the_longest_equal_beginning_is_taken():
+    """Three slots, three conversations: each goes on where it was."""
+    run = dense(slots=3)
+    prompts = [[i] * 6 for i in (1, 2, 3)]
+    for prompt in prompts:
+        run.submit(prompt, n=1)
+    finish(run)
+
+    for prompt in reversed(prompts):
+        _, result = turn(run, [*prompt, 9], n=4)
+        assert result.reused == 5
+
+
+def test_a_slot_is_used_again_for_a_different_text():
+    """Nothing of the text before is visible: neither rows nor what plugins kept about it."""
+    key = StashKey()
+    seen = []
+
+    class Remembers:
+        @hookimpl
+        def process(self, rows):
+            for seq, span in rows.by_sequence():
+                seen.append((seq.name, span.start, seq.stash.get(key)))
+                seq.stash[key] = seq.name
+
+    run = dense([Remembers()], slots=1)
+    for name, prompt in (("a", [1, 2, 3]), ("b", [4, 5, 6, 7, 8, 9])):
+        _, result = turn(run, prompt, n=3, name=name)
+        assert plain(Request(prompt, n=3), **DENSE).tokens == result.tokens
+
+    assert [s for s in seen if s[1] == 0] == [("a", 0, None), ("b", 0, None)]
+
+
+def test_nothing_is_reused_behind_what_every_learner_has_seen():
+    """A method that was not told of a request's rows does not get a sequence that begins behind them."""
+
+    class Learner(Watcher):
+        @hookimpl
+        def compat(self):
+            return Compat(drafts={"deterministic"})
+
+        @hookimpl
+        def draft(self, step):
+            return None
+
+    learner = Learner(hidden=())
+    run = dense([("learner", learner)])
+    turn(run, [1, 2, 3, 4, 5], n=4)  # told
+    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], n=4, methods=())  # not told: 2 reused, seen falls to 2
+    assert result.reused == 2
+
+    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], n=4)
+
+    assert result.reused == 2
+    assert [m["position"] for m in learner.told[seq]] == list(range(2, len(seq.tokens) - 1))
+    _, without = turn(run, [1, 2, 3, 9, 9, 9, 9], n=4, methods=())
+    assert without.reused == 6
+
+
+def test_rows_of_a_reused_prefix_are_not_told_again():
+    """Learners hear from the first row that is new; their own rows before it are still valid."""
+    watcher = Watcher(hidden=(0, 1))
+    run = dense([watcher])
+    turn(run, [1, 2, 3, 4, 5], n=2)
+
+    seq, result = turn(run, [1, 2, 3, 4, 8, 8], n=3)
+
+    assert result.reused == 3 == watcher.told[seq][0]["position"]
+    watcher.check(run.target, seq)
+
+
+def test_reuse_can_be_switched_off():
+    """``reuse=False`` evaluates every prompt anew."""
+    run = dense(reuse=False, slots=1)
+    for _ in range(2):
+        _, result = turn(run, [1, 2, 3, 4], n=3)
+        assert result.reused == 0
+
+
+def test_reuse_stops_at_an_embedded_position():
+    """Two embeddings cannot be told apart by their token: rows from the first one on are evaluated again."""
+    def embed(value):
+        return torch.full((12,), value, dtype=torch.float64)
+
+    run = dense()
+    for value in (0.1, 0.9):
+        request = Request([1, 2, 3, -1, 5, 6], n=5, embeds={3: embed(value)})
+        seq = run.submit(request)
+        gated(run)
+        result = run.take(seq)
+        assert plain(request, **DENSE).tokens == result.tokens
+    assert result.reused == 2
+
+
+def test_an_embedding_hides_the_token_it_stands_for():
+    """A token id given beside an embedding is not what the row holds: another prompt must not reuse it."""
+    run = dense()
+    seq = run.submit(Request([1, 2, 3, 4, 5, 6], n=2, embeds={2: torch.ones(12, dtype=torch.float64)}))
+    finish(run)
+
+    assert [1, 2, -1, 4, 5, 6] == seq.tokens[:6]
+    _, result = turn(run, [1, 2, 3, 4, 5, 6], n=6)
+    assert result.reused == 1
+    assert plain(Request([1, 2, 3, 4, 5, 6], n=6), **DENSE).tokens == result.tokens
+
+
+def test_a_slot_whose_sequence_was_cancelled_can_be_reused():
+    """Cancelled in the middle of its prompt: the rows that were evaluated are valid."""
+    run = dense(chunk=2, draft_max=0)
+    seq = run.submit([1, 2, 3, 4, 5, 6, 7, 8], n=4)
+    run.step()
+    run.step()
+    run.cancel(seq)
+    run.step()
+
+    _, result = turn(run, [1, 2, 3, 4, 5, 6, 7, 8], n=4)
+
+    assert result.reused == 3
+    assert plain(Request([1, 2, 3, 4, 5, 6, 7, 8], n=4), **DENSE).tokens == result.tokens
+
+
+class Policy:
+    """Keeps the recurrent state every few positions."""
+
+    @hookimpl
+    def process(self, rows):
+        for seq, _ in rows.by_sequence():
+            seq.slot.checkpoints[seq.evaluated] = rows.step.target.checkpoint(seq)
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_a_hybrid_reuses_up_to_its_largest_checkpoint(kind):
+    """Recurrent state cannot be cut: reuse ends at the last place it was kept, and text and state are right."""
+    first = Request([1, 2, 3, 4, 5, 6, 7, 8], n=6, name="a")
+    second = Request([1, 2, 3, 4, 5, 6, 7, 9, 9], n=8, name="b")
+    known = texts([first, second])
+    run = Run(ToyTarget(), [drafter(kind, known), Policy()], rollback=ToyRollback(), chunk=3, draft_max=2)
+
+    turn(run, first.prompt, n=6, name="a")
+    seq, result = turn(run, second.prompt, n=8, name="b")
+
+    assert (result.reused, known["b"]) == (6, seq.tokens)
+    assert_state(run.target, seq)
+
+
+def test_a_hybrid_without_checkpoints_begins_anew():
+    """Nothing kept, nothing reused."""
+    run = Run(ToyTarget(), [])
+    turn(run, [1, 2, 3, 4], n=4)
+
+    assert turn(run, [1, 2, 3, 4, 5], n=4)[1].reused == 0
+
+
+def test_checkpoints_behind_the_reused_beginning_are_forgotten():
+    """A state of another text's future must not be taken for one of this."""
+    run = Run(ToyTarget(), [Policy()], chunk=3, draft_max=0, slots=1)
+    turn(run, [1, 2, 3, 4, 5, 6, 7, 8, 9], n=6)
+    seq, result = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34], n=6)
+    assert result.reused == 3
+    _, again = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34, *result.tokens, 1], n=6)
+
+    expected = Request([1, 2, 3, 4, 5, 30, 31, 32, 33, 34, *result.tokens, 1], n=6)
+    assert plain(expected).tokens == again.tokens
