@@ -25,7 +25,7 @@ class Keys:
                 f"{self.file.path.name}: metadata {self.arch}.{key} is missing",
                 mend="the file is incomplete; convert it again",
             )
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind != bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise UsageError(
                 f"{self.file.path.name}: metadata {self.arch}.{key} is {str(value)[:40]!r}", mend="the file is damaged"
             )
@@ -94,7 +94,7 @@ def _vocab(file: GgufFile) -> int:
 
 
 def _scaling(keys: Keys) -> Scaling:
-    kind = keys.get("rope.scaling.type", "none", str)
+    kind = keys.get("rope.scaling.type", "linear", str)
     factor = float(keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 1.0)))
     if kind == "none" or factor in (0.0, 1.0):
         return Scaling()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from spec_kernels.ops.dequant import TYPES, dequantize
 from torch import Tensor
@@ -9,6 +11,9 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
 from spec_targets.runtime.config import Config, arch_of
+
+PIECE = 1 << 22
+"""Numbers that are dequantised at a time: what is needed in between is a multiple of them."""
 
 
 class GgufWeights:
@@ -28,13 +33,21 @@ class GgufWeights:
                     mend=f"quantise the model to one of {', '.join(TYPES)}",
                 )
 
+    def names(self) -> Iterable[str]:
+        return self.file.tensors
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         tensor = self.file.tensors.get(name)
         return None if tensor is None else tensor.shape
 
     def load(self, name: str) -> Tensor:
         tensor = self.file.tensors[name]
-        return dequantize(tensor.bytes(), tensor.type).reshape(tensor.shape)
+        data = tensor.bytes().flatten(0, -2) if len(tensor.shape) > 1 else tensor.bytes().view(1, -1)
+        out = torch.empty(len(data), tensor.shape[-1])
+        step = max(1, PIECE // tensor.shape[-1])
+        for row in range(0, len(data), step):
+            out[row : row + step] = dequantize(data[row : row + step], tensor.type)
+        return out.view(tensor.shape)
 
     def divisors(self) -> torch.Tensor | None:
         """Frequency divisors of llama3 scaling, where the file has them."""

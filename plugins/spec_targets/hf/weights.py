@@ -46,6 +46,9 @@ class HfWeights:
         self.config = config
         self.where = directory.name
 
+    def names(self) -> tuple[str, ...]:
+        return ()
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         stored = self._stored(name)
         if stored is not None:

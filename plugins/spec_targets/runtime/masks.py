@@ -30,7 +30,7 @@ class Masks:
         return self._chains[rows]
 
     def tree(self, pending: int, parents: Sequence[int]) -> Tensor:
-        """Pending rows are a chain; draft j sees them all, its ancestors and itself. parents: -1 is the last pending."""
+        """Pending rows are a chain; draft j sees them all, its ancestors and itself. Parent -1: the last pending."""
         mask = causal(pending + len(parents))
         mask[pending:, pending:] = masked(ancestor_mask(parents))
         return mask.to(self.device)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -19,6 +20,9 @@ class Weights(Protocol):
     neighbours: bool
     """Rows of q and k are stored so that neighbouring dimensions of a head rotate together, not its halves."""
 
+    def names(self) -> Iterable[str]:
+        """What is there under names of GGUF; nothing where another format names tensors."""
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape in torch order, None when there is no such tensor. Reads no values."""
 
@@ -31,6 +35,7 @@ def expected(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
     c, d = config, config.width
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (c.vocab, d), "output_norm.weight": (d,)}
     shapes |= optional(has, {"output.weight": (c.vocab, d), "output.bias": (c.vocab,)})
+    shapes |= optional(has, {f"{prefix}rope_freqs.weight": (c.turned // 2,) for prefix in ("", "blk.0.")})
     for i in range(c.layers):
         shapes |= {f"blk.{i}.{name}": shape for name, shape in _block(c, has, f"blk.{i}.").items()}
     return shapes
@@ -41,23 +46,28 @@ def optional(has: Weights, shapes: Mapping[str, tuple[int, ...]], prefix: str = 
 
 
 def _block(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]:
-    d, q, kv, arch = c.width, c.heads * c.head, c.kv_heads * c.head, ARCHS[c.arch]
+    d, arch = c.width, ARCHS[c.arch]
     shapes: dict[str, tuple[int, ...]] = {
         "attn_norm.weight": (d,),
         "ffn_norm.weight": (d,),
-        "attn_output.weight": (d, q),
+        "attn_output.weight": (d, c.heads * c.head),
     }
-    rows = {"attn_q": q, "attn_k": kv, "attn_v": kv}
-    if has.shape(prefix + "attn_qkv.weight") is not None:
-        rows = {"attn_qkv": q + 2 * kv}
-    for name, n in rows.items():
-        shapes[f"{name}.weight"] = (n, d)
-        if arch.biases or has.shape(f"{prefix}{name}.bias") is not None:
-            shapes[f"{name}.bias"] = (n,)
+    shapes |= {name: (rows, d) for name, rows in _qkv(c, has, prefix, "weight").items()}
+    biases = _qkv(c, has, prefix, "bias")
+    if arch.biases or any(has.shape(prefix + name) is not None for name in biases):
+        shapes |= {name: (rows,) for name, rows in biases.items()}
     if arch.qk_norm:
         shapes |= {"attn_q_norm.weight": (c.head,), "attn_k_norm.weight": (c.head,)}
     shapes |= optional(has, {"attn_output.bias": (d,)}, prefix)
     return shapes | (_experts(c, has, prefix) if c.experts else _dense(c))
+
+
+def _qkv(c: Config, has: Weights, prefix: str, kind: str) -> dict[str, int]:
+    """Rows of q, k and v by name: apart, or fused. Weights may be fused and biases apart."""
+    q, kv = c.heads * c.head, c.kv_heads * c.head
+    if has.shape(f"{prefix}attn_qkv.{kind}") is not None:
+        return {f"attn_qkv.{kind}": q + 2 * kv}
+    return {f"attn_q.{kind}": q, f"attn_k.{kind}": kv, f"attn_v.{kind}": kv}
 
 
 def _dense(c: Config) -> dict[str, tuple[int, ...]]:
@@ -73,7 +83,7 @@ def _experts(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]
 
 
 def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
-    """Raise UsageError for the first tensor that is missing or of another shape; returns what is expected."""
+    """Raise UsageError for a tensor that is missing, of another shape, or read by nobody; returns what is expected."""
     shapes = expected(config, has)
     for name, wanted in shapes.items():
         found = has.shape(name)
@@ -86,7 +96,19 @@ def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
                 f"{has.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed",
                 mend="its metadata and its tensors do not belong together; get the file again",
             )
+    for name in has.names():
+        if name not in shapes and not _spare(name, config.layers):
+            raise UsageError(
+                f"{has.where}: tensor {name!r} is no part of the {config.arch} architecture as it is run here",
+                mend="the text would be wrong without it; use a model without it",
+            )
     return shapes
+
+
+def _spare(name: str, layers: int) -> bool:
+    """Tensors that a trunk does not need: further blocks, and scales of activations that stay floats."""
+    block = re.match(r"blk\.(\d+)\.", name)
+    return (block is not None and int(block[1]) >= layers) or name.endswith(".input_scale")
 
 
 def nbytes(shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> int:
