@@ -36,7 +36,7 @@ _WHERE = {
     "TargetInfo": "values",
     "UsageError": "errors",
     "Verdict": "values",
-    "load": "load",
+    "load": "loading",
 }
 
 __all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]

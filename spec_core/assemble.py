@@ -27,6 +27,15 @@ def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, give
 
     Raises Refused with all refusals together. Weights are read last, once everything is clean.
     """
+    plugins = check(target, methods, rule, rollback, given)
+    for c in plugins:
+        if c.compat.load is not None:
+            c.compat.load(target)
+    return plugins
+
+
+def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+    """The same, without reading a weight."""
     chosen = [make(spec, given) for spec in methods]
     if rule is not None and rule != RULE and not isinstance(rule, Coupled):
         chosen.append(make(rule, given, ("rule",)))
@@ -40,9 +49,6 @@ def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, give
         check_owners(plugins, target.info.states)
     check_laws(plugins)
     check_needs(plugins, target)
-    for c in plugins:
-        if c.compat.load is not None:
-            c.compat.load(target)
     return plugins
 
 

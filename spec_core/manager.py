@@ -88,7 +88,7 @@ class Chosen:
 
     @property
     def laws(self) -> frozenset[str]:
-        """Laws its drafts may have. Unsaid: deterministic, unless it is marked to draft before or after everybody."""
+        """Laws its drafts may have. Unsaid: deterministic, unless it is marked to run before, after or around all."""
         if self.compat.drafts is not None:
             return self.compat.drafts
         return frozenset() if self._jumps or "draft" not in self.hooks else frozenset({"deterministic"})
@@ -96,7 +96,7 @@ class Chosen:
     @property
     def _jumps(self) -> bool:
         found = implementations(self.plugin, self.name).get("draft")
-        return found is not None and bool(found[1]["tryfirst"] or found[1]["trylast"])
+        return found is not None and any(found[1][mark] for mark in ("tryfirst", "trylast", "wrapper"))
 
     def check(self) -> None:
         if not self.hooks:
@@ -106,7 +106,7 @@ class Chosen:
             )
         if self._jumps and self.laws:
             raise UsageError(
-                f"{self.name} drafts and is marked tryfirst or trylast: it would jump the user's order",
+                f"{self.name} drafts and is marked tryfirst, trylast or wrapper: it would jump the user's order",
                 mend="remove the mark from its draft hook",
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from time import perf_counter
@@ -24,7 +24,7 @@ from spec_core.request import Emitted, Request, Result, sequence
 from spec_core.schedule import Slots, batch, plan
 from spec_core.sequence import Sequence
 from spec_core.settings import RunSettings
-from spec_core.stats import Stats
+from spec_core.stats import Observer, Stats
 from spec_core.step import Part, Step
 from spec_core.target import Target
 from spec_core.values import Needs
@@ -108,6 +108,10 @@ class Run:
         seq = self.submit(request, **keywords)
         self._streams[seq] = deque()
         return Generation(self, seq, self._streams[seq])
+
+    def observe(self, look: Callable[[Step], None]) -> None:
+        """Call ``look(step)`` at the end of every step, when everything in it is decided and counted."""
+        self._manager.register(Observer(look))
 
     @property
     def busy(self) -> bool:

@@ -6,6 +6,7 @@ cut off behind a stop are neither emitted nor accepted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -149,3 +150,16 @@ class Stats:
             "switched_off": dict(self.switched_off),
             "lossy": self.lossy,
         }
+
+
+@attrs.define(eq=False)
+class Observer:
+    """Shows every finished step to a function: for recordings and measurements."""
+
+    look: Callable[[Step], None]
+
+    @hookimpl(wrapper=True)
+    def process(self, rows: Rows) -> Any:
+        result = yield
+        self.look(rows.step)
+        return result

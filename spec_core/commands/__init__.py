@@ -1,0 +1,1 @@
+"""The commands that come with the core. None imports torch before it runs a model."""

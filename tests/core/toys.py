@@ -105,7 +105,7 @@ def assert_state(target: ToyTarget, seq: Sequence) -> None:
 
 def gated(run: Run, each: Any = None) -> None:
     """Run to the end; after every step, every running sequence's state equals that of a fresh forward."""
-    oracle = run.target
+    oracle = ToyTarget(recurrent="recurrent" in run.target.info.states)
     while run.busy:
         seqs = list(run.running)
         run.step()
@@ -186,6 +186,6 @@ def ones(n: int = 2) -> Fixed:
     return Fixed(lambda step, seq, budget: Draft([1] * min(n, budget)))
 
 
-def toy_run(method: Any = (), strategy: str = "snapshot", target: dict[str, Any] | None = None, **settings: Any) -> Run:
-    methods = method if isinstance(method, (list, tuple)) else [method]
+def toy_run(method: Any, strategy: str = "snapshot", target: dict[str, Any] | None = None, **settings: Any) -> Run:
+    methods = method if isinstance(method, list) else [method]
     return Run(ToyTarget(**(target or {})), methods=methods, rollback=ToyRollback(strategy), **settings)

@@ -1,0 +1,69 @@
+"""The ``spec`` program. Commands arrive by entry point; torch is imported by the ones that run a model."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.manager import Entry, discover, imported
+
+
+class Commands(click.Group):
+    """Commands are what is installed in the group ``spec_core.commands``."""
+
+    def _entries(self) -> dict[str, Entry]:
+        return {entry.name: entry for entry in discover(["command"])}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self._entries())
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = self._entries().get(name)
+        return None if entry is None else imported(entry)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
+        known = self._entries()
+        if args and not args[0].startswith("-") and args[0] not in known:
+            raise UsageError(f"spec has no command {args[0]!r}", mend=f"commands: {nearest(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="spec-core", prog_name="spec")
+def cli() -> None:
+    """Speculative decoding with methods as plugins: generate, compare, look inside.
+
+    Results go to standard output, progress and notes to standard error. Exit code 1 is a failure, 2 a refusal.
+    """
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the program: a user's mistake is one message with a mend, a bug keeps its traceback."""
+    sys.exit(run(argv))
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        value = cli.main(argv, prog_name="spec", standalone_mode=False)
+        sys.stdout.flush()
+        return value if isinstance(value, int) else 0
+    except SpecError as error:
+        click.echo(f"error: {error.reason}\n  {error.mend}", err=True)
+        return 2 if isinstance(error, UsageError) else 1
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader went away; without this the interpreter complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    main()

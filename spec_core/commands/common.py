@@ -1,0 +1,148 @@
+"""Options that commands share, and the settings that come of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spec_core.errors import UsageError
+from spec_core.manager import PLUGIN_KINDS, discover
+from spec_core.settings import Settings, read_file, resolve
+
+if TYPE_CHECKING:
+    from spec_core.run import Run
+    from spec_core.target import Target
+
+Command = Callable[..., Any]
+
+MODEL = [
+    click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
+    click.option("--device", help="cpu, cuda, or auto."),
+    click.option("--dtype", help="float32, bfloat16, float16, or auto."),
+    click.option("--threads", type=int, help="CPU threads."),
+    click.option("--context", type=int, help="Most positions of a sequence."),
+    click.option(
+        "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: NAME.key=value, or key=value of the core."
+    ),
+    click.option("--config", type=click.Path(path_type=Path), help="Settings file; the default is ./spec.toml."),
+]
+METHODS = [
+    click.option(
+        "--method", "methods", multiple=True, metavar="NAME[=FILE]", help="A method; repeat in the order of asking."
+    ),
+    click.option("--rule", help="Acceptance rule; the default is lossless."),
+    click.option("--rollback", help="Owner of recurrent state, where several are installed."),
+]
+SAMPLING = [
+    click.option("-n", "n", type=int, help="Most tokens to generate."),
+    click.option("--temperature", type=float, help="0 is greedy."),
+    click.option("--top-k", "top_k", type=int, help="Keep the K most likely tokens."),
+    click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this mass."),
+    click.option("--min-p", "min_p", type=float, help="Drop tokens below this share of the most likely one."),
+    click.option("--seed", type=int, help="Equal seeds give equal texts."),
+    click.option("--repetition-penalty", "repetition_penalty", type=float),
+    click.option("--presence-penalty", "presence_penalty", type=float),
+    click.option("--frequency-penalty", "frequency_penalty", type=float),
+]
+
+
+def add(*groups: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """Give a command these groups of options."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed([o for group in groups for o in group]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def settings_of(flags: dict[str, Any]) -> Settings:
+    """Settings from the flags of a command, the environment and the file. Takes the shared flags out of ``flags``."""
+    config, options = flags.pop("config", None), flags.pop("options", ())
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o ngram.n_max=4")
+        given[key] = value
+    plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
+    return resolve(given, os.environ, read_file(config, os.environ), plugins)
+
+
+def target_of(settings: Settings, weights: bool = True) -> Target:
+    """The target the settings name. Raises UsageError when they name none."""
+    from spec_core.loading import load
+    from spec_core.settings import LoadSettings
+
+    if settings["model"] is None:
+        raise UsageError("no model is given", mend="name one: -m zoo:pico, or model = ... in spec.toml")
+    load_settings = settings.build(LoadSettings)
+    options = {name: getattr(load_settings, name) for name in ("device", "dtype", "threads", "context")}
+    return load(settings["model"], weights=weights, **options)
+
+
+def run_of(target: Target, settings: Settings, methods: Iterable[Any] | None = None, **changes: Any) -> Run:
+    """A run with the settings' plugins, or with other methods."""
+    import attrs
+
+    from spec_core.run import Run
+    from spec_core.settings import RunSettings
+
+    return Run(
+        target,
+        methods=settings["methods"] if methods is None else methods,
+        rule=settings["rule"],
+        rollback=settings["rollback"],
+        plugin_settings=plugin_settings(settings),
+        settings=attrs.evolve(settings.build(RunSettings), **changes),
+    )
+
+
+def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
+    names = {name.partition(".")[0] for name in settings.table if "." in name}
+    return {name: settings.given(name) for name in names}
+
+
+def sampling_of(settings: Settings, **more: Any) -> Any:
+    from spec_core.sampling import Sampling
+
+    names = (
+        "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    )  # fmt: skip
+    return Sampling(**{name: settings[name] for name in names}, **more)
+
+
+def token_ids(text: str) -> list[int]:
+    """``1,2,3`` as ids. Raises UsageError for anything else."""
+    try:
+        return [int(part) for part in text.replace(" ", "").split(",") if part]
+    except ValueError as error:
+        raise UsageError(f"--tokens {text[:60]!r} are no token ids", mend="write --tokens 1,2,3") from error
+
+
+def read_text(path: str) -> str:
+    """A file's text, or standard input for ``-``. Raises UsageError for what is not UTF-8."""
+    try:
+        raw = click.get_binary_stream("stdin").read() if path == "-" else Path(path).read_bytes()
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: byte {error.start} is not UTF-8 ({error.reason})", mend="convert the text to UTF-8"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", mend="give a file that can be read") from error
+
+
+def note(text: str) -> None:
+    """Progress and remarks: standard error."""
+    click.echo(text, err=True)
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

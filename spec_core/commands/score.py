@@ -1,0 +1,56 @@
+"""``spec score``: logits and hidden states of given tokens, to hold a model against another implementation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spec_core.commands import common
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from spec_core.target import Target
+
+
+@click.command()
+@common.add(common.MODEL)
+@click.option("--tokens", required=True, help="Token ids: 1,2,3.")
+@click.option("--hidden", is_flag=True, help="Write hidden states too.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")
+def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
+    """Write ``logits`` [T, V], with --hidden also ``hidden.0`` ... ``hidden.L`` and ``hidden.final`` [T, D].
+
+    hidden.i is the residual stream entering block i, i = L after the last; hidden.final is after the final norm.
+    """
+    from safetensors.torch import save_file
+
+    target = common.target_of(common.settings_of(flags))
+    tensors = scored(target, common.token_ids(tokens), hidden)
+    save_file(tensors, out)
+    common.note(f"{out}: {', '.join(f'{k} {list(v.shape)}' for k, v in tensors.items())}")
+
+
+def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
+    """One forward over the tokens, each from position 0."""
+    from spec_core.request import Request, sequence
+    from spec_core.schedule import batch
+    from spec_core.step import Part, Step
+    from spec_core.values import Needs
+
+    if len(tokens) > target.info.context:
+        raise UsageError(f"{len(tokens)} tokens, the context is {target.info.context}", mend="give fewer")
+    layers = range(target.info.layers + 1) if hidden else ()
+    needs = Needs(hidden=layers, final=hidden, all_logits=True)
+    seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset())
+    target.open(seq, 0)
+    step = Step(target, {})
+    step.add(Part(seq, 0, tokens, decides=True))
+    checked = target.forward(batch(step, needs, target.info.device), needs)
+    named = {"logits": checked.logits} | {f"hidden.{i}": h for i, h in checked.hidden.items()}
+    if checked.final is not None:
+        named["hidden.final"] = checked.final
+    return {name: tensor.float().cpu().clone().contiguous() for name, tensor in named.items()}
