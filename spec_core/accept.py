@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import attrs
 
+from spec_core.errors import TargetError
 from spec_core.hookspecs import hookimpl
-from spec_core.sampling import adjust, choose
+from spec_core.sampling import adjust, choose, largest, number
 from spec_core.sequence import Sequence
 from spec_core.step import Step
 from spec_core.values import Compat, Draft, Verdict
@@ -34,7 +35,10 @@ class Coupled:
     @hookimpl(trylast=True)
     def accept(self, step: Step) -> None:
         for seq, choice in choosers(step):
-            step.decide(seq, walk(step.part(seq).draft, choice))
+            try:
+                step.decide(seq, walk(step.part(seq).draft, choice))
+            except TargetError as error:
+                step.fail(seq, error)
 
 
 def walk(draft: Draft | None, choice: Choose) -> Verdict:
@@ -52,13 +56,13 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     undecided = list(step.undecided)
     if not any(seq.sampling.greedy for seq in undecided):
         return [(seq, sampled(step, seq)) for seq in undecided]
-    best = step.checked.logits.argmax(-1).tolist()
+    best = largest(step.checked.logits)
     return [(seq, greedy(step, seq, best) if seq.sampling.greedy else sampled(step, seq)) for seq in undecided]
 
 
-def greedy(step: Step, seq: Sequence, best: list[int]) -> Choose:
+def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Choose:
     at = step.part(seq).at
-    return lambda row: best[at + row]
+    return lambda row: number(*best, at + row)
 
 
 def sampled(step: Step, seq: Sequence) -> Choose:

@@ -47,6 +47,10 @@ class PluginError(SpecError):
         self.sequence = sequence
 
 
+class TargetError(SpecError):
+    """The target answered with something that is no answer: one sequence ends, others are not touched."""
+
+
 class PhaseError(RuntimeError):
     """A plugin called something of a Step that belongs to another hook."""
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.errors import UsageError
+from spec_core.errors import TargetError, UsageError
 from spec_core.noise import gumbel
 
 
@@ -139,15 +140,34 @@ def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, 
 
     row: [V], already adjusted. noise: [V] float64 if it was made before; else only the support is evaluated.
     """
+    greedy = number(*largest(row[None]))
     if sampling.temperature == 0:
-        return int(row.argmax())
+        return greedy
     if not sampling.truncates:
         g = gumbel(seed, t, len(row), stream) if noise is None else noise
-        return int((_scaled(row, sampling.temperature) + g.to(row.device)).argmax())
+        return largest((_scaled(row, sampling.temperature) + g.to(row.device))[None])[0][0]
     ids, z = support(row, sampling)
     g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()]
     score = z + g.to(z.device)
     return int(ids[score == score.max()].min())
+
+
+def largest(rows: Tensor) -> tuple[list[int], list[float]]:
+    """Where the largest of each row is, the first of equals, and its value; NaN counts as largest. rows: [n, V]."""
+    if rows.is_cpu and rows.dtype in (torch.float32, torch.float64):
+        values = rows.detach().numpy()  # its argmax is twenty times as fast as torch's on a CPU
+        ids = values.argmax(-1)
+        return ids.tolist(), values[np.arange(len(ids)), ids].tolist()
+    best, at = rows.max(-1)
+    both = torch.stack([at.double(), best.double()]).tolist()
+    return [int(i) for i in both[0]], both[1]
+
+
+def number(ids: list[int], values: list[float], row: int = 0) -> int:
+    """The id of one row of ``largest``. Raises TargetError where its value is no number."""
+    if math.isnan(values[row]):
+        raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
+    return ids[row]
 
 
 def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:

@@ -172,7 +172,7 @@ class Step:
         """Sequences that reach a decision in this step and have none yet."""
         self._in("undecided", "accept")
         for part in self.parts:
-            if part.decides and part.verdict is None:
+            if part.decides and part.verdict is None and part.seq.finish != "error":
                 self.about = part.seq
                 yield part.seq
 
@@ -229,5 +229,5 @@ class Step:
 
     def fail(self, seq: Sequence, error: Exception) -> None:
         """End this sequence with an error; its slot is dropped. What it was given before stands."""
-        self._in("fail", "rollback")
+        self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error

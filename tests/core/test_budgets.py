@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from toys import DRAFTERS, Fixed, drafter, finish, plain, sampled, texts, together, toy_run
+from toys import DRAFTERS, Fixed, drafter, plain, sampled, texts, together, toy_run
 
 from spec_core import Draft, Request, Run, UsageError, hookimpl
 from spec_core.testing import Oracle, ToyTarget
@@ -34,7 +34,7 @@ def test_nothing_is_drafted_before_the_first_token():
         run.step()
     assert not method.asked
     run.step()
-    assert [("a", 1)] == method.asked
+    assert method.asked == [("a", 1)]
 
 
 @pytest.mark.parametrize("kind", DRAFTERS)
@@ -88,7 +88,9 @@ def test_a_prompt_that_fills_the_context_is_refused():
     assert run.generate([1, 2, 3], n=9).result.finish_reason == "length"
 
 
-@pytest.mark.parametrize("request_max, run_max, offered", [(None, 5, 5), (2, 5, 2), (9, 5, 5), (0, 5, None), (3, 0, None)])
+@pytest.mark.parametrize(
+    "request_max, run_max, offered", [(None, 5, 5), (2, 5, 2), (9, 5, 5), (0, 5, None), (3, 0, None)]
+)
 def test_the_shorter_of_run_and_request_bounds_a_draft(request_max, run_max, offered):
     """``draft_max`` of a request only shortens; 0 on either side is plain decoding."""
     method = asks()
@@ -147,7 +149,7 @@ def test_requests_for_nothing(n):
             run.submit([1], n=n)
         return
     result = run.generate([1], n=0).result
-    assert ([], "length", 0) == (result.tokens, result.finish_reason, run.target.forwards)
+    assert (result.tokens, result.finish_reason, run.target.forwards) == ([], "length", 0)
 
 
 @pytest.mark.parametrize("trees", [False, True], ids=["chains", "trees"])
@@ -214,7 +216,7 @@ def test_limits_only_go_down():
     run = toy_run([noting("off"), noting("short"), noting("long"), Control()])
     run.generate([1, 2], n=20).result
 
-    assert [("short", 2), ("long", 3)] == offered[:2]
+    assert offered[:2] == [("short", 2), ("long", 3)]
     assert "off" not in {name for name, _ in offered}
 
 
@@ -253,4 +255,4 @@ def test_a_tree_is_bounded_in_tokens_and_in_depth():
     trees = []
     run = toy_run(Tree(lambda step, seq, budget: trees.append((budget, step.nodes(seq)))), draft_max=3, nodes_max=9)
     run.generate([1, 2], n=9).result
-    assert (3, 9) == trees[0] and {nodes for _, nodes in trees} == {9}
+    assert trees[0] == (3, 9) and {nodes for _, nodes in trees} == {9}

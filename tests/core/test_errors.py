@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import attrs
 import pytest
 import torch
 from toys import Fixed, drafter, finish, gated, ones, plain, sampled, texts, toy_run
 
-from spec_core import Compat, Draft, Request, Run, Sampling, UsageError, Verdict, hookimpl
+from spec_core import Compat, Draft, Request, Run, Sampling, SpecError, UsageError, Verdict, hookimpl
 from spec_core.errors import PluginError
 from spec_core.testing import ToyRollback, ToyTarget
 
@@ -84,7 +85,7 @@ def test_raise_ends_the_step_and_closes_what_runs(hook):
 
     assert error is raised.value.__cause__
     assert not run.running
-    assert ["error", "error"] == [s.finish for s in seqs]
+    assert [s.finish for s in seqs] == ["error", "error"]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -121,7 +122,7 @@ def test_one_plugins_exception_withholds_nothing_from_the_next(on_error):
     else:
         run.step()
 
-    assert 1 == len(told)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("hook", ["draft", "rollback", "process"])
@@ -361,28 +362,48 @@ def test_a_bad_verdict_is_its_rules_error(bad):
 def test_a_fault_of_the_cores_rule_ends_only_the_sequences_it_left_undecided():
     """It cannot be switched off: nobody would decide any more."""
 
+    class Forgets(ToyTarget):
+        def forward(self, batch, needs):
+            checked = super().forward(batch, needs)
+            return attrs.evolve(checked, logits=checked.logits[:-1]) if self.forwards == 5 else checked
+
+    run = Run(Forgets(), [], on_error="isolate")
+    seqs = [run.submit(r) for r in requests()]
+    finish(run)
+
+    assert [s.finish for s in seqs] == ["length", "length", "length", "error"]
+    assert [plain(r).tokens for r in requests()[:3]] == [run.take(s).tokens for s in seqs[:3]]
+    assert not run.stats.switched_off
+    assert plain(requests()[0]).tokens == run.generate(requests()[0]).result.tokens
+
+
+@pytest.mark.parametrize("on_error", ["raise", "isolate"])
+@pytest.mark.parametrize("cut", [{"temperature": 0}, {"temperature": 1}, {"temperature": 1, "top_k": 3}], ids=str)
+def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
+    """NaN must not become a token; only where a row of it was to decide, and nobody else is touched."""
+
     class Poisoned(ToyTarget):
         def forward(self, batch, needs):
             checked = super().forward(batch, needs)
             for part in batch.parts:
                 if part.decides and part.seq.name == "1" and part.seq.t == 3:
-                    checked.logits[part.at] = math.nan
+                    checked.logits[part.at, 7] = math.nan
+                elif part.decides and part.drafted == 2 and part.seq.t == 5:
+                    checked.logits[part.at + 2] = math.nan  # behind a wrong draft: nobody reads it
             return checked
 
-    run = Run(Poisoned(), [], on_error="isolate")
-    seqs = [run.submit(r) for r in requests()]
-    for request in requests():
-        assert request.sampling.temperature
+    asked = [Request([i, 2], n=9, name=f"{i}", sampling=Sampling(**cut)) for i in range(3)]
+    wrong = drafter("none-right", texts(asked))
+    wrong.length = 2
+    run = Run(Poisoned(), [wrong], rollback=ToyRollback(), on_error=on_error)
+    seqs = [run.submit(r) for r in asked]
     finish(run)
 
-    poisoned = seqs.index(next(s for s in seqs if s.name == "1"))
-    ended = [s.finish for s in seqs]
-    assert "error" == ended[poisoned]
-    for seq, request in zip(seqs, requests(), strict=True):
-        if seq.finish != "error":
-            assert plain(request).tokens == run.take(seq).tokens
-    assert not run.stats.switched_off
-    assert plain(requests()[0]).tokens == run.generate(requests()[0]).result.tokens
+    assert [s.finish for s in seqs] == ["length", "error", "length"]
+    assert plain(asked[1]).tokens[:3] == seqs[1].tokens[2:]
+    with pytest.raises(SpecError, match="not numbers"):
+        run.take(seqs[1])
+    assert [plain(asked[i]).tokens for i in (0, 2)] == [run.take(seqs[i]).tokens for i in (0, 2)]
 
 
 # the target
@@ -413,7 +434,7 @@ def test_a_forward_that_raises_fails_only_that_steps_sequences(at, on_error):
 
     gated(run)
 
-    assert ["error"] * 2 == [s.finish for s in seqs[:2]]
+    assert [s.finish for s in seqs[:2]] == ["error"] * 2
     for seq in seqs[:2]:
         with pytest.raises(RuntimeError, match="device lost"):
             run.take(seq)
@@ -464,7 +485,7 @@ def test_a_failed_sequence_leaves_no_slot_behind():
     finish(run)
     result = run.generate([1, 2, 3, 4, 5], n=4, name="second").result
 
-    assert (["first"], "error", 0) == (closed, first.finish, result.reused)
+    assert (closed, first.finish, result.reused) == (["first"], "error", 0)
 
 
 # interruptions
@@ -483,7 +504,7 @@ def test_an_interruption_closes_what_runs_and_leaves_the_run_usable(on_error, wh
         finish(run)
     faulty.hook = ""
 
-    assert (["error", "error"], []) == ([s.finish for s in seqs[:2]], run.running)
+    assert ([s.finish for s in seqs[:2]], run.running) == (["error", "error"], [])
     gated(run)
     assert [plain(r).tokens for r in requests(4)[2:]] == [run.take(s).tokens for s in seqs[2:]]
     assert plain(requests()[0]).tokens == run.generate(requests()[0]).result.tokens
@@ -591,4 +612,4 @@ def test_a_cancelled_request_that_waits_leaves_at_once():
     run.step()
 
     assert first.finish is None
-    assert ("cancelled", []) == (run.results[third].finish_reason, run.results[third].tokens)
+    assert (run.results[third].finish_reason, run.results[third].tokens) == ("cancelled", [])

@@ -151,7 +151,7 @@ def test_every_right_draft_is_accepted():
     stats = run.generate(request).result.stats
 
     # the first token comes from the prompt; then 4 steps of 4 drafts and one more
-    assert (4, 20, 16, 16) == (stats["steps"], stats["emitted"], stats["drafted"], stats["accepted"])
+    assert (stats["steps"], stats["emitted"], stats["drafted"], stats["accepted"]) == (4, 20, 16, 16)
 
 
 def test_no_wrong_draft_is_accepted_and_every_step_emits_one():
@@ -161,7 +161,7 @@ def test_no_wrong_draft_is_accepted_and_every_step_emits_one():
 
     stats = run.generate(request).result.stats
 
-    assert (8, 8, 0) == (stats["steps"], stats["emitted"], stats["accepted"])
+    assert (stats["steps"], stats["emitted"], stats["accepted"]) == (8, 8, 0)
 
 
 def test_the_order_of_registration_changes_no_text():

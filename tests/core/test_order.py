@@ -45,7 +45,7 @@ def test_methods_are_asked_in_the_users_order():
     run = dense([noting("b"), noting("a"), noting("c")])
     run.generate([1], n=3).result
 
-    assert ["b", "a", "c"] == asked
+    assert asked == ["b", "a", "c"]
 
 
 def test_what_one_method_serves_the_next_no_longer_sees():
@@ -71,7 +71,7 @@ def test_a_draft_carries_the_name_of_its_source():
 
     sources = [event.source for event in run.generate(request)]
 
-    assert [None, "mine", "mine", None, "mine", "mine", None, "mine", None] == sources
+    assert sources == [None, "mine", "mine", None, "mine", "mine", None, "mine", None]
 
 
 def test_a_controller_is_asked_before_everybody():
@@ -86,7 +86,7 @@ def test_a_controller_is_asked_before_everybody():
     run = dense([("m", Fixed(lambda step, seq, budget: order.append("method"))), Control()])
     run.generate([1], n=3).result
 
-    assert ["control", "method"] == order
+    assert order == ["control", "method"]
 
 
 @pytest.mark.parametrize("mark", ["tryfirst", "trylast", "wrapper"])
@@ -150,7 +150,7 @@ def test_a_tracing_wrapper_is_no_drafter():
     assert not Run(ToyTarget(), [Traces()]).drafters
     run = dense([("m", ones(2)), Traces()])
     run.generate([1], n=4).result
-    assert ["before", 2] == seen[:2]
+    assert seen[:2] == ["before", 2]
 
 
 def test_old_style_wrappers_are_refused():
@@ -319,7 +319,7 @@ def test_no_weight_is_read_before_all_answers_are_clean():
     assert not loaded
 
     dense([loads("b"), loads("a")])
-    assert [("b", "toy-0"), ("a", "toy-0")] == loaded
+    assert loaded == [("b", "toy-0"), ("a", "toy-0")]
 
 
 @pytest.mark.parametrize("layer", [-1, 3, 7])
@@ -355,7 +355,9 @@ def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
     assert dense([Drafts(drafts={drafted})], rule=("rule", Rule(judges={"deterministic", drafted}, drafts=())))
 
 
-@pytest.mark.parametrize("judges, wanted", [(None, False), ({"deterministic"}, False), ({"rows", "deterministic"}, True)])
+@pytest.mark.parametrize(
+    "judges, wanted", [(None, False), ({"deterministic"}, False), ({"rows", "deterministic"}, True)]
+)
 def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
     """Rows of probabilities cost K x V floats a sequence."""
     seen = set()
@@ -386,7 +388,7 @@ def test_the_first_decision_stands():
     mine, other = run.submit([1, 2], n=4, name="mine"), run.submit([1, 2], n=4, name="other")
     finish(run)
 
-    assert [5, 5, 5, 5] == run.take(mine).tokens
+    assert run.take(mine).tokens == [5, 5, 5, 5]
     assert plain(Request([1, 2], n=4), **DENSE).tokens == run.take(other).tokens
     assert run.stats.report()["lossy"] == "always 5"
 
@@ -404,8 +406,9 @@ def test_the_rule_may_be_named_or_given():
 
 def test_shared_noise_is_the_one_that_decides():
     """argmax(log p + noise) of the target's own p is the target's own choice: everything is accepted."""
-    from spec_core import Sampling
     from toys import forward
+
+    from spec_core import Sampling
 
     target = ToyTarget(**DENSE)
 
@@ -469,11 +472,11 @@ CALLS = {
     "verdicts": lambda step, seq: step.verdicts,
     "kept": lambda step, seq: step.kept(seq),
     "rewind": lambda step, seq: step.rewind(seq, 0),
-    "fail": lambda step, seq: step.fail(seq, ValueError()),
+    "fail": lambda step, seq: step.fail(seq, ValueError()),  # kept last: it ends the sequence
 }
 ALLOWED = {
     "draft": {"undrafted", "limit", "nodes", "noise", "propose"},
-    "accept": {"undecided", "logits", "history", "decide"},
+    "accept": {"undecided", "logits", "history", "decide", "fail"},
     "rollback": {"logits", "history", "verdicts", "kept", "rewind", "fail"},
     "process": {"logits", "history", "verdicts", "kept"},
 }

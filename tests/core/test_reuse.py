@@ -145,6 +145,7 @@ def test_reuse_can_be_switched_off():
 
 def test_reuse_stops_at_an_embedded_position():
     """Two embeddings cannot be told apart by their token: rows from the first one on are evaluated again."""
+
     def embed(value):
         return torch.full((12,), value, dtype=torch.float64)
 
@@ -164,7 +165,7 @@ def test_an_embedding_hides_the_token_it_stands_for():
     seq = run.submit(Request([1, 2, 3, 4, 5, 6], n=2, embeds={2: torch.ones(12, dtype=torch.float64)}))
     finish(run)
 
-    assert [1, 2, -1, 4, 5, 6] == seq.tokens[:6]
+    assert seq.tokens[:6] == [1, 2, -1, 4, 5, 6]
     _, result = turn(run, [1, 2, 3, 4, 5, 6], n=6)
     assert result.reused == 1
     assert plain(Request([1, 2, 3, 4, 5, 6], n=6), **DENSE).tokens == result.tokens

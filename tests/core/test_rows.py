@@ -52,7 +52,7 @@ def test_chunks_of_a_prompt_are_told_as_they_come():
         run.step()
         told.append(len(watcher.told[seq]))
 
-    assert [4, 8, 10] == told
+    assert told == [4, 8, 10]
     assert [*range(1, 10), seq.tokens[10]] == [m["next"] for m in watcher.told[seq]]
 
 
@@ -133,5 +133,5 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds():
         finish(run)
 
         assert known["a"] == seq.tokens
-        assert [False, False, True, False, False] == [m["embed"] is not None for m in watcher.told[seq][:5]]
+        assert [m["embed"] is not None for m in watcher.told[seq][:5]] == [False, False, True, False, False]
         watcher.check(run.target, seq)

@@ -80,7 +80,7 @@ def test_state_in_a_mixed_batch(strategy, kind):
 
     for seq, request in list(zip(seqs, requests, strict=True))[:3]:
         assert plain(request).tokens == run.take(seq).tokens
-    assert "cancelled" == run.take(seqs[3]).finish_reason
+    assert run.take(seqs[3]).finish_reason == "cancelled"
 
 
 @every_strategy
@@ -166,7 +166,7 @@ def test_strategies_cost_one_target_forward_a_step(right):
         stats = run.generate(request).result.stats
         assert stats["steps"] + 1 == run.target.forwards
         forwards.add(run.target.forwards)
-    assert 1 == len(forwards)
+    assert len(forwards) == 1
 
 
 def test_wrong_state_is_found_by_the_gate():

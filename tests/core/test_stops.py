@@ -75,7 +75,7 @@ def test_text_that_may_begin_a_stop_is_held_back():
     text.end()
     shown.append(text.take())
 
-    assert [["x"], [""], [""], ["ab"], [""], ["ab"]] == shown
+    assert shown == [["x"], [""], [""], ["ab"], [""], ["ab"]]
     assert text.whole == "xabab"
 
 
