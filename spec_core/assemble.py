@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spec_core.accept import RULE, Coupled
+from spec_core.discovery import discover
 from spec_core.guard import ask_compat
 from spec_core.manager import (
     Chosen,
@@ -14,7 +15,6 @@ from spec_core.manager import (
     check_laws,
     check_needs,
     check_owners,
-    discover,
     make,
 )
 

@@ -7,8 +7,8 @@ import sys
 
 import click
 
+from spec_core.discovery import Entry, discover, imported
 from spec_core.errors import SpecError, UsageError, nearest
-from spec_core.manager import Entry, discover, imported
 
 
 class Commands(click.Group):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from spec_core.discovery import discover, find, imported
 from spec_core.errors import UsageError, nearest
-from spec_core.manager import discover, find, imported
 from spec_core.target import Target
 
 GGUF_MAGIC = b"GGUF"

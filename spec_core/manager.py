@@ -1,77 +1,19 @@
-"""Discovery by entry point, construction with settings, the user's order, and refusals.
-
-Listing reads metadata only; a plugin is imported when it is selected. The pluggy manager is made for each run.
-"""
+"""Plugins constructed with settings, asked what they can, and matched: the user's order, and refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from typing import Any
 
 import attrs
 
-from spec_core.errors import Refused, UsageError, nearest
+from spec_core.discovery import find, imported
+from spec_core.errors import Refused, UsageError
 from spec_core.guard import ask_compat, implementations
 from spec_core.structure import construct
 from spec_core.values import Compat
 
-GROUPS = {
-    "method": "spec_core.methods",
-    "rule": "spec_core.rules",
-    "rollback": "spec_core.rollback",
-    "control": "spec_core.control",
-    "target": "spec_core.targets",
-    "command": "spec_core.commands",
-}
-"""What a plugin is for, and the entry-point group that says so."""
 RESERVED = ("coupled", "stats")
-PLUGIN_KINDS = ("method", "rule", "rollback", "control")
-
-
-@attrs.frozen
-class Entry:
-    """An installed plugin, known from metadata."""
-
-    name: str
-    kind: str
-    distribution: str
-    version: str
-    point: metadata.EntryPoint = attrs.field(repr=False, eq=False)
-
-
-def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
-    """Installed plugins of these kinds, by kind and name. Imports nothing."""
-    entries = []
-    for kind in kinds:
-        for point in sorted(metadata.entry_points(group=GROUPS[kind]), key=lambda p: p.name):
-            dist = point.dist
-            entries.append(Entry(point.name, kind, dist.name if dist else "?", dist.version if dist else "?", point))
-    return entries
-
-
-def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
-    """The installed plugin of that name. Raises UsageError listing the known ones, nearest first."""
-    kinds = tuple(kinds)
-    entries = discover(kinds)
-    for entry in entries:
-        if entry.name == name:
-            return entry
-    raise UsageError(
-        f"no {' or '.join(kinds)} named {name!r} is installed",
-        mend=f"installed: {nearest(name, (e.name for e in entries))}",
-    )
-
-
-def imported(entry: Entry) -> Any:
-    """The object an entry point names. Raises UsageError when it cannot be imported."""
-    try:
-        return entry.point.load()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: {error}",
-            mend=f"install what it needs, or remove it: pip uninstall {entry.distribution}",
-        ) from error
 
 
 @attrs.frozen

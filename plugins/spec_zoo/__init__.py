@@ -44,7 +44,7 @@ def path(name: str) -> Path:
 
 def load(location: str, **options: Any) -> Target:
     """``zoo:NAME``; options as for ``gguf:``. The target knows its companions and its prompts."""
-    from spec_core.load import load as load_model
+    from spec_core.loading import load as load_model
 
     file = path(location)
     extras = {"companions": ZOO[location].companions, "prompts": str(PROMPTS)}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spec_core.discovery import PLUGIN_KINDS, discover
 from spec_core.errors import UsageError
-from spec_core.manager import PLUGIN_KINDS, discover
 from spec_core.settings import Settings, read_file, resolve
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ def environment() -> dict[str, Any]:
     """Facts that a number or a bug depends on."""
     import torch
 
+    from spec_core.discovery import discover
     from spec_core.hookspecs import CONTRACT
-    from spec_core.manager import discover
 
     cuda = torch.cuda.is_available()
     return {

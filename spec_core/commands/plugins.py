@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spec_core.commands import common
-from spec_core.manager import PLUGIN_KINDS, Entry, discover, imported
+from spec_core.discovery import PLUGIN_KINDS, Entry, discover, imported
 
 
 @click.command()

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from spec_core.commands import common
-from spec_core.manager import find, imported
+from spec_core.discovery import find, imported
 from spec_core.settings import DEFAULT, Setting, Settings
 
 
