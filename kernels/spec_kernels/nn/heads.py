@@ -9,8 +9,9 @@ from torch import Tensor
 
 from spec_kernels.nn.queries import Queries
 
-MOST_SURPLUS = 32
-"""Most cached rows that are hidden behind the last one."""
+COLUMNS = 32
+"""Cached rows are looked at in multiples of this, the surplus hidden: torch sums shorter rows and computes smaller
+products in another order."""
 KEPT_VIEWS = 64
 
 
@@ -60,7 +61,7 @@ class HeadScratch:
         self.turning = torch.view_as_complex(self.qk.unflatten(2, (-1, 2)))
         self.q, self.k = self.qk.split([shape.heads, shape.kv_heads], dim=1)
         self.v = values.unflatten(1, (-1, shape.value_dim))
-        self.hidden = torch.full((MOST_SURPLUS,), -torch.inf, dtype=dtype, device=device)
+        self.hidden = torch.full((COLUMNS,), -torch.inf, dtype=dtype, device=device)
         self.ignored = torch.zeros((), dtype=dtype, device=device)
         self._memory = torch.empty(0, dtype=dtype, device=device)
         self._queries: dict[tuple[int, int], Queries] = {}

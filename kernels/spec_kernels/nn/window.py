@@ -7,14 +7,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from spec_kernels.nn.cache import KVCache
-from spec_kernels.nn.heads import HeadScratch
+from spec_kernels.nn.heads import COLUMNS, HeadScratch
 
 CHUNK = 256
 """Cached rows that are summed in one product. BLAS splits longer sums by their length; a fixed split makes a row's
 result independent of how many hidden rows stand behind it."""
-COLUMNS = 32
-"""Cached rows are looked at in multiples of this, the surplus hidden: torch sums shorter rows and computes smaller
-products in another order."""
 MOST_QUERIES = 64
 """Rows of a stretch that attend at once, so that the scores of a long prompt need no more memory than these."""
 
