@@ -1,0 +1,142 @@
+"""Tokenizers against independent ones, streaming text, and chat templates from strangers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spec_targets.files.gguf import open_gguf
+from spec_targets.tokenizer.chat import render
+from spec_targets.tokenizer.gguf import from_gguf
+from spec_targets.tokenizer.hf import from_hf
+
+from spec_core import UsageError, load
+from tests.golden import golden
+from tests.small_models import tiny_gguf
+
+FOLDERS = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "glm4moe"]
+VOCABULARIES = ["qwen2", "llama-bpe", "llama-spm"]
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_real_vocabularies_give_the_ids_of_llama_cpp(name, tmp_path):
+    """BPE with its pre-tokenizer and SentencePiece by scores, every golden text."""
+    packed = golden("tokenizer") / f"ggml-vocab-{name}.gguf.gz"
+    path = tmp_path / "vocab.gguf"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    tokenizer = from_gguf(open_gguf(path).metadata)
+    cases = json.loads((golden("tokenizer") / f"{name}.json").read_text())["cases"]
+
+    assert len(cases) > 40
+    for case in cases:
+        assert case["ids"] == tokenizer.encode(case["text"], bos=False), case["text"]
+
+
+@pytest.mark.parametrize("source", ["gguf", "hf"])
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_models_own_tokenizer_gives_the_golden_ids(name, source):
+    folder = golden(name)
+    tokenizer = from_hf(folder / "hf") if source == "hf" else from_gguf(open_gguf(folder / "model-f32.gguf").metadata)
+    checks = json.loads((folder / "golden.json").read_text())["tokenizer_checks"]
+
+    assert checks
+    for check in checks:
+        assert check["ids"] == tokenizer.encode(check["text"], bos=False), check["text"]
+        assert check["text"] == tokenizer.decode(check["ids"])
+
+
+@cache
+def tiny():
+    return load(tiny_gguf(0), weights=False).tokenizer
+
+
+@pytest.fixture
+def tokenizer():
+    return tiny()
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_text_comes_back_from_its_tokens(text):
+    tokenizer = tiny()
+
+    assert text == tokenizer.decode(tokenizer.encode(text))
+
+
+@given(st.lists(st.integers(0, 299), max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_streamed_pieces_join_to_the_decoded_text(ids):
+    """No piece splits a character; damaged bytes become replacement characters, once."""
+    tokenizer = tiny()
+    stream = tokenizer.stream()
+    pieces = [stream.put(i) for i in ids]
+
+    whole = b"".join(tokenizer.token_bytes(i) for i in ids).decode("utf-8", "replace")
+    assert whole == "".join(pieces) + stream.end()
+
+
+def test_a_character_of_several_tokens_is_held_back(tokenizer):
+    ids = tokenizer.encode("é🙂")
+    stream = tokenizer.stream()
+    pieces = [stream.put(i) for i in ids]
+
+    assert len(ids) > 2
+    assert set(pieces) == {"", "é", "🙂"}
+
+
+def test_control_tokens_are_parsed_only_when_asked(tokenizer):
+    assert len(tokenizer.encode("<|im_start|>")) > 1
+    assert len(tokenizer.encode("<|im_start|>", special=True)) == 1
+
+
+def test_an_unknown_pre_tokenizer_names_the_known_ones():
+    metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen22", "tokenizer.ggml.tokens": ["a"]}
+    with pytest.raises(UsageError, match="qwen22") as error:
+        from_gguf(metadata)
+
+    assert error.value.mend.startswith("known: qwen2")
+
+
+def test_an_unknown_tokenizer_model_is_refused():
+    with pytest.raises(UsageError, match="bert"):
+        from_gguf({"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": ["a"]})
+
+
+def test_chat_messages_become_the_templates_text(tokenizer):
+    text = tokenizer.render([{"role": "user", "content": "hi"}])
+
+    assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+HOSTILE = {
+    "attributes of objects": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "globals of functions": "{{ raise_exception.__globals__ }}",
+    "format strings": "{{ '{0.__class__.__init__.__globals__}'.format(raise_exception) }}",
+    "changing a list": "{{ messages.append(1) }}",
+    "output without end": "{% for i in range(9999) %}{% for j in range(9999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}",
+    "loops without output": "{% for i in range(9999) %}{% for j in range(9999) %}{% if messages.x %}{% endif %}{% endfor %}{% endfor %}",
+    "silent loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+    "a huge range": "{% for i in range(10**9) %}{% endfor %}",
+    "a huge power": "{{ 9 ** 9 ** 9 }}",
+    "a huge text": "{{ 'x' * 999999999 }}",
+    "its own exception": "{{ raise_exception('roles must alternate') }}",
+    "bad syntax": "{% if %}",
+    "deep recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_template_is_refused_in_time(name):
+    """Sandboxed, bounded in output and in time."""
+    import time
+
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="chat template"):
+        text = render(HOSTILE[name], [{"role": "user", "content": "x"}])
+        assert text == "", text[:100]
+        raise UsageError("chat template said nothing", mend="-")
+    assert time.monotonic() - began < 8
