@@ -19,7 +19,7 @@ def test_the_budget_leaves_room_for_the_targets_own_token():
     """remaining - 1: with r tokens to come, r - 1 drafts and one more fill it exactly; the last step drafts nothing."""
     method = asks()
     run = toy_run(method, draft_max=4)
-    run.generate([1, 2], n=8, name="a").result
+    list(run.generate([1, 2], n=8, name="a"))
 
     # tokens 2 ... 7 were drafted for with 7 ... 2 to come; token 8 alone is a plain step
     assert [budget for _, budget in method.asked] == [4, 4, 4, 3, 2, 1]
@@ -74,7 +74,7 @@ def test_no_row_lies_behind_the_context():
     request = Request([1, 2], n=100, name="a")
     known = texts([request], context=12)
     run = Run(Noting(context=12, recurrent=False), [Oracle(known, length=16)])
-    run.generate(request).result
+    list(run.generate(request))
 
     assert max(positions) < 11
 
@@ -95,7 +95,7 @@ def test_the_shorter_of_run_and_request_bounds_a_draft(request_max, run_max, off
     """``draft_max`` of a request only shortens; 0 on either side is plain decoding."""
     method = asks()
     run = toy_run(method, draft_max=run_max)
-    run.generate([1, 2], n=30, draft_max=request_max).result
+    list(run.generate([1, 2], n=30, draft_max=request_max))
 
     assert offered == max((budget for _, budget in method.asked), default=None)
 
@@ -214,7 +214,7 @@ def test_limits_only_go_down():
         return name, Fixed(lambda step, seq, budget: offered.append((name, budget)))
 
     run = toy_run([noting("off"), noting("short"), noting("long"), Control()])
-    run.generate([1, 2], n=20).result
+    list(run.generate([1, 2], n=20))
 
     assert offered[:2] == [("short", 2), ("long", 3)]
     assert "off" not in {name for name, _ in offered}
@@ -242,7 +242,7 @@ def test_a_tree_is_bounded_in_tokens_and_in_depth():
     """``step.nodes`` bounds the tokens of a tree, the budget its depth; for chain targets both are the budget."""
     seen = []
     run = toy_run(Fixed(lambda step, seq, budget: seen.append((budget, step.nodes(seq)))), draft_max=3, nodes_max=9)
-    run.generate([1, 2], n=9).result
+    list(run.generate([1, 2], n=9))
     assert all(budget == nodes for budget, nodes in seen)
 
     class Tree(Fixed):
@@ -254,5 +254,5 @@ def test_a_tree_is_bounded_in_tokens_and_in_depth():
 
     trees = []
     run = toy_run(Tree(lambda step, seq, budget: trees.append((budget, step.nodes(seq)))), draft_max=3, nodes_max=9)
-    run.generate([1, 2], n=9).result
+    list(run.generate([1, 2], n=9))
     assert trees[0] == (3, 9) and {nodes for _, nodes in trees} == {9}

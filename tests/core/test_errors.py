@@ -20,8 +20,8 @@ DENSE = {"recurrent": False}
 class Faulty:
     """Raises in one hook, from its n-th call on."""
 
-    def __init__(self, hook: str, after: int = 3, error=ValueError("broken"), owns=(), **compat) -> None:
-        self.hook, self.after, self.error = hook, after, error
+    def __init__(self, hook: str, after: int = 3, error=None, owns=(), **compat) -> None:
+        self.hook, self.after, self.error = hook, after, error or ValueError("broken")
         self.answer = Compat(owns=owns, **{"drafts": (), **compat})
         self.calls = dict.fromkeys(HOOKS, 0)
 
@@ -288,7 +288,7 @@ def test_a_bad_proposal_is_its_plugins_error(bad):
     settings = {"draft_max": 8, "nodes_max": 20}
     run = toy_run(("bad", Proposes(make)), **settings)
     run.submit(requests()[1])
-    with pytest.raises(PluginError, match="'bad' failed in draft on sequence 1: (Type|Value)Error"):
+    with pytest.raises(PluginError, match=r"'bad' failed in draft on sequence 1: (Type|Value)Error"):
         finish(run)
 
     run = toy_run([("bad", Proposes(make)), ("good", ones())], on_error="isolate", **settings)
@@ -311,13 +311,13 @@ def test_a_second_proposal_for_a_sequence_is_an_error():
                 step.propose(seq, Draft([2]))
 
     with pytest.raises(PluginError, match="was not offered"):
-        toy_run(Twice()).generate([1, 2], n=5).result
+        list(toy_run(Twice()).generate([1, 2], n=5))
 
 
 def test_a_tree_without_the_need_is_an_error():
     """Targets prepare for trees; a plugin that branches says so."""
     with pytest.raises(PluginError, match="no plugin declared"):
-        toy_run(Fixed(lambda step, seq, budget: Draft([1], parents=[-1]))).generate([1, 2], n=5).result
+        list(toy_run(Fixed(lambda step, seq, budget: Draft([1], parents=[-1]))).generate([1, 2], n=5))
 
 
 # bad verdicts
@@ -412,9 +412,9 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
 class Breaks(ToyTarget):
     """Raises in the n-th forward."""
 
-    def __init__(self, at: int, error=RuntimeError("device lost"), **more) -> None:
+    def __init__(self, at: int, error=None, **more) -> None:
         super().__init__(**more)
-        self.at, self.error = at, error
+        self.at, self.error = at, error or RuntimeError("device lost")
 
     def forward(self, batch, needs):
         if self.forwards + 1 == self.at:

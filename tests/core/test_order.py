@@ -43,7 +43,7 @@ def test_methods_are_asked_in_the_users_order():
         return name, Fixed(lambda step, seq, budget: asked.append(name))
 
     run = dense([noting("b"), noting("a"), noting("c")])
-    run.generate([1], n=3).result
+    list(run.generate([1], n=3))
 
     assert asked == ["b", "a", "c"]
 
@@ -84,7 +84,7 @@ def test_a_controller_is_asked_before_everybody():
             order.append("control")
 
     run = dense([("m", Fixed(lambda step, seq, budget: order.append("method"))), Control()])
-    run.generate([1], n=3).result
+    list(run.generate([1], n=3))
 
     assert order == ["control", "method"]
 
@@ -116,7 +116,7 @@ def test_a_marked_plugin_that_drafts_in_secret_fails():
                 step.propose(seq, Draft([1]))
 
     with pytest.raises(PluginError, match="compat declared none"):
-        dense([Secret(), ("other", ones())]).generate([1], n=3).result
+        list(dense([Secret(), ("other", ones())]).generate([1], n=3))
 
 
 def test_a_controller_alone_makes_no_drafting_run():
@@ -149,7 +149,7 @@ def test_a_tracing_wrapper_is_no_drafter():
 
     assert not Run(ToyTarget(), [Traces()]).drafters
     run = dense([("m", ones(2)), Traces()])
-    run.generate([1], n=4).result
+    list(run.generate([1], n=4))
     assert seen[:2] == ["before", 2]
 
 
@@ -217,7 +217,7 @@ def test_hooks_may_leave_arguments_out():
         def process(self):
             calls.append("process")
 
-    dense([Short(), ("m", ones())]).generate([1], n=3).result
+    list(dense([Short(), ("m", ones())]).generate([1], n=3))
 
     assert {"draft", "process"} == set(calls)
 
@@ -368,7 +368,7 @@ def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
             pass
 
     method = Fixed(lambda step, seq, budget: seen.add(step.wants_probs))
-    dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], n=4).result
+    list(dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], n=4))
 
     assert {wanted} == seen
 
@@ -449,7 +449,7 @@ def test_noise_is_private_when_the_rule_says_so():
     from spec_core.noise import gumbel
 
     run = dense([Fixed(make)], rule=("rule", Rule(noise="private", drafts=())))
-    run.generate([1], n=6, seed=3).result
+    list(run.generate([1], n=6, seed=3))
 
     (t, first, second), (later, same_position, _) = drawn[0], drawn[1]
     assert t + 1 == later
@@ -497,7 +497,7 @@ def test_a_call_in_the_wrong_phase_raises(hook):
     body = (lambda self, rows: probe(rows.step)) if hook == "process" else (lambda self, step: probe(step))
     probing = type("Probing", (), {hook: hookimpl(body)})
     run = dense([("m", ones()), ("p", probing())])
-    run.generate([1, 2], n=5).result
+    list(run.generate([1, 2], n=5))
 
     assert set(CALLS) - ALLOWED[hook] == refused
 
@@ -512,7 +512,7 @@ def test_a_call_in_the_wrong_phase_is_the_plugins_error():
                 rows.step.propose(seq, Draft([1]))
 
     with pytest.raises(PluginError, match="plugin 'late' failed in process") as error:
-        dense([Late()]).generate([1], n=3).result
+        list(dense([Late()]).generate([1], n=3))
     assert isinstance(error.value.__cause__, PhaseError)
 
 
@@ -530,7 +530,7 @@ def test_a_plugin_switches_no_other_off_by_order(strategy):
         told.clear()
         methods = [("m", ones()), ("owner", ToyRollback(strategy))]
         methods.insert(place, ("learns", Learns(drafts=())))
-        Run(ToyTarget(), methods).generate([1, 2, 3], n=6).result
+        list(Run(ToyTarget(), methods).generate([1, 2, 3], n=6))
         assert sum(told) == 8
 
 

@@ -47,7 +47,7 @@ def test_at_most_all_but_one_of_the_equal_rows_are_reused(changed):
     turn(run, prompt, n=3)
     other = [*prompt[:changed], 40, 41]
 
-    seq, result = turn(run, other, n=6)
+    _, result = turn(run, other, n=6)
 
     assert max(0, changed - 1) == result.reused
     assert plain(Request(other, n=6), **DENSE).tokens == result.tokens
@@ -222,7 +222,7 @@ def test_checkpoints_behind_the_reused_beginning_are_forgotten():
     """A state of another text's future must not be taken for one of this."""
     run = Run(ToyTarget(), [Policy()], chunk=3, draft_max=0, slots=1)
     turn(run, [1, 2, 3, 4, 5, 6, 7, 8, 9], n=6)
-    seq, result = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34], n=6)
+    _, result = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34], n=6)
     assert result.reused == 3
     _, again = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34, *result.tokens, 1], n=6)
 

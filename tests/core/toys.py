@@ -1,4 +1,4 @@
-"""What the tests of the core share: plain references, fresh forwards, and a watcher that holds every step against them."""
+"""What the tests of the core share: plain references, fresh forwards, and a gate that holds every step to them."""
 
 from __future__ import annotations
 
@@ -189,3 +189,13 @@ def ones(n: int = 2) -> Fixed:
 def toy_run(method: Any, strategy: str = "snapshot", target: dict[str, Any] | None = None, **settings: Any) -> Run:
     methods = method if isinstance(method, list) else [method]
     return Run(ToyTarget(**(target or {})), methods=methods, rollback=ToyRollback(strategy), **settings)
+
+
+def chi_square_p(counts: np.ndarray, law: np.ndarray) -> float:
+    """Probability of counts at least as far from the law as these (Pearson; upper incomplete gamma function)."""
+    expected = counts.sum() * law
+    seen = expected > 0
+    assert counts[~seen].sum() == 0, "drawn, though impossible"
+    statistic = ((counts - expected)[seen] ** 2 / expected[seen]).sum()
+    half = torch.tensor([(seen.sum() - 1) / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1])) if seen.sum() > 1 else 1.0
