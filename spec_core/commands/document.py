@@ -1,0 +1,64 @@
+"""Pages of the documentation that are made from the program: ``python -m spec_core.commands.document docs``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import attrs
+
+from spec_core import hookspecs
+from spec_core.guard import HOOKS
+from spec_core.settings import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+
+TITLES = {
+    ChoiceSettings: "What runs",
+    RunSettings: "The run",
+    LoadSettings: "Loading a target",
+    TextSettings: "A generated text",
+}
+
+
+def hooks() -> str:
+    """The manual of the hooks: their docstrings."""
+    parts = ["# Hooks", inspect.getdoc(hookspecs) or ""]
+    for name in HOOKS:
+        hook = getattr(hookspecs, name)
+        parts += [f"## {name}({', '.join(inspect.signature(hook).parameters)})", inspect.getdoc(hook) or ""]
+    return "\n\n".join(parts) + "\n"
+
+
+def settings() -> str:
+    """Every core setting with default, help and the three ways to give it."""
+    parts = [
+        "# Settings",
+        "Strongest first: a flag (`--draft-max` has none: `-o draft_max=4`), a variable (`SPEC_DRAFT_MAX=4`), "
+        "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o ngram.n_max=8`, "
+        "`SPEC_NGRAM__N_MAX=8`, or `n_max = 8` under `[ngram]`.\n`spec settings` prints every value with its origin, "
+        "`spec settings --toml` a file that reproduces them.\nUnknown names are refused.",
+    ]
+    for table in TABLES:
+        rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]
+        parts += [f"## {TITLES[table]}", "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _default(value: object) -> str:
+    if value is None or value == ():
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def document(page: str) -> str:
+    return {"hooks.md": hooks, "settings.md": settings}[page]()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for page in ("hooks.md", "settings.md"):
+        (folder / page).write_text(document(page), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
