@@ -113,7 +113,7 @@ def test_sequences_choose_by_the_law_written_down(temperature):
     target = ToyTarget()
     for name, settings in SETTINGS.items():
         sampling = Sampling(**{**settings, "temperature": temperature and settings.get("temperature", 1.0)})
-        tokens = [1, 2, 1] + plain(Request([1, 2, 1], n=10, sampling=sampling)).tokens
+        tokens = [1, 2, 1, *plain(Request([1, 2, 1], n=10, sampling=sampling)).tokens]
         logits = forward(target, tokens)[1].logits
         for at in range(3, 13):
             chance = law(logits[at - 1], tokens[:at], 3, sampling)[tokens[at]]

@@ -1,0 +1,259 @@
+"""The values that travel: checked where they are made, equal by content, trees held against brute force."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spec_core import Compat, Draft, Needs, Stash, StashKey, Verdict
+from spec_core.accept import walk
+from spec_core.checks import check_draft, check_verdict
+from spec_core.sequence import Slot
+from spec_core.step import Part
+from spec_core.values import Batch
+
+
+@st.composite
+def trees(draw):
+    """(token ids, parents): parents before children, few tokens, so that siblings are often equal."""
+    n = draw(st.integers(1, 12))
+    parents = [draw(st.integers(-1, i - 1)) for i in range(n)]
+    return draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), parents
+
+
+chains = st.lists(st.integers(0, 3), min_size=1, max_size=10)
+
+
+def brute_path(parents: list[int], i: int) -> list[int]:
+    return [] if i < 0 else [*brute_path(parents, parents[i]), i]
+
+
+@given(trees())
+def test_ancestry_is_the_path_from_the_root(tree):
+    """Itself included; the root has none."""
+    draft = Draft(tree[0], parents=tree[1])
+
+    for i in range(-1, len(draft)):
+        assert tuple(brute_path(tree[1], i)) == draft.ancestry(i)
+
+
+@given(trees())
+def test_depth_is_the_length_of_the_path(tree):
+    """1 follows the last committed token."""
+    draft = Draft(tree[0], parents=tree[1])
+
+    assert tuple(len(brute_path(tree[1], i)) for i in range(len(draft))) == draft.depths
+
+
+@given(trees())
+def test_children_are_the_first_of_equal_siblings(tree):
+    """By token; of equal siblings the one proposed first."""
+    ids, parents = tree
+    draft = Draft(ids, parents=parents)
+
+    for node in range(-1, len(ids)):
+        mine = [j for j in range(len(ids)) if parents[j] == node]
+        expected = {ids[j]: min(k for k in mine if ids[k] == ids[j]) for j in mine}
+        assert expected == draft.children(node)
+
+
+@given(chains)
+def test_a_chain_is_the_tree_in_which_each_follows_the_one_before(ids):
+    """Absent parents and written-out ones answer the same."""
+    chain, tree = Draft(ids), Draft(ids, parents=range(-1, len(ids) - 1))
+
+    assert chain.depths == tree.depths
+    for i in range(-1, len(ids)):
+        assert (chain.ancestry(i), chain.children(i)) == (tree.ancestry(i), tree.children(i))
+
+
+@given(trees(), st.lists(st.integers(0, 3), min_size=13, max_size=13))
+@settings(max_examples=300)
+def test_walking_finds_the_longest_agreeing_path(tree, choices):
+    """Choices by depth: the kept path is the longest one whose tokens are the choices, and the next choice follows.
+
+    Of equal siblings the first counts, with what follows it.
+    """
+    ids, parents = tree
+    draft = Draft(ids, parents=parents)
+    verdict = walk(draft, lambda row: choices[draft.depths[row - 1] if row else 0])
+
+    later = [j for j in range(len(ids)) if (ids[j], parents[j]) in list(zip(ids, parents, strict=True))[:j]]
+    paths = [p for i in range(len(ids)) if not set(p := brute_path(parents, i)) & set(later)]
+    agreeing = [p for p in paths if [ids[j] for j in p] == choices[: len(p)]]
+    longest = max(map(len, agreeing), default=0)
+    assert longest == len(verdict.path)
+    assert [ids[j] for j in verdict.path] == choices[:longest]
+    assert choices[longest] == verdict.token
+    check_verdict(verdict, draft, 4)
+
+
+@given(trees(), st.lists(st.integers(-2, 13), max_size=5))
+def test_a_verdict_must_be_a_path_of_the_draft(tree, path):
+    """From the root, each the child of the one before."""
+    ids, parents = tree
+    good = all(0 <= i < len(ids) for i in path) and (not path or brute_path(parents, path[-1]) == path)
+    if good:
+        check_verdict(Verdict(path, 0), Draft(ids, parents=parents), 4)
+    else:
+        with pytest.raises(ValueError):
+            check_verdict(Verdict(path, 0), Draft(ids, parents=parents), 4)
+
+
+@given(
+    st.lists(st.integers(-2, 6), max_size=8),
+    st.none() | st.lists(st.integers(-3, 8), max_size=8),
+    st.integers(1, 5),
+    st.integers(1, 8),
+    st.booleans(),
+)
+@settings(max_examples=400)
+def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, allowed):
+    """Held against the rules of the contract, one by one."""
+    draft = Draft(ids, parents=parents)
+    good = bool(ids) and all(0 <= i < 5 for i in ids)
+    if parents is None:
+        good = good and len(ids) <= budget
+    else:
+        good = good and allowed and len(parents) == len(ids) <= nodes
+        good = good and all(-1 <= p < i for i, p in enumerate(parents))
+        good = good and max(len(brute_path(parents, i)) for i in range(len(ids))) <= budget
+    if good:
+        check_draft(draft, budget, nodes, 5, allowed)
+    else:
+        with pytest.raises(ValueError):
+            check_draft(draft, budget, nodes, 5, allowed)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [1, 2, 3],
+        (1, 2, 3),
+        range(1, 4),
+        torch.tensor([1, 2, 3]),
+        torch.tensor([1, 2, 3], dtype=torch.int32),
+        torch.tensor([1, 2, 3], dtype=torch.uint8),
+        np.array([1, 2, 3]),
+        [np.int64(1), torch.tensor(2), 3],
+        (i for i in (1, 2, 3)),
+    ],
+    ids=["list", "tuple", "range", "int64", "int32", "uint8", "numpy", "mixed", "generator"],
+)
+def test_tokens_may_come_as_any_integers(tokens):
+    """One host copy, made once; as a tensor they are int64."""
+    draft = Draft(tokens)
+
+    assert draft.ids == (1, 2, 3)
+    assert all(type(i) is int for i in draft.ids)
+    assert torch.equal(draft.tokens, torch.tensor([1, 2, 3])) and draft.tokens.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        torch.tensor([1.0]),
+        torch.tensor([[1]]),
+        torch.tensor(1),
+        torch.tensor([True]),
+        [1.0],
+        [True],
+        ["1"],
+        [None],
+        "12",
+        3,
+    ],
+    ids=["float", "matrix", "scalar", "bool", "float-list", "bool-list", "text-list", "none", "text", "number"],
+)
+def test_tokens_of_another_kind_are_refused(tokens):
+    """Never rounded, never guessed."""
+    with pytest.raises(TypeError):
+        Draft(tokens)
+
+
+def test_the_law_of_a_draft_follows_from_its_probs():
+    """Without probs it is a function of the text; with them it was drawn from them."""
+    assert Draft([1]).law == "deterministic"
+    assert Draft([1], probs=torch.ones(1, 2)).law == "rows"
+    assert Draft([1], law="unknown").law == "unknown"
+    with pytest.raises(ValueError, match="law is one of deterministic, rows, unknown"):
+        Draft([1], law="sampled")
+
+
+def test_values_are_frozen_and_equal_by_content():
+    """What a hook was given cannot change behind its back; a tensor field does not break ``==``."""
+    draft = Draft([1, 2], probs=torch.full((2, 3), 1 / 3))
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        draft.ids = (3,)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Verdict((), 1).token = 2
+
+    assert draft == Draft([1, 2], probs=torch.full((2, 3), 1 / 3))
+    assert draft != Draft([1, 2], probs=torch.eye(2, 3))
+    assert draft != Draft([1, 2])
+    assert Draft([1, 2]) != draft
+    assert Verdict([0, 1], 5) == Verdict((0, 1), 5)
+
+
+@pytest.mark.parametrize("token", [1.0, "1", None, True, torch.tensor(1.0)], ids=str)
+def test_a_verdicts_token_is_an_integer(token):
+    """A float would be rounded to another token."""
+    with pytest.raises(TypeError):
+        Verdict((), token)
+
+
+def test_a_verdict_takes_tensors_of_integers():
+    """Rules compute on tensors."""
+    assert Verdict(torch.tensor([0, 1]), torch.tensor(7)) == Verdict((0, 1), 7)
+
+
+def test_needs_add_up():
+    """The union is asked of the target; what one does not need another may."""
+    both = Needs(hidden={1}, final=True) | Needs(hidden={2, 1}, trees=True, all_logits=True, trace="states")
+
+    assert both == Needs(hidden={1, 2}, final=True, trees=True, all_logits=True, trace="states")
+    assert (Needs() | Needs()) == Needs()
+    assert (Needs(trace="inputs") | Needs()).trace == "inputs"
+
+
+def test_compat_takes_any_collection():
+    """Frozen inside, whatever was given."""
+    compat = Compat(owns=["recurrent"], drafts=("rows",), judges=["rows"])
+
+    assert (frozenset({"recurrent"}), frozenset({"rows"})) == (compat.owns, compat.drafts)
+    assert Compat().drafts is None and Compat(drafts=()).drafts == frozenset()
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.none() | trees()), min_size=1, max_size=4))
+def test_batch_parents_are_rows_of_the_batch(shapes):
+    """-1 at the first pending row of each part; drafts follow their parent's row, or the last pending one."""
+    parts, expected, at = [], [], 0
+    for pending, tree in shapes:
+        draft = None if tree is None else Draft(tree[0], parents=tree[1])
+        part = Part(None, 0, [1] * pending, True, draft=draft, row=at, spec=at + pending)
+        expected += [-1, *range(at, at + pending - 1)]
+        for p in tree[1] if tree else []:
+            expected.append(at + pending + p if p >= 0 else at + pending - 1)
+        at = len(expected)
+        parts.append(part)
+    batch = Batch(torch.zeros(at), torch.zeros(at), tuple(parts))
+
+    assert expected == batch.parents
+
+
+def test_stashes_are_private_to_their_keys():
+    """Two instances of one plugin do not read each other's entries; an entry goes away with its owner."""
+    one, other = StashKey(), StashKey()
+    stash = Stash()
+    stash[one] = 1
+
+    assert (one in stash, other in stash, stash.get(other), stash.get(other, 5)) == (True, False, None, 5)
+    assert (stash.setdefault(one, 9), stash.setdefault(other, 2), stash[other]) == (1, 2, 2)
+    del stash[one]
+    with pytest.raises(KeyError):
+        stash[one]
+    assert Slot().stash is not Slot().stash
