@@ -18,7 +18,7 @@ quick: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
 
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 bench: $(READY)
 	$(BIN)/python benchmarks/core.py

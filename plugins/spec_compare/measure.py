@@ -81,18 +81,18 @@ def measure(
     """Records of all contenders; the first contender's first batch runs once beforehand, unmeasured."""
     groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
     for contender in contenders:
-        list(_once(contender, groups[0], min(n, 16), sampling, seed, -1))
+        list(once(contender, groups[0], min(n, 16), sampling, seed, -1))
     total, done = len(groups) * repeats * len(contenders), 0
     for repeat in range(repeats):
         for g, group in enumerate(groups):
             shift = (g + repeat) % len(contenders)
             for contender in contenders[shift:] + contenders[:shift]:
-                yield from _once(contender, group, n, sampling, seed, repeat)
+                yield from once(contender, group, n, sampling, seed, repeat)
                 done += 1
                 progress(done, total)
 
 
-def _once(
+def once(
     contender: Contender, group: list[Prompt], n: int, sampling: Sampling, seed: int, repeat: int
 ) -> Iterator[Record]:
     run, watch = contender.run(), Watch()

@@ -106,6 +106,14 @@ class DraftModel:
                 step.propose(d.seq, self._draft(d, step))
 
     @hookimpl
+    def rollback(self, step: Step) -> None:
+        """Learn how the own drafts fared, from the verdict before it was cut at a stop or limit."""
+        for seq in step.verdicts:
+            part = step.part(seq)
+            if part.source == step.asking:
+                seq.stash[self.shadow].trust.learn(part.drafted, len(part.raw.path))
+
+    @hookimpl
     def process(self, rows: Rows) -> None:
         """Rows from ``span.start`` on may differ from what the cache holds; they are compared when drafting."""
         for seq, span in rows.by_sequence():
@@ -121,6 +129,9 @@ class DraftModel:
         shadow = seq.stash.get(self.shadow)
         if shadow is None:
             shadow = seq.stash[self.shadow] = open_shadow(self.model)
+        shadow.trust.fade()
+        if shadow.trust.value < self.p_min:
+            return None
         tokens = list(self.words.to_draft(seq.tokens))
         room = min(budget, self.draft_max, self.model.info.context - len(tokens))
         return Drafting(seq, shadow, room, tokens) if room > 0 else None
@@ -134,18 +145,14 @@ class DraftModel:
             self._extend(step, d, row)
 
     def _extend(self, step: Step, d: Drafting, row: Tensor) -> None:
-        """Choose a token; stop before one that is too unlikely, or, where a law was promised, behind it."""
-        sampled = self._samples(d.seq)
-        token, chance, probs = self._sampled(step, d, row) if sampled else greedy(row)
-        sure = chance >= self.p_min
-        if not sure and probs is None:
-            d.open = False
-            return
+        """Choose a token, and stop behind one that is too unlikely: its forward is paid for, checking it is cheap."""
+        token, chance, probs = self._sampled(step, d, row) if self._samples(d.seq) else greedy(row)
         d.ids.append(token)
         d.confidence.append(chance)
         if probs is not None:
             d.probs.append(probs)
         d.tokens += self.words.to_draft([token])
+        sure = chance * d.shadow.trust.value >= self.p_min
         d.open = sure and len(d.ids) < d.budget and token not in d.seq.stop.tokens
 
     def _samples(self, seq: Sequence) -> bool:

@@ -1,0 +1,73 @@
+"""Is the text the target's own? 200 prompts under every method, batch and temperature against plain decoding.
+
+``python benchmarks/lossless.py [--temperature 0.8] [--limit 50]``
+
+Plain decoding runs each prompt alone; methods run them alone and five at a time, with the same seed per prompt, in
+float32. Every first difference is listed with its position and with the distance of the target's two best scores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from time import perf_counter
+
+import torch
+
+from spec_compare.difference import Difference, difference
+from spec_compare.measure import Contender, Record, once
+from spec_compare.prompts import Prompt, read
+from spec_core import Run, Sampling, Target, load
+from spec_zoo import HERE
+
+METHODS = {"ngram": ["ngram"], "draft-model": ["draft-model"], "both": ["ngram", "draft-model"]}
+LONG = 64
+
+
+def texts(
+    target: Target, methods: list[str], name: str, prompts: list[Prompt], batch: int, sampling: Sampling, n: int
+) -> Iterator[Record]:
+    """One record per prompt, ``batch`` of them at a time in one run."""
+    contender = Contender(name, lambda: Run(target, methods=methods, slots=batch))
+    for i in range(0, len(prompts), batch):
+        yield from once(contender, prompts[i : i + batch], n, sampling, 1, 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-m", "--model", default="zoo:pico")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--limit", type=int, default=50, help="prompts of each of the four families")
+    parser.add_argument("-n", type=int, default=128)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    target, sampling = load(args.model), Sampling(temperature=args.temperature)
+    prompts = read(HERE / "prompts-200.jsonl", limit=args.limit)
+    began = perf_counter()
+    plain = {r.prompt: r for r in texts(target, [], "plain", prompts, 1, sampling, args.n)}
+    runs = [("plain", [], 5)] + [(name, methods, batch) for name, methods in METHODS.items() for batch in (1, 5)]
+    for name, methods, batch in runs:
+        records = list(texts(target, methods, name, prompts, batch, sampling, args.n))
+        parted = [r for r in records if r.tokens != plain[r.prompt].tokens]
+        differences: list[Difference] = [
+            difference(r, plain[r.prompt], next(p.text for p in prompts if p.id == r.prompt), target, sampling)
+            for r in parted
+        ]
+        row = {
+            "model": args.model,
+            "temperature": args.temperature,
+            "method": name,
+            "batch": batch,
+            "runs": len(records),
+            "long": sum(len(r.tokens) >= LONG for r in records),
+            "tokens": sum(len(r.tokens) for r in records),
+            "equal": len(records) - len(parted),
+            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in differences],
+            "seconds": round(perf_counter() - began, 1),
+        }
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
