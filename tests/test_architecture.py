@@ -1,0 +1,248 @@
+"""The shape of the project: who may import whom, who may name whom, and how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = {
+    "spec_core": ROOT / "spec_core",
+    "spec_kernels": ROOT / "kernels" / "spec_kernels",
+    **{path.name: path for path in sorted((ROOT / "plugins").glob("spec_*"))},
+}
+OURS = frozenset(SOURCES)
+
+MAY_IMPORT = {
+    "spec_core": set(),
+    "spec_kernels": set(),
+    "spec_methods": {"spec_core", "spec_kernels"},
+    "spec_targets": {"spec_core", "spec_kernels"},
+    "spec_compare": {"spec_core"},
+    "spec_serve": {"spec_core"},
+    "spec_zoo": {"spec_core"},
+}
+"""Packages of ours that a package may import, itself aside."""
+
+OFFLINE = ("spec_zoo.training",)
+"""Scripts that nothing imports at run time: they train and export, and may use what they test against."""
+
+METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash|draft[-_]model|gdn)\b", re.IGNORECASE)
+LONGEST = 400
+
+
+def modules(package: str) -> Iterator[tuple[str, Path]]:
+    """(dotted name, file) of every module of a package."""
+    root = SOURCES[package]
+    for file in sorted(root.rglob("*.py")):
+        parts = file.relative_to(root.parent).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
+
+
+def imports(source: str, module: str) -> set[str]:
+    """Dotted names that a module imports, anywhere in it; relative imports are resolved."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(module.split(".")[: -node.level]) if node.level else ""
+            name = ".".join(part for part in (base, node.module or "") if part)
+            found |= {f"{name}.{alias.name}" for alias in node.names} | {name}
+    return found
+
+
+def method_of(name: str) -> str | None:
+    """``spec_methods.x.y`` belongs to the method x."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "spec_methods" and len(parts) > 1 else None
+
+
+def broken(module: str, source: str) -> list[str]:
+    """The rules of import that a module breaks, in words."""
+    package, mine = module.split(".")[0], method_of(module)
+    rules = []
+    for name in sorted(imports(source, module)):
+        other = name.split(".")[0]
+        if other in OURS - {package} - MAY_IMPORT.get(package, set()) and not module.startswith(OFFLINE):
+            rules.append(f"{module} imports {name}")
+        if mine and method_of(name) not in (None, mine):
+            rules.append(f"{module} imports another method: {name}")
+        if module.startswith("spec_kernels.ops") and name.startswith("spec_kernels.nn"):
+            rules.append(f"{module} imports {name}: operators know no modules")
+        if other == "triton" and not re.fullmatch(r"spec_kernels\.ops\.\w+\.triton", module):
+            rules.append(f"{module} imports triton: only ops/*/triton.py may")
+        if other == "gguf" and not module.startswith(("spec_targets.gguf", *OFFLINE)):
+            rules.append(f"{module} imports gguf: only spec_targets.gguf may")
+        if other == "transformers" and not module.startswith(("spec_targets.hf", *OFFLINE)):
+            rules.append(f"{module} imports transformers: only spec_targets.hf may")
+    return rules
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_imports_go_one_way(package):
+    """The core imports none of ours, methods no targets and no other method, kernels nobody."""
+    rules = [rule for module, file in modules(package) for rule in broken(module, file.read_text())]
+
+    assert not rules, "\n".join(rules)
+
+
+PLANTED = {
+    "core-imports-a-method": ("spec_core.run", "import spec_methods.ngram"),
+    "core-imports-kernels-inside-a-function": ("spec_core.run", "def f():\n    from spec_kernels import nn"),
+    "core-imports-gguf": ("spec_core.load", "import gguf"),
+    "kernels-import-the-core": ("spec_kernels.nn.mlp", "from spec_core import Step"),
+    "operators-import-modules": ("spec_kernels.ops.norm.reference", "from spec_kernels.nn import mlp"),
+    "operators-import-modules-relatively": ("spec_kernels.ops.norm.reference", "from ...nn import mlp"),
+    "triton-in-a-reference": ("spec_kernels.ops.norm.reference", "import triton.language as tl"),
+    "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.runtime import load"),
+    "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import shadow"),
+    "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import shadow"),
+    "target-imports-a-method": ("spec_targets.hf", "import spec_methods"),
+    "target-imports-transformers": ("spec_targets.runtime.build", "if True:\n    import transformers"),
+    "compare-imports-a-method": ("spec_compare.table", "from spec_methods import ngram"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_import_is_found(name):
+    """The test above can fail: each rule, broken once."""
+    module, source = PLANTED[name]
+
+    assert broken(module, source)
+
+
+def test_allowed_imports_are_not_found():
+    """And it does not fail for what is allowed."""
+    for module, source in {
+        "spec_methods.ngram": "from spec_core import Step\nimport spec_kernels.nn",
+        "spec_methods.draft_model.shadow": "from spec_methods.draft_model.vocabulary import Same\nfrom . import x",
+        "spec_kernels.nn.mlp": "from spec_kernels.ops import norm",
+        "spec_kernels.ops.norm.triton": "import triton",
+        "spec_targets.hf.adapter": "import transformers",
+        "spec_core.run": "import torch\nfrom spec_core.step import Step",
+    }.items():
+        assert not broken(module, source)
+
+
+def words_of(source: str, file: Path) -> str:
+    """What counts as naming: the whole text of the core; of commands the code, for their help and mends show examples.
+
+    A text without a space is code, one with spaces is prose.
+    """
+    if "commands" not in file.parts and file.name != "cli.py":
+        return source
+    words = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and not re.search(r"\s", node.value):
+            words.append(node.value)
+        words += [value for _, value in ast.iter_fields(node) if isinstance(value, str) and value.isidentifier()]
+    return "\n".join(words)
+
+
+def test_the_core_names_no_method():
+    """If the core must know something, it is a capability with a name, and the plugin states it."""
+    named = [
+        f"{file.relative_to(ROOT)}: {match[0]}"
+        for module, file in modules("spec_core")
+        if not module.startswith("spec_core.testing")
+        for match in METHOD_NAMES.finditer(words_of(file.read_text(), file))
+    ]
+
+    assert not named, "\n".join(named)
+
+
+@pytest.mark.parametrize("text", ["ngram", "an EAGLE head", "if name == 'mtp':", "draft_model", "draft-model", "gdn"])
+def test_a_planted_name_is_found(text):
+    """Whole words, in any case; parts of other words are not names."""
+    assert METHOD_NAMES.search(text)
+    assert not METHOD_NAMES.search("ngrams_of smtp draft_max models gdnx eagles")
+
+
+@pytest.mark.parametrize("code", ["if name == 'ngram': pass", "from x import mtp", "run.gdn", "def eagle(): pass"])
+def test_a_name_planted_in_a_command_is_found(code):
+    """In code, not in the examples of its help."""
+    file = ROOT / "spec_core" / "commands" / "x.py"
+
+    assert METHOD_NAMES.search(words_of(code, file))
+    assert not METHOD_NAMES.search(words_of('"""Write --method ngram."""\nmend = "write -o ngram.n_max=4"', file))
+
+
+def statements(source: str) -> list[str]:
+    """Hookspecs whose body is more than a docstring."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(d, ast.Name) and d.id == "hookspec" for d in node.decorator_list)
+        and not (len(node.body) == 1 and ast.get_docstring(node))
+    ]
+
+
+def test_hookspecs_are_docstrings_and_nothing_else():
+    """The file is the manual: five hooks, no statement in a body, no default on an argument."""
+    source = (ROOT / "spec_core" / "hookspecs.py").read_text()
+    hooks = [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and any(getattr(d, "id", "") == "hookspec" for d in node.decorator_list)
+    ]
+
+    assert [node.name for node in hooks] == ["compat", "draft", "accept", "rollback", "process"]
+    assert not statements(source)
+    assert not any(node.args.defaults or node.args.kwonlyargs for node in hooks)
+    assert statements('@hookspec\ndef draft(step):\n    """Doc."""\n    return None') == ["draft"]
+    assert statements("@hookspec\ndef draft(step): ...") == ["draft"]
+
+
+def too_long(source: str) -> bool:
+    """More lines than anybody reads at once, without a reason in the first ten: a line that says ``length:``."""
+    lines = source.splitlines()
+    return len(lines) >= LONGEST and not any("length:" in line.lower() for line in lines[:10])
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_files_are_short_or_say_why_not(package):
+    """Under 400 lines, or a reason at the top."""
+    assert not [str(file.relative_to(ROOT)) for _, file in modules(package) if too_long(file.read_text())]
+
+
+def test_a_long_file_is_found():
+    """With a reason it may stay."""
+    assert too_long("x = 1\n" * 400)
+    assert not too_long(
+        '"""Tables of the format.\n\nLength: one table of the format, not to be torn apart."""\n' + "x\n" * 500
+    )
+    assert not too_long("x = 1\n" * 399)
+
+
+@pytest.mark.parametrize(
+    "statement", ["import spec_core", "import spec_core.hookspecs", "from spec_core import CONTRACT, hookimpl"]
+)
+def test_importing_the_core_loads_no_torch(statement):
+    """``spec --help`` and a plugin's metadata stay quick."""
+    heavy = "torch", "numpy", "gguf", "transformers", "triton"
+    code = f"{statement}\nimport sys\nprint([m for m in {heavy} if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_nothing_points_outside_the_project():
+    """No path of the machine it was made on, and nothing of its neighbours but optional vectors for tests."""
+    found = []
+    for folder in (*SOURCES.values(), ROOT / "docs", ROOT / "benchmarks", ROOT / "tests"):
+        for file in folder.rglob("*"):
+            if file.suffix in {".py", ".md", ".toml", ".c", ".h", ".json"} and file != Path(__file__):
+                text = file.read_text(errors="replace")
+                here = "/work/" in text or ("../shared" in text and "golden" not in text)
+                found += [str(file.relative_to(ROOT))] if here else []
+
+    assert not found
