@@ -55,7 +55,7 @@ def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
         raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
     if len(parents) > nodes:
         raise ValueError(f"a tree of {len(parents)} tokens, {nodes} are allowed")
-    _check_length(max(draft.depths), budget)
+    _check_length(draft.depth, budget)
 
 
 def _check_probs(draft: Draft, vocab: int) -> None:

@@ -10,6 +10,8 @@ import click
 from spec_core.discovery import Entry, discover, imported
 from spec_core.errors import SpecError, UsageError, nearest
 
+INTERRUPTED = 130
+
 
 class Commands(click.Group):
     """Commands are what is installed in the group ``spec_core.commands``."""
@@ -30,6 +32,18 @@ class Commands(click.Group):
             raise UsageError(f"spec has no command {args[0]!r}", mend=f"commands: {nearest(args[0], known)}")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line per command; one that cannot be imported says so, and does not take the help away."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _about(entry)) for name, entry in sorted(self._entries().items())])
+
+
+def _about(entry: Entry) -> str:
+    try:
+        return imported(entry).get_short_help_str(limit=100)
+    except UsageError as error:
+        return error.reason
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="spec-core", prog_name="spec")
@@ -42,6 +56,8 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the program: a user's mistake is one message with a mend, a bug keeps its traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
     sys.exit(run(argv))
 
 
@@ -58,11 +74,15 @@ def run(argv: list[str] | None = None) -> int:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
-        # The reader went away; without this the interpreter complains once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_left()
+
+
+def _reader_left() -> int:
+    """Nobody reads on: no complaint, and none from the interpreter when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def drafted_and_accepted(part: Part) -> dict[str, Any]:
     """What statistics count of a deciding part: depth drafted, nodes, kept drafts, emitted tokens."""
     raw = len(part.raw.path) if part.raw else 0
     return {
-        "depth": max(part.draft.depths) if part.draft else 0,
+        "depth": part.draft.depth if part.draft else 0,
         "nodes": part.drafted,
         "accepted": min(raw, len(part.emitted)),
         "emitted": len(part.emitted),

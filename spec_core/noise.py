@@ -6,6 +6,8 @@ read the same noise, so the same seed gives the same text with all of them.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ DOMAIN_DRAFT = 1 << 31
 """From here on: noise of drafters under a rule with private noise, a domain of its own for every round."""
 
 
+@lru_cache(maxsize=1024)
 def round_keys(seed: int) -> np.ndarray:
     """[rounds, 2, 1] uint64: the key words of every round; the seed has 64 bits."""
     low, high = seed & MASK, seed >> 32 & MASK

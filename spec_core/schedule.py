@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import numpy as np
 import torch
 
 from spec_core.sequence import Sequence, Slot
@@ -139,5 +140,6 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
             positions += [part.end - 1 + depth for depth in part.draft.depths]
         part.at = part.spec - 1 if needs.all_logits else at
         at += (1 + part.drafted) if part.decides else 0
-    both = torch.tensor([tokens, positions], dtype=torch.int64).to(device, non_blocking=True)
+    host = np.array([tokens, positions], dtype=np.int64)  # half the time of torch.tensor on lists
+    both = torch.from_numpy(host).to(device, non_blocking=True)
     return Batch(both[0], both[1], tuple(step.parts), embeds)

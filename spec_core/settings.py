@@ -114,7 +114,7 @@ class Settings:
         """A file that reproduces these settings."""
         plain = [f"{n} = {_toml(s.value)}" for n, s in self.table.items() if "." not in n and s.value is not None]
         tables: dict[str, list[str]] = {}
-        for name, s in self.table.items():
+        for name, s in sorted(self.table.items()):
             plugin, dot, key = name.rpartition(".")
             if dot and s.value is not None:
                 tables.setdefault(plugin, []).append(f"{key} = {_toml(s.value)}")

@@ -100,6 +100,11 @@ class Draft:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         return tuple(depths)
 
+    @property
+    def depth(self) -> int:
+        """Length of the longest path; 0 for no tokens."""
+        return len(self.ids) if self.parents is None else max(self.depths, default=0)
+
     def ancestry(self, i: int) -> tuple[int, ...]:
         """Indices from the root down to draft token ``i``, itself included; empty for -1."""
         if self.parents is None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
-
 from spec_zoo.training.export import write
 from spec_zoo.training.model import Model, Shape
 from spec_zoo.training.tokens import train_tokenizer
@@ -22,7 +21,9 @@ def tokenizer_json(vocab: int = 300, salt: str = "") -> str:
 
 
 @cache
-def tiny_gguf(seed: int = 0, layers: int = 2, width: int = 32, vocab: int = 300, salt: str = "", context: int = 256) -> Path:
+def tiny_gguf(
+    seed: int = 0, layers: int = 2, width: int = 32, vocab: int = 300, salt: str = "", context: int = 256
+) -> Path:
     """A random qwen3 model of ``vocab`` tokens in a GGUF file; another salt gives another vocabulary."""
     torch.manual_seed(seed)
     shape = Shape(vocab=vocab, width=width, layers=layers, heads=2, kv_heads=1, head=32, ff=64, context=context)

@@ -12,9 +12,11 @@ import click
 
 from spec_core.discovery import PLUGIN_KINDS, discover
 from spec_core.errors import UsageError
-from spec_core.settings import Settings, read_file, resolve
+from spec_core.settings import FLAG, Settings, read_file, resolve
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from spec_core.run import Run
     from spec_core.target import Target
 
@@ -49,6 +51,11 @@ SAMPLING = [
     click.option("--presence-penalty", "presence_penalty", type=float),
     click.option("--frequency-penalty", "frequency_penalty", type=float),
 ]
+
+
+def take(flags: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Take a command's own flags out of all flags; what is left are settings."""
+    return {name: flags.pop(name) for name in names}
 
 
 def add(*groups: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
@@ -88,20 +95,38 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
 
 
 def run_of(target: Target, settings: Settings, methods: Iterable[Any] | None = None, **changes: Any) -> Run:
-    """A run with the settings' plugins, or with other methods."""
+    """A run with the settings' plugins, or with other methods. What was not named and takes part is noted."""
     import attrs
 
     from spec_core.run import Run
     from spec_core.settings import RunSettings
 
-    return Run(
+    wanted = settings["methods"] if methods is None else list(methods)
+    run = Run(
         target,
-        methods=settings["methods"] if methods is None else methods,
+        methods=wanted,
         rule=settings["rule"],
         rollback=settings["rollback"],
         plugin_settings=plugin_settings(settings),
         settings=attrs.evolve(settings.build(RunSettings), **changes),
     )
+    named = {spec.partition("=")[0] for spec in [*wanted, settings["rule"], settings["rollback"]] if spec}
+    for chosen in run.plugins:
+        if chosen.name not in named and chosen.plugin is not target:
+            note(f"{chosen.name} puts back the target's {' and '.join(sorted(chosen.compat.owns))} state")
+    return run
+
+
+def check_used(settings: Settings, names: Iterable[str]) -> None:
+    """A plugin's setting given as a flag is for one of these plugins. Raises UsageError."""
+    names = set(names)
+    for name, setting in settings.table.items():
+        plugin, dot, _ = name.partition(".")
+        if dot and setting.origin == FLAG and plugin not in names:
+            raise UsageError(
+                f"-o {name} was given, {plugin} takes no part here",
+                mend=f"add --method {plugin}, or leave the setting out",
+            )
 
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -123,20 +148,23 @@ def token_ids(text: str) -> list[int]:
     try:
         return [int(part) for part in text.replace(" ", "").split(",") if part]
     except ValueError as error:
-        raise UsageError(f"--tokens {text[:60]!r} are no token ids", mend="write --tokens 1,2,3") from error
+        raise UsageError(f"--tokens {text[:60]!r}: no token ids", mend="write --tokens 1,2,3") from error
 
 
-def read_text(path: str) -> str:
-    """A file's text, or standard input for ``-``. Raises UsageError for what is not UTF-8."""
+def save(tensors: dict[str, Tensor], out: Path) -> None:
+    """Write a safetensors file and say what is in it. Raises UsageError where it cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     try:
-        raw = click.get_binary_stream("stdin").read() if path == "-" else Path(path).read_bytes()
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: byte {error.start} is not UTF-8 ({error.reason})", mend="convert the text to UTF-8"
-        ) from error
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", mend="give a file that can be read") from error
+        save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, out)
+    except (OSError, SafetensorError) as error:
+        raise unwritable(out, error) from error
+    note(f"{out}: {', '.join(f'{name} {list(t.shape)}' for name, t in tensors.items())}")
+
+
+def unwritable(out: Path, error: Exception) -> UsageError:
+    return UsageError(f"{out} cannot be written: {error}", mend="give --out a place that can be written to")
 
 
 def note(text: str) -> None:

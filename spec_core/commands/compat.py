@@ -2,90 +2,95 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spec_core.commands import common
-from spec_core.errors import SpecError
+
+if TYPE_CHECKING:
+    from spec_core.manager import Chosen
+    from spec_core.settings import Settings
+    from spec_core.target import Target
+
+MEMORY = ("weight_bytes", "row_bytes")
+"""What a target may say of its memory: of all weights, and of one token in a sequence's cache."""
 
 
 @click.command()
 @common.add(common.MODEL, common.METHODS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def compat(as_json: bool, **flags: Any) -> int:
-    """Say what the target is, what each plugin owns, needs and drafts, and why one refuses."""
+    """Say what target and plugins are, own, need and refuse, from metadata."""
     settings = common.settings_of(flags)
     target = common.target_of(settings, weights=False)
     chosen, refused = inspect(target, settings)
-    body = {"target": facts(target), "plugins": chosen, "refused": refused}
-    click.echo(common.as_json(body) if as_json else lines(body))
+    body = {"target": facts(target), "plugins": [answer(c) for c in chosen], "refused": refused}
+    click.echo(common.as_json(body) if as_json else "\n".join(lines(body)))
     return 2 if refused else 0
 
 
-def inspect(target: Any, settings: Any) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """What every plugin answers, and all refusals."""
+def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str, str] | None]:
+    """Every plugin with its answer, or all refusals together."""
     from spec_core.assemble import check
     from spec_core.errors import Refused
 
+    choice = [settings[name] for name in ("methods", "rule", "rollback")]
     try:
-        plugins = check(
-            target, settings["methods"], settings["rule"], settings["rollback"], common.plugin_settings(settings)
-        )
+        chosen = check(target, *choice, common.plugin_settings(settings))
     except Refused as error:
-        return [], [{"reason": error.reason, "mend": error.mend}]
-    except SpecError:
-        raise
-    return [answer(c) for c in plugins], []
+        return [], {"reason": error.reason, "mend": error.mend}
+    common.check_used(settings, [c.name for c in chosen])
+    return chosen, None
 
 
-def answer(chosen: Any) -> dict[str, Any]:
-    needs = chosen.compat.needs
-    wanted = [f"hidden {sorted(needs.hidden)}"] if needs.hidden else []
-    wanted += [name for name in ("final", "trees", "all_logits") if getattr(needs, name)]
-    wanted += [f"trace {needs.trace}"] if needs.trace else []
+def answer(chosen: Chosen) -> dict[str, Any]:
+    compat = chosen.compat
     return {
         "name": chosen.name,
-        "owns": sorted(chosen.compat.owns),
-        "needs": wanted,
+        "owns": sorted(compat.owns),
+        "needs": needed(compat.needs),
         "drafts": sorted(chosen.laws),
-        "judges": None if chosen.compat.judges is None else sorted(chosen.compat.judges),
-        "lossy": chosen.compat.lossy,
+        "judges": None if compat.judges is None else sorted(compat.judges),
+        "lossy": compat.lossy,
+        "hooks": sorted(chosen.hooks),
     }
 
 
-def facts(target: Any) -> dict[str, Any]:
+def needed(needs: Any) -> list[str]:
+    """Demands of every forward, in words."""
+    wanted = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
+    wanted += [name for name in ("final", "trees", "all_logits") if getattr(needs, name)]
+    return wanted + ([f"trace of {needs.trace}"] if needs.trace else [])
+
+
+def facts(target: Target) -> dict[str, Any]:
     info = target.info
-    memory = {key: info.extras[key] for key in ("weight_bytes", "row_bytes") if key in info.extras}
-    return {
-        "name": info.name,
-        "family": info.family,
-        "vocab": info.vocab,
-        "width": info.width,
-        "layers": info.layers,
-        "context": info.context,
-        "states": sorted(info.states),
-        "dtype": info.dtype,
-        "device": info.device,
-        **memory,
-    }
+    names = ("name", "family", "vocab", "width", "layers", "context", "dtype", "device", "trees")
+    plain = {name: getattr(info, name) for name in names}
+    return plain | {"states": sorted(info.states)} | {k: info.extras[k] for k in MEMORY if k in info.extras}
 
 
-def lines(body: dict[str, Any]) -> str:
-    target = body["target"]
+def lines(body: dict[str, Any]) -> list[str]:
+    t = body["target"]
     out = [
-        f"{target['name']}: {target['family']}, {target['layers']} layers of {target['width']}, vocabulary {target['vocab']}"
+        f"{t['name']}: {t['family']}, {t['layers']} layers of {t['width']}, vocabulary {t['vocab']}",
+        f"  context {t['context']}, {t['dtype']} on {t['device']}, state: {', '.join(t['states'])}",
     ]
-    out.append(
-        f"  context {target['context']}, {target['dtype']} on {target['device']}, state: {', '.join(target['states'])}"
-    )
-    if "weight_bytes" in target:
-        row = target["row_bytes"]
-        out.append(f"  weights {target['weight_bytes'] / 2**20:.1f} MiB, cache {row} bytes per token of a sequence")
-    for plugin in body["plugins"]:
-        said = [f"{what} {', '.join(plugin[what])}" for what in ("owns", "needs", "drafts") if plugin[what]]
-        said += [f"lossy: {plugin['lossy']}"] if plugin["lossy"] else []
-        out.append(f"{plugin['name']}: {'; '.join(said) or 'nothing'}")
-    for refusal in body["refused"]:
-        out += ["refused:", *(f"  {line}" for line in refusal["reason"].split("\n")), f"  {refusal['mend']}"]
-    return "\n".join(out)
+    out += memory(t) + [said(plugin) for plugin in body["plugins"]]
+    if refused := body["refused"]:
+        out += ["refused:", *(f"  {line}" for line in refused["reason"].split("\n")), f"  {refused['mend']}"]
+    return out
+
+
+def memory(target: dict[str, Any]) -> list[str]:
+    if any(key not in target for key in MEMORY):
+        return []
+    weights, row = (target[key] / 2**20 for key in MEMORY)
+    return [f"  weights {weights:.1f} MiB, cache of a sequence {row * target['context']:.1f} MiB at full context"]
+
+
+def said(plugin: dict[str, Any]) -> str:
+    parts = [f"{what} {', '.join(plugin[what])}" for what in ("owns", "needs", "drafts", "judges") if plugin[what]]
+    parts += [f"lossy: {plugin['lossy']}"] if plugin["lossy"] else []
+    return f"{plugin['name']}: {'; '.join(parts) or 'needs nothing'}"

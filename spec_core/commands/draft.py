@@ -1,4 +1,15 @@
-"""``spec draft``: what a method would draft after given tokens, to hold a head against another implementation."""
+"""``spec draft``: what a method would draft after given tokens, to hold a head against another implementation.
+
+The method is asked in a run. All but the last token are the prompt, the last is forced to be the first output, and
+what the method proposes next is the draft; so a head has seen the target's hidden states as in any generation.
+
+A method shows its logits in one of two ways, both optional:
+
+- ``draft_logits(tokens, n) -> (tokens, logits)``: for a method that needs nothing of the target's forward; it drafts
+  greedily and for all n tokens, whatever its thresholds;
+- ``watch``, an attribute that is None by default: set to a function, the method calls ``watch(token, row)`` for every
+  token it drafts, with the row [V] of logits it was chosen from.
+"""
 
 from __future__ import annotations
 
@@ -15,52 +26,70 @@ if TYPE_CHECKING:
 
     from spec_core.run import Run
 
+FORCE = 1e9
+"""A logit bias that leaves no choice."""
+
 
 @click.command()
 @common.add(common.MODEL)
 @click.option("--method", required=True, metavar="NAME[=FILE]", help="The method that drafts.")
+@click.option("--rollback", help="Owner of recurrent state, where several are installed.")
 @click.option("--tokens", required=True, help="The context; its last token is the one not yet evaluated.")
 @click.option("-n", "count", type=click.IntRange(1), required=True, help="Tokens to draft.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")
 def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None:
-    """Write ``tokens`` [K] of a greedy draft, and ``logits`` [K, V] where the method has any.
+    """Write a method's greedy draft after given tokens, and its logits.
 
-    A method has logits if its plugin has ``draft_logits(tokens, n) -> (tokens, logits)``; others are asked in a run.
+    ``tokens`` [K], int64; ``logits`` [K, V], float32, where the method shows them. A method may draft fewer than asked.
     """
     import torch
-    from safetensors.torch import save_file
 
     settings = common.settings_of(flags)
+    ids = common.token_ids(tokens)
+    if len(ids) < 2:
+        raise UsageError(f"the context has {len(ids)} tokens", mend="give at least two; the last is not yet evaluated")
     run = common.run_of(common.target_of(settings), settings, methods=[method], draft_max=count)
-    ids, logits = drafted(run, common.token_ids(tokens), count)
-    tensors = {"tokens": torch.tensor(ids, dtype=torch.int64)}
-    if logits is None:
-        common.note(f"{method} has no logits")
+    common.check_used(settings, [c.name for c in run.plugins])
+    drafted, rows = drafted_by(run, ids, count)
+    if not drafted:
+        raise UsageError(f"{method} drafts nothing after these tokens", mend="give it more context")
+    tensors = {"tokens": torch.tensor(drafted, dtype=torch.int64)}
+    if rows is not None:
+        tensors["logits"] = rows.float()
     else:
-        tensors["logits"] = logits.float().cpu().contiguous()
-    save_file(tensors, out)
-    common.note(f"{out}: {', '.join(f'{k} {list(v.shape)}' for k, v in tensors.items())}")
+        common.note(f"{method} shows no logits")
+    if len(drafted) < count:
+        common.note(f"{method} drafted {len(drafted)} of {count} tokens")
+    common.save(tensors, out)
 
 
-def drafted(run: Run, tokens: list[int], count: int) -> tuple[list[int], Tensor | None]:
-    """A greedy draft after ``tokens``, from the plugin itself or from the first step of a run that may draft."""
-    if len(tokens) < 2:
-        raise UsageError(f"{len(tokens)} tokens of context", mend="give at least two")
-    plugin = next(c.plugin for c in run.plugins if c.name in run.drafters)
+def drafted_by(run: Run, tokens: list[int], count: int) -> tuple[list[int], Tensor | None]:
+    """Tokens and logits [K, V] of a greedy draft after ``tokens``; None without logits."""
+    import torch
+
+    plugin = next((c.plugin for c in run.plugins if c.name in run.drafters), None)
+    if plugin is None:
+        raise UsageError("this plugin drafts nothing", mend="name one that drafts: `spec plugins --hooks`")
     if hasattr(plugin, "draft_logits"):
         return plugin.draft_logits(tokens, count)
-    return _first_draft(run, tokens, count), None
+    seen: list[Tensor] = []
+    if hasattr(plugin, "watch"):
+        plugin.watch = lambda token, row: seen.append(row.clone())
+    ids = next_draft(run, tokens, count)
+    return ids, torch.stack(seen[: len(ids)]) if ids and len(seen) >= len(ids) else None
 
 
-def _first_draft(run: Run, tokens: list[int], count: int) -> list[int]:
-    """Feed all but the last token as the prompt, force the last as output, and look at the next step's draft."""
+def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
+    """What is drafted in the first step after ``tokens`` were committed."""
     from spec_core.sampling import Sampling
 
     found: list[int] = []
-    force = Sampling(logit_bias={tokens[-1]: 1e9})
-    seq = run.submit(tokens[:-1], n=count + 2, sampling=force, ignore_eos=True)
-    run.observe(lambda step: found.extend(step.part(seq).draft.ids) if not found and step.part(seq).draft else None)
-    run.step()
-    run.step()
+    seq = run.submit(tokens[:-1], n=count + 2, sampling=Sampling(logit_bias={tokens[-1]: FORCE}), ignore_eos=True)
+    while len(seq.tokens) < len(tokens) and seq.finish is None:
+        run.step()
+    seq.sampling = Sampling()
+    run.observe(lambda step: found.extend(step.part(seq).draft.ids if step.part(seq).draft else ()))
+    if seq.finish is None:
+        run.step()
     run.cancel(seq)
     return found

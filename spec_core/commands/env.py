@@ -23,6 +23,7 @@ PACKAGES = (
     "safetensors",
     "tokenizers",
 )
+KERNELS = "reference (plain torch); quantised blocks become floats at load"
 
 
 @click.command()
@@ -34,31 +35,43 @@ def env(as_json: bool) -> None:
         click.echo(common.as_json(body))
         return
     for name, value in body.items():
-        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-        click.echo(f"{name:12}{text}")
+        click.echo(f"{name:12}{_line(value)}")
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def environment() -> dict[str, Any]:
     """Facts that a number or a bug depends on."""
     import torch
 
-    from spec_core.discovery import discover
     from spec_core.hookspecs import CONTRACT
 
     cuda = torch.cuda.is_available()
     return {
-        "contract": ".".join(map(str, CONTRACT)),
+        "contract": CONTRACT,
         "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "device": torch.cuda.get_device_name() if cuda else _cpu(),
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "cpu": _cpu(),
+        "simd": torch.backends.cpu.get_cpu_capability(),
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()}",
         "dtype": "bfloat16" if cuda else "float32",
         "blas": "mkl" if torch.backends.mkl.is_available() else "other",
-        "simd": torch.backends.cpu.get_cpu_capability(),
-        "kernels": "reference (plain torch); quantised blocks become floats at load",
-        "plugins": {entry.name: entry.kind for entry in discover()},
+        "kernels": KERNELS,
+        "plugins": installed(),
     }
+
+
+def installed() -> list[str]:
+    """Everything installed that is no command: name, kind, distribution and version."""
+    from spec_core.discovery import discover
+
+    return [f"{e.name} ({e.kind}, {e.distribution} {e.version})" for e in discover() if e.kind != "command"]
 
 
 def _version(name: str) -> str | None:
@@ -73,4 +86,4 @@ def _cpu() -> str:
         with open("/proc/cpuinfo") as file:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.processor() or "cpu"
+        return platform.processor() or "unknown"

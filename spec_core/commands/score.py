@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 @click.option("--hidden", is_flag=True, help="Write hidden states too.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")
 def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
-    """Write ``logits`` [T, V], with --hidden also ``hidden.0`` ... ``hidden.L`` and ``hidden.final`` [T, D].
+    """Write logits of every token, and the hidden states it had.
 
-    hidden.i is the residual stream entering block i, i = L after the last; hidden.final is after the final norm.
+    ``logits`` [T, V]; with --hidden also ``hidden.0`` ... ``hidden.L`` and ``hidden.final`` [T, D], float32. hidden.i
+    is the residual stream entering block i, i = L after the last; hidden.final is after the final norm.
     """
-    from safetensors.torch import save_file
-
-    target = common.target_of(common.settings_of(flags))
-    tensors = scored(target, common.token_ids(tokens), hidden)
-    save_file(tensors, out)
-    common.note(f"{out}: {', '.join(f'{k} {list(v.shape)}' for k, v in tensors.items())}")
+    settings = common.settings_of(flags)
+    ids = common.token_ids(tokens)
+    common.save(scored(common.target_of(settings), ids, hidden), out)
 
 
 def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
-    """One forward over the tokens, each from position 0."""
+    """One forward over the tokens, from position 0."""
     from spec_core.request import Request, sequence
     from spec_core.schedule import batch
     from spec_core.step import Part, Step
     from spec_core.values import Needs
 
     if len(tokens) > target.info.context:
-        raise UsageError(f"{len(tokens)} tokens, the context is {target.info.context}", mend="give fewer")
+        raise UsageError(
+            f"{len(tokens)} tokens, the context is {target.info.context}", mend="give fewer, or a larger --context"
+        )
     layers = range(target.info.layers + 1) if hidden else ()
     needs = Needs(hidden=layers, final=hidden, all_logits=True)
     seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset())
@@ -53,4 +53,6 @@ def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]
     named = {"logits": checked.logits} | {f"hidden.{i}": h for i, h in checked.hidden.items()}
     if checked.final is not None:
         named["hidden.final"] = checked.final
-    return {name: tensor.float().cpu().clone().contiguous() for name, tensor in named.items()}
+    tensors = {name: tensor.float().cpu().clone() for name, tensor in named.items()}
+    target.close(seq)
+    return tensors

@@ -8,7 +8,6 @@ import attrs
 import click
 
 from spec_core.commands import common
-from spec_core.discovery import find, imported
 from spec_core.settings import DEFAULT, Setting, Settings
 
 
@@ -17,7 +16,7 @@ from spec_core.settings import DEFAULT, Setting, Settings
 @click.option("--toml", "as_toml", is_flag=True, help="A settings file that reproduces them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
-    """Print the resolved settings with their origins. Name methods to see their settings too."""
+    """Print the resolved settings with their origins; of named methods too."""
     resolved = with_plugins(common.settings_of(flags))
     if as_toml:
         click.echo(resolved.as_toml(), nl=False)
@@ -25,30 +24,40 @@ def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
         click.echo(common.as_json(resolved.as_json()))
     else:
         for name, setting in resolved.table.items():
-            value = "" if setting.value is None else str(setting.value)
-            click.echo(f"{name:26}{value:20}{setting.origin:14}{setting.help}")
+            click.echo(f"{name:26}{_shown(setting.value):20}{setting.origin:14}{setting.help}".rstrip())
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
 
 
 def with_plugins(resolved: Settings) -> Settings:
-    """The table with every setting of the selected plugins, their defaults included."""
+    """The table with every setting of the chosen plugins, checked, their defaults included. Raises UsageError."""
     table = dict(resolved.table)
     chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
     for spec in chosen:
-        name, equals, file = spec.partition("=")
-        cls = imported(find(name))
-        if not attrs.has(cls):
-            continue
-        for field in attrs.fields(cls):
-            if field.init and not field.name.startswith("_"):
-                key = f"{name}.{field.name}"
-                given = table.get(key)
-                value = given.value if given else (file if equals and field.name == "file" else _default(field))
-                table[key] = Setting(key, value, given.origin if given else DEFAULT, field.metadata.get("help", ""))
+        name, _, file = spec.partition("=")
+        given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
+        if file:
+            given[f"{name}.file"] = attrs.evolve(table["methods"], name=f"{name}.file", value=file)
+        table |= of_plugin(name, given)
+    common.check_used(resolved, {spec.partition("=")[0] for spec in chosen})
     return Settings(table)
 
 
-def _default(field: attrs.Attribute) -> Any:
-    default = field.default
-    if isinstance(default, attrs.Factory):
-        return default.factory() if not default.takes_self else None
-    return None if default is attrs.NOTHING else default
+def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
+    """Settings of one plugin by dotted name. Raises UsageError for unknown or unfit ones."""
+    from spec_core.discovery import find, imported
+    from spec_core.structure import construct
+
+    cls = imported(find(name))
+    plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
+    found = {}
+    for field in attrs.fields(cls) if attrs.has(cls) else ():
+        key = f"{name}.{field.name}"
+        if field.init and not field.name.startswith("_"):
+            origin = given[key].origin if key in given else DEFAULT
+            found[key] = Setting(key, getattr(plugin, field.name), origin, field.metadata.get("help", ""))
+    return found

@@ -47,6 +47,7 @@ def test_depth_is_the_length_of_the_path(tree):
     draft = Draft(tree[0], parents=tree[1])
 
     assert tuple(len(brute_path(tree[1], i)) for i in range(len(draft))) == draft.depths
+    assert max(draft.depths) == draft.depth
 
 
 @given(trees())
@@ -66,7 +67,7 @@ def test_a_chain_is_the_tree_in_which_each_follows_the_one_before(ids):
     """Absent parents and written-out ones answer the same."""
     chain, tree = Draft(ids), Draft(ids, parents=range(-1, len(ids) - 1))
 
-    assert chain.depths == tree.depths
+    assert (chain.depths, chain.depth) == (tree.depths, tree.depth)
     for i in range(-1, len(ids)):
         assert (chain.ancestry(i), chain.children(i)) == (tree.ancestry(i), tree.children(i))
 

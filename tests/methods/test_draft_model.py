@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.small_models import tiny_gguf
 
 from spec_core import Refused, Run, Sampling, load
+from tests.small_models import tiny_gguf
 
 
 @pytest.fixture(scope="module")

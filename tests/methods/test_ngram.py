@@ -7,10 +7,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec_methods.ngram import Evidence, Index, Memory, Ngram, best_match, carried, follow, until
 
 from spec_core import Run, Sampling
 from spec_core.testing import ToyTarget
-from spec_methods.ngram import Evidence, Index, Memory, Ngram, best_match, carried, follow, until
 
 TOKENS = st.lists(st.integers(0, 5), min_size=4, max_size=80)
 
@@ -58,7 +58,7 @@ def test_of_equal_matches_the_most_frequent_continuation_wins():
     tokens = [1, 2, 7, 0, 1, 2, 8, 0, 1, 2, 8, 5, 1, 2, 7, 3, 1, 2, 8, 4, 1, 2]
     plugin = Ngram(n_min=2, n_max=2)
 
-    assert 8 == plugin._ahead(memory_of(plugin, tokens), tokens, 4)[0]
+    assert plugin._ahead(memory_of(plugin, tokens), tokens, 4)[0] == 8
 
 
 def test_periodic_text_is_drafted_to_full_length():
@@ -66,11 +66,11 @@ def test_periodic_text_is_drafted_to_full_length():
     tokens = [4, 5, 6] * 8
     plugin = Ngram(n_min=2, draft_max=12)
 
-    assert [4, 5, 6, 4, 5, 6, 4, 5] == plugin._ahead(memory_of(plugin, tokens), tokens, 8)
+    assert plugin._ahead(memory_of(plugin, tokens), tokens, 8) == [4, 5, 6, 4, 5, 6, 4, 5]
 
 
 def test_follow_stops_at_the_end_of_a_foreign_text():
-    assert [3] == follow([1, 2, 3], 2, 5, own=False)
+    assert follow([1, 2, 3], 2, 5, own=False) == [3]
 
 
 def test_learning_token_by_token_equals_learning_at_once():
@@ -120,17 +120,19 @@ def test_evidence_tests_only_up_to_the_first_rejection():
     evidence = Evidence()
     evidence.learn(3, drafted=6, accepted=2)
 
-    assert [2, 3] == evidence.counts[3]
+    assert evidence.counts[3] == [2, 3]
 
 
-@pytest.mark.parametrize(("survival", "p_min", "length"), [(0.5, 0.3, 1), (0.9, 0.3, 11), (0.2, 0.3, 0), (0.5, 0.0, 1 << 30)])
+@pytest.mark.parametrize(
+    ("survival", "p_min", "length"), [(0.5, 0.3, 1), (0.9, 0.3, 11), (0.2, 0.3, 0), (0.5, 0.0, 1 << 30)]
+)
 def test_length_comes_from_evidence(survival, p_min, length):
     assert length == carried(survival, p_min)
 
 
 def test_nothing_is_drafted_past_an_end_token_or_an_embedded_row():
-    assert [1, 9] == until([1, 9, 3], frozenset({9}))
-    assert [1] == until([1, -1, 3], frozenset())
+    assert until([1, 9, 3], frozenset({9})) == [1, 9]
+    assert until([1, -1, 3], frozenset()) == [1]
 
 
 def test_two_sequences_side_by_side_draft_what_each_drafts_alone():

@@ -1,0 +1,223 @@
+"""The program as a user meets it: answers, one-line errors with a mend, exit codes, and no torch where none is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+from spec_core.cli import run
+from tests.small_models import tiny_gguf
+
+MODEL = str(tiny_gguf(0))
+PROMPT = ["-p", "def add(a, b):"]
+
+
+@pytest.fixture
+def spec(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder; returns exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    for name in [n for n in __import__("os").environ if n.startswith("SPEC_")]:
+        monkeypatch.delenv(name)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(list(arguments))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["settings"]], ids=lambda a: a[0])
+def test_listing_imports_no_torch_and_is_quick(arguments):
+    script = f"import sys; from spec_core.cli import run; run({arguments!r}); sys.exit('torch' in sys.modules)"
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)
+
+    assert done.returncode == 0, "torch was imported"
+    assert time.monotonic() - began < 5
+
+
+def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
+    code, out, err = spec("generate", "-m", MODEL, *PROMPT, "-n", "12", "--ignore-eos", "--method", "ngram")
+
+    assert code == 0
+    assert out.strip("\n")
+    assert "12 tokens" in err
+
+
+def test_generate_as_json_has_text_tokens_stats_and_settings(spec):
+    code, out, _ = spec(
+        "generate", "-m", MODEL, *PROMPT, "-n", "9", "--ignore-eos", "--json", "--logprobs", "2", "--seed", "3"
+    )
+    body = json.loads(out)
+
+    assert code == 0
+    assert len(body["tokens"]) == 9
+    assert body["finish_reason"] == "length"
+    assert body["settings"]["seed"] == {"value": 3, "origin": "flag"}
+    assert {"tau_pooled", "forwards", "seconds"} <= set(body["stats"])
+    assert len(body["logprobs"]) == 9 and len(body["logprobs"][0]["top"]) == 2
+
+
+def test_methods_change_no_text(spec):
+    texts = [
+        spec(
+            "generate", "-m", MODEL, *PROMPT, "-n", "40", "--temperature", "0.9", "--seed", "5", "--ignore-eos", *more
+        )[1]
+        for more in (
+            [],
+            ["--method", "ngram"],
+            ["--method", f"draft-model={tiny_gguf(1)}", "-o", "draft-model.p_min=0"],
+        )
+    ]
+
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_show_drafts_marks_what_was_proposed(spec):
+    _, out, err = spec(
+        "generate", "-m", MODEL, *PROMPT, "-n", "40", "--ignore-eos", "--method", "ngram", "--show-drafts"
+    )
+
+    assert "[" in out
+    assert "ngram" in err
+
+
+def test_a_chat_prompt_goes_through_the_template(spec, tmp_path):
+    (tmp_path / "m.json").write_text(json.dumps([{"role": "user", "content": "hi"}]))
+    _, chat, _ = spec("generate", "-m", MODEL, "-p", "hi", "--chat", "-n", "5", "--json")
+    _, messages, _ = spec("generate", "-m", MODEL, "--messages", "m.json", "-n", "5", "--json")
+
+    assert json.loads(chat)["prompt_tokens"] == json.loads(messages)["prompt_tokens"] > 3
+
+
+def test_no_tokens_asked_for_is_an_empty_answer(spec):
+    code, out, _ = spec("generate", "-m", MODEL, *PROMPT, "-n", "0", "--json")
+
+    assert (code, json.loads(out)["tokens"], json.loads(out)["finish_reason"]) == (0, [], "length")
+
+
+LONG = "x " * 400
+MISTAKES = {
+    "no model": (["generate", *PROMPT], "no model"),
+    "no such file": (["generate", "-m", "nowhere.gguf", *PROMPT], "no such file"),
+    "unknown scheme": (["generate", "-m", "zooo:pico", *PROMPT], "zooo"),
+    "unknown zoo model": (["generate", "-m", "zoo:pica", *PROMPT], "pica"),
+    "no model file": (["generate", "-m", __file__, *PROMPT], "no GGUF"),
+    "unknown method": (["generate", "-m", MODEL, *PROMPT, "--method", "ngrm"], "ngrm"),
+    "unknown setting": (["generate", "-m", MODEL, *PROMPT, "-o", "draft_mx=3"], "draft_mx"),
+    "unknown plugin setting": (["generate", "-m", MODEL, *PROMPT, "--method", "ngram", "-o", "ngram.n_mx=3"], "n_mx"),
+    "unfit value": (["generate", "-m", MODEL, *PROMPT, "--method", "ngram", "-o", "ngram.n_max=many"], "n_max"),
+    "no key and value": (["generate", "-m", MODEL, *PROMPT, "-o", "ngram"], "KEY=VALUE"),
+    "weights for ngram": (["generate", "-m", MODEL, *PROMPT, "--method", "ngram=x.gguf"], "no weights"),
+    "no draft model": (["generate", "-m", MODEL, *PROMPT, "--method", "draft-model"], "draft model"),
+    "another vocabulary": (
+        ["generate", "-m", MODEL, *PROMPT, "--method", f"draft-model={tiny_gguf(2, salt='other words ')}"],
+        "vocabulary",
+    ),
+    "prompt too long": (["generate", "-m", MODEL, "-p", LONG], "context"),
+    "empty prompt": (["generate", "-m", MODEL, "-p", ""], "empty"),
+    "two prompts": (["generate", "-m", MODEL, *PROMPT, "--tokens", "1"], "prompt"),
+    "no token ids": (["generate", "-m", MODEL, "--tokens", "1,b"], "token ids"),
+    "token outside": (["generate", "-m", MODEL, "--tokens", "1,99999"], "99999"),
+    "negative n": (["generate", "-m", MODEL, *PROMPT, "-n", "-1"], "n"),
+    "temperature": (["generate", "-m", MODEL, *PROMPT, "--temperature", "-1"], "temperature"),
+    "top-p": (["generate", "-m", MODEL, *PROMPT, "--top-p", "0"], "top_p"),
+    "logit bias": (["generate", "-m", MODEL, *PROMPT, "--logit-bias", "x"], "logit-bias"),
+    "empty stop": (["generate", "-m", MODEL, *PROMPT, "--stop", ""], "stop"),
+    "context too large": (["generate", "-m", MODEL, *PROMPT, "--context", "100000"], "context"),
+    "device": (["generate", "-m", MODEL, *PROMPT, "--device", "tpu"], "tpu"),
+    "dtype": (["generate", "-m", MODEL, *PROMPT, "--dtype", "int3"], "int3"),
+    "unknown rule": (["generate", "-m", MODEL, *PROMPT, "--rule", "cupled"], "cupled"),
+    "unknown command": (["generte"], "generte"),
+    "no prompts": (["compare", "-m", MODEL, "--method", "ngram"], "prompts"),
+    "unknown option": (["generate", "--colour"], "colour"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_message_with_exit_code_2(spec, name):
+    """What was found, what to do; never a traceback."""
+    arguments, said = MISTAKES[name]
+    code, out, err = spec(*arguments)
+
+    assert code == 2, err
+    assert said in err
+    assert "Traceback" not in err + out
+
+
+def test_a_prompt_file_that_is_no_utf8_is_refused(spec, tmp_path):
+    (tmp_path / "p.txt").write_bytes(b"abc\xff\xfe")
+    code, _, err = spec("generate", "-m", MODEL, "-f", "p.txt")
+
+    assert code == 2
+    assert "UTF-8" in err
+
+
+def test_compat_reads_no_weights_and_lists_capabilities(spec):
+    code, out, _ = spec("compat", "-m", MODEL, "--method", "ngram", "--json")
+    body = json.loads(out)
+
+    assert code == 0
+    assert {p["name"]: p["owns"] for p in body["plugins"]} == {"ngram": [], "target": ["attention"]}
+
+
+def test_compat_shows_a_refusal_and_exits_with_2(spec):
+    code, out, _ = spec("compat", "-m", MODEL, "--method", "draft-model")
+
+    assert code == 2
+    assert "refused" in out
+
+
+def test_score_writes_logits_and_hidden_states(spec, tmp_path):
+    code, _, _ = spec("score", "-m", MODEL, "--tokens", "1,2,3", "--hidden", "--out", "s.safetensors")
+    tensors = load_file(tmp_path / "s.safetensors")
+
+    assert code == 0
+    assert list(tensors["logits"].shape) == [3, 300]
+    assert set(tensors) == {"logits", "hidden.0", "hidden.1", "hidden.2", "hidden.final"}
+
+
+@pytest.mark.parametrize("method", ["ngram", f"draft-model={MODEL}"])
+def test_draft_writes_what_a_method_drafts(spec, tmp_path, method):
+    code, _, err = spec(
+        "draft", "-m", MODEL, "--method", method, "--tokens", "5,6,7,5,6,7,5,6", "-n", "3", "--out", "d.safetensors"
+    )
+    tensors = load_file(tmp_path / "d.safetensors")
+
+    assert code == 0
+    assert len(tensors["tokens"]) == 3
+    assert ("logits" in tensors) == method.startswith("draft-model")
+    if method == "ngram":
+        assert tensors["tokens"].tolist() == [7, 5, 6]
+        assert "no logits" in err
+
+
+def test_settings_as_a_file_reproduce_themselves(spec, tmp_path):
+    arguments = ["settings", "-m", MODEL, "--method", "ngram", "-o", "ngram.n_max=7", "--temperature", "0.5", "--toml"]
+    _, first, _ = spec(*arguments)
+    (tmp_path / "spec.toml").write_text(first)
+    _, second, _ = spec("settings", "--method", "ngram", "--toml")
+
+    assert first == second
+    assert "n_max = 7" in second
+
+
+def test_plugins_are_listed_with_hooks_when_asked(spec):
+    _, out, _ = spec("plugins", "--hooks", "--json")
+    rows = {row["name"]: row for row in map(json.loads, out.splitlines())}
+
+    assert rows["ngram"]["kind"] == "method"
+    assert "draft" in rows["ngram"]["hooks"]
+
+
+def test_env_names_versions_and_kernels(spec):
+    code, out, _ = spec("env", "--json")
+
+    assert code == 0
+    assert {"torch", "pluggy"} <= set(json.loads(out)["packages"])

@@ -1,0 +1,84 @@
+"""Settings: flag over environment over file over default, each value with its origin, unknown names refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_core import UsageError
+from spec_core.settings import RunSettings, from_environment, read_file, resolve
+
+PLUGINS = {"ngram", "draft-model"}
+
+
+def test_the_strongest_layer_wins_and_is_remembered():
+    settings = resolve(
+        {"draft_max": "3"},
+        {"SPEC_DRAFT_MAX": "4", "SPEC_SLOTS": "2"},
+        {"draft_max": 5, "slots": 6, "chunk": 7},
+        PLUGINS,
+    )
+
+    assert {n: (settings[n], settings.table[n].origin) for n in ("draft_max", "slots", "chunk", "reuse")} == {
+        "draft_max": (3, "flag"),
+        "slots": (2, "environment"),
+        "chunk": (7, "spec.toml"),
+        "reuse": (True, "default"),
+    }
+
+
+def test_values_of_a_plugin_come_from_all_layers():
+    settings = resolve({"ngram.n_max": "4"}, {"SPEC_DRAFT_MODEL__P_MIN": "0.25"}, {"ngram": {"n_min": 2}}, PLUGINS)
+
+    assert settings.given("ngram") == {"n_max": "4", "n_min": 2}
+    assert settings.given("draft-model") == {"p_min": "0.25"}
+
+
+def test_flags_that_were_not_given_override_nothing():
+    assert resolve({"temperature": None}, {}, {"temperature": 0.5})["temperature"] == 0.5
+
+
+@pytest.mark.parametrize("text", ["true", "yes", "on", "1", "TRUE"])
+def test_booleans_are_read_as_written(text):
+    assert resolve({}, {"SPEC_REUSE": text}, {})["reuse"] is True
+    assert resolve({}, {"SPEC_REUSE": "false"}, {})["reuse"] is False
+
+
+@pytest.mark.parametrize("value", ["3.5", "many", True, "-1"], ids=str)
+def test_an_unfit_number_names_the_setting(value):
+    with pytest.raises(UsageError, match="draft_max"):
+        resolve({"draft_max": value}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"), [({"drft_max": 1}, "drft_max"), ({"ngrm.n": 1}, "ngrm"), ({"ngrm": {"n": 1}}, "ngrm")], ids=str
+)
+def test_an_unknown_name_is_refused_with_the_nearest_known(layer, name):
+    with pytest.raises(UsageError, match=name) as error:
+        resolve({}, {}, layer, PLUGINS)
+
+    assert {"drft_max": "draft_max", "ngrm": "ngram"}[name] in error.value.mend
+
+
+def test_a_choice_lists_what_there_is():
+    with pytest.raises(UsageError, match="raise, isolate"):
+        resolve({"on_error": "ignore"}, {}, {})
+
+
+def test_methods_are_a_list_in_the_file_and_a_line_in_the_environment():
+    assert resolve({}, {}, {"methods": ["ngram", "draft-model=x"]})["methods"] == ("ngram", "draft-model=x")
+    assert resolve({}, {"SPEC_METHODS": "ngram,draft-model=x"}, {})["methods"] == ("ngram", "draft-model=x")
+
+
+def test_variables_of_other_programs_are_not_read():
+    assert from_environment({"PATH": "x", "SPEC_CONFIG": "y", "SPEC_N": "3"}, PLUGINS) == {"n": "3"}
+
+
+def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):
+    (tmp_path / "spec.toml").write_text("a = = 1")
+    with pytest.raises(UsageError, match="spec.toml"):
+        read_file(tmp_path / "spec.toml")
+
+
+def test_a_run_checks_its_settings_too():
+    with pytest.raises(ValueError, match="slots"):
+        RunSettings(slots=0)

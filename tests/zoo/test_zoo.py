@@ -1,0 +1,136 @@
+"""The shipped models and what they were made with."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from spec_targets.files.gguf import open_gguf
+from spec_zoo import PROMPTS, ZOO, path
+from spec_zoo.training import data, prompts, tasks, tokens
+from spec_zoo.training.trigram import Trigram
+
+from spec_core import Run, UsageError, load
+
+MOST_BYTES, MOST_TOGETHER = 12e6, 24e6
+KEYS = [
+    "general.name",
+    "general.license",
+    "general.file_type",
+    "qwen3.context_length",
+    "qwen3.embedding_length",
+    "qwen3.block_count",
+    "qwen3.feed_forward_length",
+    "qwen3.attention.head_count",
+    "qwen3.attention.head_count_kv",
+    "qwen3.attention.key_length",
+    "qwen3.attention.value_length",
+    "qwen3.attention.layer_norm_rms_epsilon",
+    "qwen3.rope.freq_base",
+    "tokenizer.ggml.model",
+    "tokenizer.ggml.pre",
+    "tokenizer.ggml.tokens",
+    "tokenizer.ggml.merges",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.chat_template",
+]
+
+
+def test_files_are_small_enough_to_ship():
+    sizes = [path(name).stat().st_size for name in ZOO]
+
+    assert max(sizes) <= MOST_BYTES
+    assert sum(sizes) <= MOST_TOGETHER
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("key", KEYS)
+def test_metadata_are_complete(name, key):
+    assert key in open_gguf(path(name)).metadata
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_matrices_are_q8_0_and_norms_float(name):
+    for tensor in open_gguf(path(name)).tensors.values():
+        assert tensor.type == ("F32" if len(tensor.shape) == 1 else "Q8_0"), tensor.name
+
+
+def test_target_and_draft_share_a_vocabulary():
+    infos = [load(f"zoo:{name}", weights=False).info for name in ZOO]
+
+    assert len({(info.vocab, info.vocab_id) for info in infos}) == 1
+
+
+def test_a_target_knows_its_companions():
+    """``-m zoo:pico --method draft-model`` needs no file."""
+    run = Run(load("zoo:pico"), methods=["draft-model"])
+
+    assert run.generate("def add(a, b):\n", n=16, ignore_eos=True).result.stats["drafted"] > 0
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(UsageError, match="pica") as error:
+        path("pica")
+    assert error.value.mend.startswith("it has: pico")
+
+
+def test_shipped_prompts_fit_and_have_four_families():
+    tokenizer = load("zoo:pico", weights=False).tokenizer
+    lines = [json.loads(line) for line in PROMPTS.read_text("utf-8").splitlines()]
+
+    assert {p["family"] for p in lines} == set(prompts.FAMILIES)
+    assert len({p["id"] for p in lines}) == len(lines) >= 32
+    assert max(len(tokenizer.encode(p["prompt"])) for p in lines) <= prompts.MOST_TOKENS
+
+
+def test_training_and_held_out_files_are_apart(tmp_path):
+    """Packages never cross, tests and tables are left out, and a block that came before is dropped."""
+    for name, text in {
+        "json/__init__.py": "a = 1\n" * 60,
+        "tokenize.py": "b = 2\n" * 60,
+        "copy.py": "".join(f"line_{i} = {i}\n" for i in range(60)),
+        "zzz.py": "".join(f"line_{i} = {i}\n" for i in range(60)),
+        "test/test_x.py": "c = 3\n" * 60,
+        "encodings/cp1.py": "d = 4\n" * 60,
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    train, held = data.split(tmp_path)
+
+    assert len(held) == 1 and held[0].startswith("a = 1")
+    assert len(train) == 2 and not any("c = 3" in t or "d = 4" in t for t in train)
+
+
+def test_edits_repeat_what_they_do_not_change():
+    import random
+
+    rng = random.Random(0)
+    text = "def f(value):\n    total = value + 10\n    return total\n" * 3
+    instruction, edited = tasks.rename(rng, text)
+    old, new = instruction.split("with ")[1].rstrip(":").split(" renamed to ")
+
+    assert edited == __import__("re").sub(rf"\b{old}\b", new, text)
+    assert tasks.without_line(rng, text)[1].count("\n") == text.count("\n") - 1
+
+
+def test_repeated_spans_come_back():
+    rng = np.random.default_rng(0)
+    row = tokens.repeat_row(rng, np.arange(5000) % 3000, 300)
+    spans = [p for p in range(16, 292) if (row[p : p + 8] == row[:8]).all()]
+
+    assert spans
+
+
+def test_the_trigram_is_a_distribution():
+    rng = np.random.default_rng(0)
+    model = Trigram(rng.integers(0, 7, 500), 7)
+    c = np.arange(7)
+    for a, b in [(0, 1), (3, 3), (6, 2)]:
+        assert model.p(np.full(7, a), np.full(7, b), c).sum() == pytest.approx(1)
+
+
+def test_the_trigram_learns_what_follows():
+    text = np.array([1, 2, 3, 4] * 50)
+    assert Trigram(text, 5).loss(text) < 0.1
