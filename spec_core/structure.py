@@ -26,7 +26,19 @@ def _bool(value: Any, _: type) -> bool:
 def _int(value: Any, _: type) -> int:
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError("give a whole number")
-    return int(value)
+    try:
+        return int(value)
+    except ValueError as error:
+        raise ValueError("give a whole number") from error
+
+
+def _float(value: Any, _: type) -> float:
+    if isinstance(value, bool):
+        raise ValueError("give a number")
+    try:
+        return float(value)
+    except ValueError as error:
+        raise ValueError("give a number") from error
 
 
 def _text(value: Any, _: type) -> str:
@@ -44,6 +56,7 @@ def _names(value: Any, kind: Any) -> tuple[Any, ...]:
 converter = cattrs.Converter()
 converter.register_structure_hook(bool, _bool)
 converter.register_structure_hook(int, _int)
+converter.register_structure_hook(float, _float)
 converter.register_structure_hook(str, _text)
 converter.register_structure_hook(Path, lambda value, _: Path(value))
 converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, _names)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spec_core.commands import common
-from spec_core.errors import UsageError
+from spec_core.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     common.check_used(settings, [c.name for c in run.plugins])
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:
-        raise UsageError(f"{method} drafts nothing after these tokens", mend="give it more context")
+        raise SpecError(f"{method} drafts nothing after these tokens", mend="give it more context")
     tensors = {"tokens": torch.tensor(drafted, dtype=torch.int64)}
     if rows is not None:
         tensors["logits"] = rows.float()

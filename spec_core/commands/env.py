@@ -52,7 +52,7 @@ def environment() -> dict[str, Any]:
 
     cuda = torch.cuda.is_available()
     return {
-        "contract": CONTRACT,
+        "contract": ".".join(map(str, CONTRACT)),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "packages": {name: version for name in PACKAGES if (version := _version(name))},

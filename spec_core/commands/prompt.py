@@ -57,7 +57,9 @@ def encoded(prompt: Any, target: Target) -> str | list[int]:
         return prompt
     encode = getattr(target.tokenizer, "encode_chat", None)
     if encode is None:
-        raise UsageError(f"{target.info.name} has no chat template", mend="give the prompt as text (-p), without --chat")
+        raise UsageError(
+            f"{target.info.name} has no chat template", mend="give the prompt as text (-p), without --chat"
+        )
     return encode(prompt)
 
 
