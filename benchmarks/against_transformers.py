@@ -2,8 +2,8 @@
 
 ``python benchmarks/against_transformers.py [--limit 4] [-n 128] [-k 5]`` (extra ``[hf]``)
 
-Both sides: greedy, float32, one thread, the same constant draft length K, thresholds off, the same prompts and number of
-tokens, prefill included, and no number for a pair whose tokens differ.
+Both sides: greedy, float32, one thread, the same constant draft length K, thresholds off, the same prompts and number
+of tokens, prefill included, and no number for a pair whose tokens differ.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
+from spec_compare.prompts import read
+from spec_zoo import PROMPTS
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-from spec_compare.prompts import read
 from spec_core import Run, Target, load
-from spec_zoo import PROMPTS
 
 NAMES = {
     "attn_norm": "input_layernorm",
@@ -125,7 +125,7 @@ def main() -> None:
     ratios: dict[str, list[float]] = {name: [] for name in table}
     seconds: dict[str, list[float]] = {name: [0.0, 0.0] for name in table}
     equal = dict.fromkeys(table, 0)
-    for name, (mine, other) in table.items():
+    for mine, other in table.values():
         timed(mine, prompts[0]), timed(other, prompts[0])
     for prompt in prompts:
         for name, (mine, other) in table.items():

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from time import perf_counter
 
 import torch
-
 from spec_compare.difference import Difference, difference
 from spec_compare.measure import Contender, Record, once
 from spec_compare.prompts import Prompt, read
-from spec_core import Run, Sampling, Target, load
 from spec_zoo import HERE
+
+from spec_core import Run, Sampling, Target, load
 
 METHODS = {"ngram": ["ngram"], "draft-model": ["draft-model"], "both": ["ngram", "draft-model"]}
 LONG = 64

@@ -1,4 +1,4 @@
-"""The program as a user meets it: answers, one-line errors with a mend, exit codes, and no torch where none is needed."""
+"""The program as a user meets it: answers, errors with a mend, exit codes, and no torch where none is needed."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_variables_of_other_programs_are_not_read():
 
 def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):
     (tmp_path / "spec.toml").write_text("a = = 1")
-    with pytest.raises(UsageError, match="spec.toml"):
+    with pytest.raises(UsageError, match=r"spec\.toml"):
         read_file(tmp_path / "spec.toml")
 
 

@@ -1,4 +1,4 @@
-"""What ngram promises beyond the contract: verified hits, right continuations, evidence, bounded and isolated memory."""
+"""What ngram promises beyond the contract: verified hits, right continuations, evidence, bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files from strangers: whatever is done to one, it is read right or refused in one line, quickly and in little memory."""
+"""Files from strangers: whatever is done to one, it is read or refused in one line, quickly and in little memory."""
 
 from __future__ import annotations
 

@@ -112,14 +112,15 @@ def test_chat_messages_become_the_templates_text(tokenizer):
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 
+BOTH = "{% for i in range(9999) %}{% for j in range(9999) %}BODY{% endfor %}{% endfor %}"
 HOSTILE = {
     "attributes of objects": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "globals of functions": "{{ raise_exception.__globals__ }}",
     "format strings": "{{ '{0.__class__.__init__.__globals__}'.format(raise_exception) }}",
     "changing a list": "{{ messages.append(1) }}",
-    "output without end": "{% for i in range(9999) %}{% for j in range(9999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}",
-    "loops without output": "{% for i in range(9999) %}{% for j in range(9999) %}{% if messages.x %}{% endif %}{% endfor %}{% endfor %}",
-    "silent loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+    "output without end": BOTH.replace("BODY", "{{ 'x' * 1000 }}"),
+    "loops without output": BOTH.replace("BODY", "{% if messages.x %}{% endif %}"),
+    "silent loops": BOTH.replace("BODY", ""),
     "a huge range": "{% for i in range(10**9) %}{% endfor %}",
     "a huge power": "{{ 9 ** 9 ** 9 }}",
     "a huge text": "{{ 'x' * 999999999 }}",
