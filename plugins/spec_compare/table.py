@@ -24,13 +24,17 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 
 
+WIDTH = 132
+"""Where the output is no terminal."""
+
+
 def _number(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
 def show(rows: list[Row], differing: list[Difference], width: int | None = None) -> None:
     """A table per family on standard output, the one over all prompts last."""
-    console = Console(file=sys.stdout, width=width or (None if sys.stdout.isatty() else 110))
+    console = Console(file=sys.stdout, width=width or (None if sys.stdout.isatty() else WIDTH))
     for family in dict.fromkeys(r.family for r in rows):
         mine = [r for r in rows if r.family == family]
         if family == ALL and len({r.family for r in rows}) == 2:
@@ -47,7 +51,7 @@ def show(rows: list[Row], differing: list[Difference], width: int | None = None)
 def _table(title: str, rows: list[Row]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("method", "identical") else "right")
+        table.add_column(name, justify="left" if name in ("method", "identical") else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(column(row) for column in COLUMNS.values()))
     return table
