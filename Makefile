@@ -1,5 +1,7 @@
 # The few verbs a developer repeats. `make demo` and `make test` need Python 3.11 or later and nothing else.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+# The first that really runs and is new enough: a shim on the path may lead nowhere.
+CHECK := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '$(CHECK)' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
