@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,95 +10,86 @@ import attrs
 import click
 
 from spec_core.commands import common
-from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_compare.measure import Contender, Record
-    from spec_core.run import Run
+    from spec_compare.contenders import Contender
+    from spec_compare.measure import Lap, Terms
+    from spec_compare.prompts import Prompt
     from spec_core.settings import Settings
     from spec_core.target import Target
 
+COMPARE = [
+    click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),
+    click.option("--family", "families", multiple=True, help="Only these families of prompts."),
+    click.option("--limit", type=click.IntRange(1), help="Most prompts of each family."),
+    click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Measurements per prompt."),
+    click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts that run together."),
+]
+
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, common.SAMPLING)
-@click.option(
-    "--prompts", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}; the model may ship some.'
-)
-@click.option("--family", "families", multiple=True, help="Only these families.")
-@click.option("--limit", type=click.IntRange(1), help="Most prompts of each family.")
-@click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Measurements of each prompt.")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts that run together.")
+@common.add(common.MODEL, common.METHODS, common.SAMPLING, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results.jsonl and summary.json.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
-def compare(
-    prompts: Path | None,
-    families: tuple[str, ...],
-    limit: int | None,
-    repeats: int,
-    batch: int,
-    out: Path | None,
-    as_json: bool,
-    **flags: Any,
-) -> int:
-    """Compare methods with plain decoding, measured in the same run on the same prompts.
+def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
+    """Compare methods with plain decoding, measured in the same run.
 
-    Each --method is a contender; A+B is a chain of two. No speed is shown for one whose text is not plain's own.
+    Each --method is a contender; A+B is a chain of two. Prompts may ship with the model. No speed is shown for a
+    contender whose text is not plain's own; the exit code is 1 then.
     """
-    from spec_compare.difference import differences
-    from spec_compare.measure import measure
-    from spec_compare.prompts import read
-    from spec_compare.summary import rows
-    from spec_compare.table import show
+    from spec_compare import contenders, difference, prompts, summary, table
 
+    choice = common.take(flags, "file", "families", "limit")
+    scale = common.take(flags, "repeats", "batch")
     settings = common.settings_of(flags)
+    terms = terms_of(settings, **scale)
     target = common.target_of(settings)
-    chosen = read(prompts or shipped(target), families, limit)
-    contenders = contenders_of(target, settings, batch)
-    lossy = {c.name: reason for c in contenders if (reason := c.run().stats.lossy)}
-    sampling = common.sampling_of(settings)
-    common.note(f"{target.info.name}: {len(chosen)} prompts, {len(contenders)} contenders, {settings['n']} tokens each")
-    records = list(
-        measure(contenders, chosen, settings["n"], sampling, settings["seed"], repeats, batch, Progress().show)
-    )
-    table = rows(records, lossy)
-    differing = differences([r for r in records if r.contender not in lossy], chosen, target, sampling)
-    body = {"rows": [attrs.asdict(r) for r in table], "differences": [attrs.asdict(d) for d in differing]}
-    body |= circumstances(target, settings, repeats, batch)
+    chosen = prompts.read(choice["file"] or prompts.shipped(target), choice["families"], choice["limit"])
+    prompts.check_fit(chosen, target)
+    entered = contenders.contenders(target, settings, terms.batch)
+    labels = prepared(entered, chosen, settings, terms)
+    laps = measured(entered, chosen, target, terms)
+    rows = summary.rows(laps, labels)
+    differing = difference.differences(laps, labels, chosen, target, terms)
+    body = {"rows": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
+    body |= circumstances(target, settings, terms)
     if out is not None:
-        write(out, records, body)
+        write(out, laps, body)
     if as_json:
         click.echo(common.as_json(body))
     else:
-        show(table, differing)
+        table.show(rows, differing)
     return 1 if differing else 0
 
 
-def shipped(target: Target) -> Path:
-    """Prompts that came with the model. Raises UsageError where there are none."""
-    path = target.info.extras.get("prompts")
-    if path is None:
-        raise UsageError(f"{target.info.name} ships no prompts", mend="give some: --prompts FILE.jsonl")
-    return Path(path)
+def terms_of(settings: Settings, repeats: int, batch: int) -> Terms:
+    from spec_compare.measure import Terms
+
+    return Terms(settings["n"], common.sampling_of(settings), settings["seed"], repeats, batch)
 
 
-def contenders_of(target: Target, settings: Settings, batch: int) -> list[Contender]:
-    """Plain decoding first, then every method by itself; each measurement starts cold."""
-    from spec_compare.measure import Contender
+def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings, terms: Terms) -> dict[str, str]:
+    """Make every run once: refusals come before measurements, and everybody warms up. Returns the labels."""
+    from spec_compare.contenders import labels
+    from spec_compare.measure import warm
 
-    def maker(methods: list[Any]) -> Callable[[], Run]:
-        return lambda: common.run_of(target, settings, methods, reuse=False, slots=batch)
-
-    names = {spec.replace("+", " + "): spec.split("+") for spec in settings["methods"]}
-    contenders = [Contender("plain", maker([]))]
-    return contenders + [Contender(_short(name), maker(methods)) for name, methods in names.items()]
-
-
-def _short(name: str) -> str:
-    """Without the directories of files."""
-    return " + ".join(part.partition("=")[0] for part in name.split(" + "))
+    runs = {c.name: c.make() for c in entered}
+    common.check_used(settings, {c.name for run in runs.values() for c in run.plugins})
+    warm(runs, chosen, terms)
+    return labels(runs, terms.sampling.temperature)
 
 
-def circumstances(target: Target, settings: Settings, repeats: int, batch: int) -> dict[str, Any]:
+def measured(entered: list[Contender], chosen: list[Prompt], target: Target, terms: Terms) -> list[Lap]:
+    from spec_compare.measure import batches, measure
+    from spec_compare.progress import progress
+
+    common.note(f"{target.info.name}: {len(chosen)} prompts, {len(entered)} contenders, at most {terms.n} tokens each")
+    total = len(batches(chosen, terms.batch)) * terms.repeats * len(entered)
+    with progress(total) as told:
+        return list(measure(entered, chosen, terms, told))
+
+
+def circumstances(target: Target, settings: Settings, terms: Terms) -> dict[str, Any]:
     """What a number depends on, carried with it."""
     from spec_core.commands.env import environment
 
@@ -108,31 +97,29 @@ def circumstances(target: Target, settings: Settings, repeats: int, batch: int) 
         "target": target.info.name,
         "device": target.info.device,
         "dtype": target.info.dtype,
-        "repeats": repeats,
-        "batch": batch,
+        "seed": terms.seed,
+        "repeats": terms.repeats,
+        "batch": terms.batch,
         "environment": environment(),
         "settings": settings.as_json(),
     }
 
 
-def write(out: Path, records: list[Record], body: dict[str, Any]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "results.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(attrs.asdict(r), ensure_ascii=False) + "\n" for r in records)
-    (out / "summary.json").write_text(json.dumps(body, indent=1, ensure_ascii=False, default=str), "utf-8")
+def write(out: Path, laps: list[Lap], body: dict[str, Any]) -> None:
+    """results.jsonl, a line per prompt, contender and repeat, and summary.json. Raises UsageError."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with (out / "results.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(common.as_json(line) + "\n" for lap in laps for line in lines(lap))
+        (out / "summary.json").write_text(json.dumps(body, indent=1, ensure_ascii=False, default=str), "utf-8")
+    except OSError as error:
+        raise common.unwritable(out, error) from error
     common.note(f"written: {out / 'results.jsonl'}, {out / 'summary.json'}")
 
 
-class Progress:
-    """A line on standard error: rewritten on a terminal, every tenth elsewhere."""
-
-    def __init__(self) -> None:
-        self.told = 0
-
-    def show(self, done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            end = "\n" if done == total else "\r"
-            click.echo(f"measured {done} of {total}{end}", err=True, nl=False)
-        elif done * 10 // total > self.told:
-            self.told = done * 10 // total
-            common.note(f"measured {done} of {total}")
+def lines(lap: Lap) -> list[dict[str, Any]]:
+    """Records of a lap; ``lap`` carries what all its prompts share."""
+    shared = {name: getattr(lap, name) for name in ("seconds", "split", "forwards", "rows")}
+    shared["prompts"] = [record.prompt for record in lap.records]
+    own = [attrs.asdict(record, filter=lambda field, _: field.name != "tally") for record in lap.records]
+    return [record | {"lap": shared} for record in own]

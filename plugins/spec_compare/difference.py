@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
-from spec_compare.measure import Record
+from spec_compare.measure import Lap, Record, Terms
 from spec_compare.prompts import Prompt
+from spec_compare.summary import truth
 from spec_core.commands.score import scored
-from spec_core.sampling import Sampling, adjust, gap
+from spec_core.sampling import adjust, gap
 from spec_core.target import Target
 
 
 @attrs.frozen
 class Difference:
-    """position: output position of the first difference; gap: between the two best scores of the target there."""
+    """position: output position of the first difference; gap: between the two best scores of the target there.
+
+    plain, other: the tokens, None where a text ends.
+    """
 
     contender: str
     prompt: str
     position: int
     gap: float
-    plain: int
-    other: int
+    plain: int | None
+    other: int | None
 
 
-def differences(records: list[Record], prompts: list[Prompt], target: Target, sampling: Sampling) -> list[Difference]:
-    """The first difference of every prompt whose text is not plain's, explained by a fresh forward."""
-    texts = {p.id: p.text for p in prompts}
-    plain = {r.prompt: r for r in records if r.contender == "plain" and r.repeat == 0}
-    found = {}
-    for record in records:
+def differences(
+    laps: Iterable[Lap], labels: Iterable[str], prompts: list[Prompt], target: Target, terms: Terms
+) -> list[Difference]:
+    """The first difference of every prompt whose text is not plain's, explained by a fresh forward.
+
+    labels: contenders of whom equality is not demanded.
+    """
+    laps, texts = list(laps), {p.id: p.text for p in prompts}
+    plain = truth(laps)
+    found: dict[tuple[str, str], Difference] = {}
+    for record in (r for lap in laps if lap.contender not in set(labels) for r in lap.records):
         key = (record.contender, record.prompt)
-        if key not in found and record.tokens != plain[record.prompt].tokens:
-            found[key] = difference(record, plain[record.prompt], texts[record.prompt], target, sampling)
+        if key not in found and record.tokens != plain[record.prompt]:
+            found[key] = difference(record, plain[record.prompt], texts[record.prompt], target, terms)
     return list(found.values())
 
 
-def difference(record: Record, plain: Record, text: str, target: Target, sampling: Sampling) -> Difference:
-    at = next(
-        (i for i, (a, b) in enumerate(zip(plain.tokens, record.tokens, strict=False)) if a != b),
-        min(len(plain.tokens), len(record.tokens)),
-    )
+def difference(record: Record, plain: list[int], text: str, target: Target, terms: Terms) -> Difference:
+    at = first_difference(plain, record.tokens)
     prompt = target.tokenizer.encode(text)
-    history = prompt + plain.tokens[:at]
-    row = adjust(scored(target, history, hidden=False)["logits"][-1], sampling, history, len(prompt))
-    a, b = (tokens[at] if at < len(tokens) else -1 for tokens in (plain.tokens, record.tokens))
-    return Difference(record.contender, record.prompt, at, gap(row, sampling, record.seed, at), a, b)
+    history = prompt + plain[:at]
+    row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
+    apart = gap(row, terms.sampling, record.seed, at)
+    return Difference(record.contender, record.prompt, at, apart, _at(plain, at), _at(record.tokens, at))
+
+
+def first_difference(a: list[int], b: list[int]) -> int:
+    """The first position at which they differ; the end of the shorter where one begins the other."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def _at(tokens: list[int], i: int) -> int | None:
+    return tokens[i] if i < len(tokens) else None

@@ -1,121 +1,237 @@
 """Run every contender on every prompt, interleaved, each counted in the same way.
 
 Decode time begins after the step that emits a prompt's first token, so prefill is apart; both sides count the tokens
-the loop emitted. Contenders take turns on each batch of prompts, in an order that rotates, after a warm-up.
+the loop emitted. Contenders take turns on each batch of prompts, in an order that rotates, after a warm-up. Nothing is
+reused from an earlier prompt, and what a method keeps between requests is empty at the start of every repeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any
 
 import attrs
 
 from spec_compare.prompts import Prompt
-from spec_core.request import Request
+from spec_core.commit import drafted_and_accepted
+from spec_core.request import Request, Result
 from spec_core.run import Run
 from spec_core.sampling import Sampling
 from spec_core.sequence import Sequence
-from spec_core.step import Step
+from spec_core.stats import Tally
+from spec_core.step import Part, Step
+
+WARM_TOKENS = 16
 
 
 @attrs.frozen(eq=False)
 class Contender:
-    """What is compared: a name and how to make a run of it, cold, for every measurement."""
+    """What is compared: a name, and how to make a run of it."""
 
     name: str
-    run: Callable[[], Run]
+    make: Callable[[], Run]
+
+
+@attrs.frozen
+class Terms:
+    """Under what all contenders generate. batch: prompts that run together."""
+
+    n: int
+    sampling: Sampling
+    seed: int = 0
+    repeats: int = 1
+    batch: int = 1
+
+    def request(self, prompt: Prompt) -> Request:
+        return Request(prompt.text, n=self.n, sampling=self.sampling, seed=prompt.seed(self.seed), name=prompt.id)
 
 
 @attrs.define
+class Steps:
+    """Steps of the generation phase: drafted tokens, depth of the draft, accepted, emitted, seconds since the last."""
+
+    drafted: list[int] = attrs.field(factory=list)
+    depth: list[int] = attrs.field(factory=list)
+    accepted: list[int] = attrs.field(factory=list)
+    emitted: list[int] = attrs.field(factory=list)
+    seconds: list[float] = attrs.field(factory=list)
+
+    def add(self, part: Part, seconds: float) -> None:
+        counts = drafted_and_accepted(part)
+        self.drafted.append(counts["nodes"])
+        self.depth.append(counts["depth"])
+        self.accepted.append(counts["accepted"])
+        self.emitted.append(counts["emitted"])
+        self.seconds.append(seconds)
+
+
+@attrs.define(eq=False)
+class Trace:
+    """One sequence as it was watched: moments of its first and last token, and its steps."""
+
+    first: float
+    last: float
+    steps: Steps = attrs.field(factory=Steps)
+    tally: Tally = attrs.field(factory=Tally)
+
+
+@attrs.frozen(eq=False)
 class Record:
-    """One prompt under one contender, once. steps: [(depth drafted, accepted, emitted)] of the generation phase."""
+    """One prompt under one contender, once.
+
+    first_seconds: until its first token. decode_seconds: from there to its last. whole_seconds: its share of the lap.
+    """
 
     contender: str
     prompt: str
     family: str
     repeat: int
     seed: int
+    prompt_tokens: int
     tokens: list[int]
     finish: str
-    decode_tokens: int
-    decode_seconds: float
     first_seconds: float
-    steps: list[tuple[int, int, int]]
-    report: dict[str, Any]
+    decode_seconds: float
+    whole_seconds: float
+    steps: Steps
+    tally: Tally
+
+    @property
+    def decode_tokens(self) -> int:
+        """Without the first, which prefill gave."""
+        return max(0, len(self.tokens) - 1)
+
+
+@attrs.frozen(eq=False)
+class Lap:
+    """One contender on one batch of prompts, once. split, forwards, rows: of the steps after the first token.
+
+    split: seconds by hook, ``verify`` for the target and ``host`` for the loop; they sum to the time of the steps.
+    """
+
+    contender: str
+    family: str
+    repeat: int
+    seconds: float
+    split: dict[str, float]
+    forwards: dict[str, int]
+    rows: dict[str, int]
+    records: list[Record]
 
 
 @attrs.define(eq=False)
 class Watch:
-    """Collects steps of the sequences of one run."""
+    """Watches the steps of a run, lap by lap."""
 
-    steps: dict[Sequence, list[tuple[int, int, int]]] = attrs.field(factory=dict)
-    first: dict[Sequence, float] = attrs.field(factory=dict)
-    last: dict[Sequence, float] = attrs.field(factory=dict)
+    traces: dict[Sequence, Trace] = attrs.field(factory=dict)
+    split: dict[str, float] = attrs.field(factory=dict)
+    forwards: dict[str, int] = attrs.field(factory=dict)
+    rows: dict[str, int] = attrs.field(factory=dict)
+
+    def clear(self) -> None:
+        for table in (self.traces, self.split, self.forwards, self.rows):
+            table.clear()
 
     def look(self, step: Step) -> None:
         now = perf_counter()
+        if any(part.seq in self.traces for part in step.parts):
+            self._account(step, now - step.began)
         for part in step.parts:
-            if not part.emitted:
-                continue
-            if part.seq not in self.first:
-                self.first[part.seq] = now
-                self.steps[part.seq] = []
-            else:
-                depth = max(part.draft.depths) if part.draft else 0
-                self.steps[part.seq].append((depth, min(len(part.raw.path), len(part.emitted)), len(part.emitted)))
-            self.last[part.seq] = now
+            if part.emitted:
+                self._emitted(part, now)
+
+    def _account(self, step: Step, seconds: float) -> None:
+        for label, spent in step.seconds.items():
+            _add(self.split, label.partition(".")[0], spent)
+        _add(self.split, "host", seconds - sum(step.seconds.values()))
+        for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
+            for name, n in theirs.items():
+                _add(mine, name, n)
+
+    def _emitted(self, part: Part, now: float) -> None:
+        trace = self.traces.get(part.seq)
+        if trace is None:
+            self.traces[part.seq] = Trace(now, now)
+            return
+        trace.steps.add(part, now - trace.last)
+        trace.tally.add(part)
+        trace.last = now
+
+
+def _add(table: dict[str, float], name: str, more: float) -> None:
+    table[name] = table.get(name, 0) + more
+
+
+def warm(runs: dict[str, Run], prompts: list[Prompt], terms: Terms) -> None:
+    """Every contender once, short and unmeasured."""
+    short = attrs.evolve(terms, n=min(terms.n, WARM_TOKENS))
+    for name, run in runs.items():
+        lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
 
 
 def measure(
-    contenders: list[Contender],
-    prompts: list[Prompt],
-    n: int,
-    sampling: Sampling,
-    seed: int,
-    repeats: int,
-    batch: int,
-    progress: Callable[[int, int], None],
-) -> Iterator[Record]:
-    """Records of all contenders; the first contender's first batch runs once beforehand, unmeasured."""
-    groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
-    for contender in contenders:
-        list(once(contender, groups[0], min(n, 16), sampling, seed, -1))
-    total, done = len(groups) * repeats * len(contenders), 0
-    for repeat in range(repeats):
+    contenders: list[Contender], prompts: list[Prompt], terms: Terms, told: Callable[[], None] = lambda: None
+) -> Iterator[Lap]:
+    """Laps of all contenders on all batches of prompts; ``told`` is called after each."""
+    groups = batches(prompts, terms.batch)
+    for repeat in range(terms.repeats):
+        watched = {c.name: observed(c.make()) for c in contenders}
         for g, group in enumerate(groups):
-            shift = (g + repeat) % len(contenders)
-            for contender in contenders[shift:] + contenders[:shift]:
-                yield from once(contender, group, n, sampling, seed, repeat)
-                done += 1
-                progress(done, total)
+            for name in rotated(list(watched), g + repeat):
+                yield lap(name, *watched[name], group, terms, repeat)
+                told()
 
 
-def once(
-    contender: Contender, group: list[Prompt], n: int, sampling: Sampling, seed: int, repeat: int
-) -> Iterator[Record]:
-    run, watch = contender.run(), Watch()
+def observed(run: Run) -> tuple[Run, Watch]:
+    watch = Watch()
     run.observe(watch.look)
+    return run, watch
+
+
+def rotated(names: list[str], by: int) -> list[str]:
+    by %= len(names)
+    return names[by:] + names[:by]
+
+
+def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
+    """Prompts in groups that run together, each of one family."""
+    families: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        families.setdefault(prompt.family, []).append(prompt)
+    return [mine[i : i + size] for mine in families.values() for i in range(0, len(mine), size)]
+
+
+def lap(name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, repeat: int) -> Lap:
+    """All prompts of a group at once, to their end."""
+    watch.clear()
     began = perf_counter()
-    seqs = [run.submit(Request(p.text, n=n, sampling=sampling, seed=p.seed(seed), name=p.id)) for p in group]
+    seqs = [run.submit(terms.request(prompt)) for prompt in group]
     for _ in run:
         pass
-    report = run.stats.report()
-    for prompt, seq in zip(group, seqs, strict=True):
-        result = run.take(seq)
-        first, last = watch.first.get(seq, began), watch.last.get(seq, began)
-        yield Record(
-            contender=contender.name,
-            prompt=prompt.id,
-            family=prompt.family,
-            repeat=repeat,
-            seed=result.seed,
-            tokens=result.tokens,
-            finish=result.finish_reason,
-            decode_tokens=max(0, len(result.tokens) - 1),
-            decode_seconds=last - first,
-            first_seconds=first - began,
-            steps=watch.steps.get(seq, []),
-            report=report if len(group) == 1 or seq is seqs[0] else {},
-        )
+    seconds = perf_counter() - began
+    share = seconds / len(group)
+    pairs = zip(group, seqs, strict=True)
+    records = [_record(name, p, repeat, run.take(s), watch.traces.get(s), began, share) for p, s in pairs]
+    split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
+    return Lap(name, group[0].family, repeat, seconds, split, forwards, rows, records)
+
+
+def _record(
+    name: str, prompt: Prompt, repeat: int, result: Result, trace: Trace | None, began: float, share: float
+) -> Record:
+    trace = trace or Trace(began, began)
+    return Record(
+        contender=name,
+        prompt=prompt.id,
+        family=prompt.family,
+        repeat=repeat,
+        seed=result.seed,
+        prompt_tokens=result.prompt_tokens,
+        tokens=result.tokens,
+        finish=result.finish_reason,
+        first_seconds=trace.first - began,
+        decode_seconds=trace.last - trace.first,
+        whole_seconds=share,
+        steps=trace.steps,
+        tally=trace.tally,
+    )

@@ -6,10 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_core.target import Target
+
+EXAMPLE = 'write lines of {"id": "1", "family": "edit", "prompt": "..."}'
 
 
 @attrs.frozen
@@ -33,23 +39,54 @@ def read(path: Path, families: Iterable[str] = (), limit: int | None = None) -> 
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}", mend="give a JSONL file of prompts") from error
     prompts = [_prompt(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise UsageError(f"{path} has no prompts", mend=EXAMPLE)
+    _check_ids(path, prompts)
+    families = set(families)
     known = {p.family for p in prompts}
-    if unknown := set(families) - known:
+    if unknown := families - known:
         raise UsageError(f"{path.name} has no family {min(unknown)!r}", mend=f"families: {', '.join(sorted(known))}")
-    wanted = [p for p in prompts if not families or p.family in families]
-    if not wanted:
-        raise UsageError(f"{path} has no prompts", mend='write lines of {"id", "family", "prompt"}')
-    return _limited(wanted, limit)
+    return _limited([p for p in prompts if not families or p.family in families], limit)
+
+
+def shipped(target: Target) -> Path:
+    """Prompts that came with the model. Raises UsageError where there are none."""
+    path = target.info.extras.get("prompts")
+    if path is None:
+        raise UsageError(f"{target.info.name} ships no prompts", mend="give some: --prompts FILE.jsonl")
+    return Path(path)
+
+
+def check_fit(prompts: list[Prompt], target: Target) -> None:
+    """Every prompt must leave room to generate: said before the first is measured. Raises UsageError."""
+    if target.tokenizer is None:
+        raise UsageError(f"{target.info.name} has no tokenizer", mend="compare on a model that has one")
+    for prompt in prompts:
+        length = len(target.tokenizer.encode(prompt.text))
+        if not 0 < length < target.info.context:
+            raise UsageError(
+                f"prompt {prompt.id!r} has {length} tokens, the context is {target.info.context}",
+                mend="leave it out of --prompts, or load the model with a larger --context if it has one",
+            )
 
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     try:
         entry = json.loads(line)
-        return Prompt(str(entry.get("id", number)), str(entry.get("family", "all")), entry["prompt"])
+        prompt = Prompt(str(entry.get("id", number)), str(entry.get("family", "all prompts")), entry["prompt"])
     except (ValueError, KeyError, AttributeError, RecursionError) as error:
-        raise UsageError(
-            f"{path.name}, line {number}: no prompt", mend='write {"id": "1", "family": "edit", "prompt": "..."}'
-        ) from error
+        raise UsageError(f"{path.name}, line {number}: no prompt", mend=EXAMPLE) from error
+    if not isinstance(prompt.text, str):
+        raise UsageError(f"{path.name}, line {number}: the prompt is no text", mend=EXAMPLE)
+    return prompt
+
+
+def _check_ids(path: Path, prompts: list[Prompt]) -> None:
+    seen = set()
+    for prompt in prompts:
+        if prompt.id in seen:
+            raise UsageError(f"{path.name} has two prompts with the id {prompt.id!r}", mend="give each its own id")
+        seen.add(prompt.id)
 
 
 def _limited(prompts: list[Prompt], limit: int | None) -> list[Prompt]:

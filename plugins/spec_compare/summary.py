@@ -1,27 +1,34 @@
-"""From records to rows: no speed without equality, pooled and per-prompt means, intervals over prompts."""
+"""From laps to rows: no speed without equality, pooled and per-prompt means, intervals over prompts."""
 
 from __future__ import annotations
 
 import random
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 
-from spec_compare.measure import Record
+from spec_compare.measure import Lap, Record
+from spec_core.stats import Tally
 
 PLAIN = "plain"
-RESAMPLES = 1000
 ALL = "all"
+RESAMPLES = 1000
+INTERVAL = 0.9
+COUNTED = ("steps", "accepted_per_step", "draft_acceptance", "mean_draft_length", "marginal", "conditional")
+"""What a row takes over from the statistics of the core, under the same names."""
 
 
 @attrs.frozen
 class Row:
     """One contender on one family. None where there is nothing to say, or where the equality gate failed.
 
-    speedup: decode tokens/s over plain's on the same prompts; low and high: 90 % bootstrap interval over prompts.
-    whole: the same with prefill. tau_pooled and tau_macro: tokens per step. lengths: by position from 1.
+    label: why equality with plain is not demanded, or None. identical: prompts whose tokens are plain's in every
+    repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
+    bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
+    together. efficiency: speedup / tau_pooled; overhead: tau_pooled / speedup - 1. split: share of the time of a step.
+    forwards: per generated token, by who made them.
     """
 
     contender: str
@@ -29,113 +36,175 @@ class Row:
     prompts: int
     tokens: int
     identical: int
+    label: str | None
     rate: float | None
     speedup: float | None
     low: float | None
     high: float | None
+    middle: float | None
     whole: float | None
     tau_pooled: float | None
     tau_macro: float | None
+    efficiency: float | None
+    overhead: float | None
+    first_seconds: float
+    split: dict[str, float]
+    forwards: dict[str, float]
+    steps: int
+    accepted_per_step: float | None
     draft_acceptance: float | None
     mean_draft_length: float | None
     marginal: list[float]
     conditional: list[float]
-    first_seconds: float
-    lossy: str | None = None
 
 
-def rows(records: Iterable[Record], lossy: dict[str, str]) -> list[Row]:
-    """A row per contender and family, and one over all."""
-    table: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        table[record.contender, record.family].append(record)
-        table[record.contender, ALL].append(record)
-    families = list(dict.fromkeys(family for _, family in table))
-    families.sort(key=lambda f: f == ALL)
-    contenders = list(dict.fromkeys(name for name, _ in table))
-    return [row(name, f, table[name, f], table[PLAIN, f], lossy.get(name)) for f in families for name in contenders]
+@attrs.frozen
+class Cell:
+    """One contender on one prompt; seconds are medians over the repeats."""
+
+    tokens: int
+    decode_tokens: int
+    decode_seconds: float
+    whole_seconds: float
 
 
-def row(name: str, family: str, mine: list[Record], plain: list[Record], lossy: str | None) -> Row:
-    truth = {r.prompt: r.tokens for r in plain}
-    equal = {r.prompt for r in mine} - {r.prompt for r in mine if r.tokens != truth[r.prompt]}
-    prompts = {r.prompt for r in mine}
-    shown = len(equal) == len(prompts) or lossy is not None
-    pairs = _pairs(mine, plain)
-    low, high = _interval(pairs) if shown and name != PLAIN else (None, None)
-    steps = [s for r in mine for s in r.steps]
-    drafts = [s for s in steps if s[0]]
+def rows(laps: Iterable[Lap], labels: Mapping[str, str]) -> list[Row]:
+    """A row per contender and family, and one over all; plain is the contender of that name."""
+    laps = list(laps)
+    families = [*dict.fromkeys(lap.family for lap in laps), ALL]
+    contenders = list(dict.fromkeys(lap.contender for lap in laps))
+    passed = {name for name in contenders if name in labels or not _differing(laps, name)}
+    return [row(laps, name, family, passed, labels.get(name)) for family in families for name in contenders]
+
+
+def truth(laps: Iterable[Lap]) -> dict[str, list[int]]:
+    """{prompt: tokens} of plain decoding, its first repeat."""
+    return {r.prompt: r.tokens for lap in laps if lap.contender == PLAIN and lap.repeat == 0 for r in lap.records}
+
+
+def _differing(laps: list[Lap], name: str) -> set[str]:
+    """Prompts on which a contender's tokens are not plain's, in any repeat."""
+    plain = truth(laps)
+    return {r.prompt for lap in laps if lap.contender == name for r in lap.records if r.tokens != plain[r.prompt]}
+
+
+def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | None) -> Row:
+    mine = [lap for lap in laps if lap.contender == name and family in (lap.family, ALL)]
+    records = [r for lap in mine for r in lap.records]
+    cells = _cells(records)
+    tally = _pooled(records)
+    counted = tally.report()
+    tau = counted["tau_pooled"]
+    speeds = speed(cells, _plain_cells(laps, family)) if {name, PLAIN} <= passed else NO_SPEED
     return Row(
         contender=name,
         family=family,
-        prompts=len(prompts),
-        tokens=sum(len(r.tokens) for r in mine),
-        identical=len(equal),
-        rate=_rate(mine) if shown else None,
-        speedup=_ratio(_rate(mine), _rate(plain)) if shown else None,
-        low=low,
-        high=high,
-        whole=_ratio(_rate(mine, whole=True), _rate(plain, whole=True)) if shown else None,
-        tau_pooled=_ratio(sum(s[2] for s in steps), len(steps)),
-        tau_macro=_mean([sum(s[2] for s in r.steps) / len(r.steps) for r in mine if r.steps]),
-        draft_acceptance=_ratio(sum(s[1] for s in drafts), sum(s[0] for s in drafts)),
-        mean_draft_length=_ratio(sum(s[0] for s in drafts), len(drafts)),
-        marginal=_by_position(drafts, conditional=False),
-        conditional=_by_position(drafts, conditional=True),
-        first_seconds=statistics.median(r.first_seconds for r in mine),
-        lossy=lossy,
+        prompts=len(cells),
+        tokens=sum(c.tokens for c in cells.values()),
+        identical=len(cells.keys() - _differing(laps, name)),
+        label=label,
+        **speeds,
+        tau_pooled=tau,
+        tau_macro=_mean([r.tally.emitted / r.tally.steps for r in records if r.tally.steps]),
+        efficiency=_ratio(speeds["speedup"], tau),
+        overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
+        first_seconds=statistics.median(r.first_seconds for r in records),
+        split=_shares(_sums(lap.split for lap in mine)),
+        forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in mine).items()},
+        **{key: counted[key] for key in COUNTED},
     )
 
 
-def _rate(records: list[Record], whole: bool = False) -> float | None:
-    """Tokens per second: decode only, or with prefill and the first token."""
-    tokens = sum(len(r.tokens) if whole else r.decode_tokens for r in records)
-    seconds = sum(r.decode_seconds + (r.first_seconds if whole else 0) for r in records)
-    return _ratio(tokens, seconds)
+NO_SPEED: dict[str, float | None] = dict.fromkeys(("rate", "speedup", "low", "high", "middle", "whole"))
 
 
-Pair = tuple[float, float, float, float]
+def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, float | None]:
+    """Everything that is a time, of one contender against plain on the same prompts."""
+    pairs = [(mine[prompt], plain[prompt]) for prompt in mine]
+    low, high = interval(pairs)
+    own = sorted(s for pair in pairs if (s := _speedup([pair])) is not None)
+    return {
+        "rate": _rate([a for a, _ in pairs]),
+        "speedup": _speedup(pairs),
+        "low": low,
+        "high": high,
+        "middle": statistics.median(own) if own else None,
+        "whole": _ratio(_whole([a for a, _ in pairs]), _whole([b for _, b in pairs])),
+    }
 
 
-def _pairs(mine: list[Record], plain: list[Record]) -> list[Pair]:
-    """(tokens, seconds) of both sides, per prompt over all repeats."""
-    sums: dict[str, list[float]] = {}
-    for side, records in ((0, mine), (2, plain)):
-        for r in records:
-            entry = sums.setdefault(r.prompt, [0.0] * 4)
-            entry[side] += r.decode_tokens
-            entry[side + 1] += r.decode_seconds
-    return [tuple(entry) for entry in sums.values()]
+Pairs = list[tuple[Cell, Cell]]
 
 
-def _interval(pairs: list[Pair]) -> tuple[float | None, float | None]:
+def _speedup(pairs: Pairs) -> float | None:
+    return _ratio(_rate([a for a, _ in pairs]), _rate([b for _, b in pairs]))
+
+
+def _rate(cells: list[Cell]) -> float | None:
+    return _ratio(sum(c.decode_tokens for c in cells), sum(c.decode_seconds for c in cells))
+
+
+def _whole(cells: list[Cell]) -> float | None:
+    return _ratio(sum(c.tokens for c in cells), sum(c.whole_seconds for c in cells))
+
+
+def interval(pairs: Pairs) -> tuple[float | None, float | None]:
+    """Bootstrap over prompts; None for fewer than two, whose spread nobody knows."""
+    if len(pairs) < 2:
+        return None, None
     rng = random.Random(0)
-    ratios = []
-    for _ in range(RESAMPLES):
-        sample = rng.choices(pairs, k=len(pairs))
-        a, b, c, d = (sum(column) for column in zip(*sample, strict=True))
-        if b and c and d:
-            ratios.append((a / b) / (c / d))
+    drawn = (_speedup(rng.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    ratios = sorted(r for r in drawn if r is not None)
     if not ratios:
         return None, None
-    ratios.sort()
-    return ratios[len(ratios) // 20], ratios[-1 - len(ratios) // 20]
+    tail = int(len(ratios) * (1 - INTERVAL) / 2)
+    return ratios[tail], ratios[-1 - tail]
 
 
-def _by_position(drafts: list[tuple[int, int, int]], conditional: bool) -> list[float]:
-    """Accepted at position i over the drafts that reach i; conditional: of those in which i - 1 was accepted."""
-    longest = max((d[0] for d in drafts), default=0)
-    rates = []
-    for i in range(1, longest + 1):
-        reached = [d for d in drafts if d[0] >= i and (not conditional or d[1] >= i - 1)]
-        if reached:
-            rates.append(sum(d[1] >= i for d in reached) / len(reached))
-    return rates
+def _plain_cells(laps: list[Lap], family: str) -> dict[str, Cell]:
+    mine = [lap for lap in laps if lap.contender == PLAIN and family in (lap.family, ALL)]
+    return _cells([r for lap in mine for r in lap.records])
+
+
+def _cells(records: list[Record]) -> dict[str, Cell]:
+    by_prompt: dict[str, list[Record]] = {}
+    for record in records:
+        by_prompt.setdefault(record.prompt, []).append(record)
+    return {prompt: _cell(repeats) for prompt, repeats in by_prompt.items()}
+
+
+def _cell(repeats: list[Record]) -> Cell:
+    return Cell(
+        tokens=len(repeats[0].tokens),
+        decode_tokens=repeats[0].decode_tokens,
+        decode_seconds=statistics.median(r.decode_seconds for r in repeats),
+        whole_seconds=statistics.median(r.whole_seconds for r in repeats),
+    )
+
+
+def _pooled(records: list[Record]) -> Tally:
+    tally = Tally()
+    for record in records:
+        tally.merge(record.tally)
+    return tally
+
+
+def _sums(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for table in tables:
+        for name, value in table.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _shares(table: dict[str, float]) -> dict[str, float]:
+    whole = sum(table.values())
+    return {name: value / whole for name, value in table.items()} if whole else {}
 
 
 def _mean(values: list[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
+def _ratio(a: Any, b: Any) -> float | None:
     return a / b if a is not None and b else None

@@ -3,55 +3,73 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from spec_compare.difference import Difference
-from spec_compare.summary import ALL, Row
+from spec_compare.summary import ALL, INTERVAL, Row
+
+WIDE = 200
+"""Columns where the output is no terminal: nothing is folded there."""
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "method": lambda r: r.contender + (" (lossy)" if r.lossy else ""),
+    "method": lambda r: r.contender,
     "tokens/s": lambda r: _number(r.rate, ".1f"),
     "speedup": lambda r: _number(r.speedup, ".2f", "×"),
-    "90 %": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
+    f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
     "with prefill": lambda r: _number(r.whole, ".2f", "×"),
     "tokens/step": lambda r: _number(r.tau_pooled, ".2f"),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
-    "identical": lambda r: "yes" if r.identical == r.prompts else f"NO ({r.prompts - r.identical} of {r.prompts})",
+    "identical": lambda r: identical(r),
 }
-
-
-WIDTH = 132
-"""Where the output is no terminal."""
+LEFT = ("method", "identical")
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
-def show(rows: list[Row], differing: list[Difference], width: int | None = None) -> None:
-    """A table per family on standard output, the one over all prompts last."""
-    console = Console(file=sys.stdout, width=width or (None if sys.stdout.isatty() else WIDTH))
-    for family in dict.fromkeys(r.family for r in rows):
+def identical(row: Row) -> str:
+    """Whether the output was plain decoding's."""
+    if row.label is not None:
+        return f"{row.label} ({row.identical} of {row.prompts} identical)"
+    return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
+
+
+def show(rows: list[Row], differing: Iterable[Difference]) -> None:
+    """A table per family on standard output, the one over all prompts last, then every difference."""
+    families = list(dict.fromkeys(r.family for r in rows))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    for family in families[:-1] if len(families) == 2 else families:
         mine = [r for r in rows if r.family == family]
-        if family == ALL and len({r.family for r in rows}) == 2:
-            continue
-        title = f"{'all families' if family == ALL else family} · {mine[0].prompts} prompts"
-        console.print(_table(title, mine))
-    for d in differing:
-        console.print(
-            f"{d.contender} differs on {d.prompt} at output position {d.position}: token {d.other} for {d.plain}, "
-            f"the target's two best scores are {d.gap:.2g} apart"
-        )
+        _print(console, f"{'all families' if family == ALL else family}, {mine[0].prompts} prompts", mine)
+    for difference in differing:
+        console.print(said(difference), soft_wrap=True, markup=False)
 
 
-def _table(title: str, rows: list[Row]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
+def said(d: Difference) -> str:
+    other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
+    return (
+        f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}; "
+        f"the target's two best scores there are {d.gap:.2g} apart"
+    )
+
+
+def _print(console: Console, title: str, rows: list[Row]) -> None:
+    """Without blanks at the ends of lines, which a file would keep."""
+    with console.capture() as captured:
+        console.print(f"[bold]{title}[/bold]", _table(rows), sep="\n")
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("method", "identical") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in LEFT else "right")
     for row in rows:
         table.add_row(*(column(row) for column in COLUMNS.values()))
     return table

@@ -1,0 +1,66 @@
+"""Who is compared: plain decoding, and every --method by itself or, joined by +, as a chain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from spec_compare.measure import Contender
+from spec_compare.summary import PLAIN
+from spec_core.commands import common
+from spec_core.discovery import PLUGIN_KINDS, discover
+from spec_core.run import Run
+from spec_core.settings import Settings
+from spec_core.target import Target
+
+IN_LAW = "equal in law, not in tokens"
+"""Of a rule that draws with its own noise, where something is drawn."""
+
+
+def contenders(target: Target, settings: Settings, batch: int) -> list[Contender]:
+    """Plain decoding first; no run continues on rows of an earlier prompt."""
+
+    def maker(methods: list[str]) -> Callable[[], Run]:
+        return lambda: common.run_of(target, settings, methods, reuse=False, slots=batch)
+
+    chains = [chain(spec) for spec in dict.fromkeys(settings["methods"])]
+    return [Contender(PLAIN, maker([]))] + [Contender(n, maker(c)) for n, c in zip(names(chains), chains, strict=True)]
+
+
+def chain(spec: str) -> list[str]:
+    """``a+b=FILE`` as methods; a + inside a file's name does not separate, as no method's name follows it."""
+    known = {entry.name for entry in discover(PLUGIN_KINDS)}
+    parts: list[str] = []
+    for piece in spec.split("+"):
+        if parts and piece.partition("=")[0] not in known:
+            parts[-1] += f"+{piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
+def names(chains: list[list[str]]) -> list[str]:
+    """Without files; with their names where two would be called the same."""
+    short = [" + ".join(part.partition("=")[0] for part in c) for c in chains]
+    often = Counter(short)
+    return [
+        name if often[name] == 1 else " + ".join(_with_file(p) for p in c)
+        for name, c in zip(short, chains, strict=True)
+    ]
+
+
+def _with_file(part: str) -> str:
+    name, equals, file = part.partition("=")
+    return f"{name}{equals}{Path(file).name}" if file else name
+
+
+def labels(runs: dict[str, Run], temperature: float) -> dict[str, str]:
+    """{contender: why its tokens need not be plain's}; empty for everybody whose tokens must."""
+    found = {}
+    for name, run in runs.items():
+        if run.stats.lossy:
+            found[name] = f"LOSSY: {run.stats.lossy}"
+        elif temperature > 0 and name != PLAIN and any(c.compat.noise == "private" for c in run.plugins):
+            found[name] = IN_LAW
+    return found

@@ -1,0 +1,41 @@
+"""How far a comparison is, on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+from rich.console import Console
+from rich.progress import Progress
+
+from spec_core.commands.common import note
+
+LINES = 10
+"""Most lines where there is no terminal."""
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[], None]]:
+    """A function to call after each of ``total`` measurements."""
+    if not sys.stderr.isatty():
+        yield Lines(total).one_more
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("measuring", total=total)
+        yield lambda: bar.advance(task)
+
+
+@attrs.define
+class Lines:
+    """One line for every tenth of the work."""
+
+    total: int
+    done: int = 0
+
+    def one_more(self) -> None:
+        before = self.done * LINES // self.total
+        self.done += 1
+        if self.done * LINES // self.total > before:
+            note(f"measured {self.done} of {self.total}")
