@@ -183,7 +183,7 @@ def test_score_writes_logits_and_hidden_states(spec, tmp_path):
     assert set(tensors) == {"logits", "hidden.0", "hidden.1", "hidden.2", "hidden.final"}
 
 
-@pytest.mark.parametrize("method", ["ngram", f"draft-model={MODEL}"])
+@pytest.mark.parametrize("method", ["ngram", f"draft-model={MODEL}"], ids=["ngram", "draft-model"])
 def test_draft_writes_what_a_method_drafts(spec, tmp_path, method):
     code, _, err = spec(
         "draft", "-m", MODEL, "--method", method, "--tokens", "5,6,7,5,6,7,5,6", "-n", "3", "--out", "d.safetensors"
