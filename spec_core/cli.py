@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -57,7 +58,8 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the program: a user's mistake is one message with a mend, a bug keeps its traceback."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to stop
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character is no reason to stop
+            stream.reconfigure(errors="replace")
     sys.exit(run(argv))
 
 

@@ -10,6 +10,7 @@ from spec_compare.measure import Lap, Record, Terms
 from spec_compare.prompts import Prompt
 from spec_compare.summary import truth
 from spec_core.commands.score import scored
+from spec_core.request import Request, prompt_tokens
 from spec_core.sampling import adjust, gap
 from spec_core.target import Target
 
@@ -48,7 +49,7 @@ def differences(
 
 def difference(record: Record, plain: list[int], text: str, target: Target, terms: Terms) -> Difference:
     at = first_difference(plain, record.tokens)
-    prompt = target.tokenizer.encode(text)
+    prompt = prompt_tokens(Request(text), target)
     history = prompt + plain[:at]
     row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 import attrs
 
@@ -158,7 +159,7 @@ class Watch:
         trace.last = now
 
 
-def _add(table: dict[str, float], name: str, more: float) -> None:
+def _add(table: dict[str, Any], name: str, more: float) -> None:
     table[name] = table.get(name, 0) + more
 
 

@@ -115,10 +115,10 @@ def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | 
     )
 
 
-NO_SPEED: dict[str, float | None] = dict.fromkeys(("rate", "speedup", "low", "high", "middle", "whole"))
+NO_SPEED: dict[str, Any] = dict.fromkeys(("rate", "speedup", "low", "high", "middle", "whole"))
 
 
-def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, float | None]:
+def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
     """Everything that is a time, of one contender against plain on the same prompts."""
     pairs = [(mine[prompt], plain[prompt]) for prompt in mine]
     low, high = interval(pairs)

@@ -69,7 +69,7 @@ def _print(console: Console, title: str, rows: list[Row]) -> None:
 def _table(rows: list[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in LEFT else "right")
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name == "method")
     for row in rows:
         table.add_row(*(column(row) for column in COLUMNS.values()))
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from spec_core.run import Run
     from spec_core.target import Target
-
-Command = Callable[..., Any]
 
 MODEL = [
     click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
@@ -58,10 +56,10 @@ def take(flags: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: flags.pop(name) for name in names}
 
 
-def add(*groups: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+def add(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Give a command these groups of options."""
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: Any) -> Any:
         for option in reversed([o for group in groups for o in group]):
             command = option(command)
         return command

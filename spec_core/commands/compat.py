@@ -35,9 +35,9 @@ def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str,
     from spec_core.assemble import check
     from spec_core.errors import Refused
 
-    choice = [settings[name] for name in ("methods", "rule", "rollback")]
+    given = common.plugin_settings(settings)
     try:
-        chosen = check(target, *choice, common.plugin_settings(settings))
+        chosen = check(target, settings["methods"], settings["rule"], settings["rollback"], given)
     except Refused as error:
         return [], {"reason": error.reason, "mend": error.mend}
     common.check_used(settings, [c.name for c in chosen])

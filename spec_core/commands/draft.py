@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from spec_core.run import Run
+    from spec_core.values import Draft
 
 FORCE = 1e9
 """A logit bias that leaves no choice."""
@@ -79,6 +80,10 @@ def drafted_by(run: Run, tokens: list[int], count: int) -> tuple[list[int], Tens
     return ids, torch.stack(seen[: len(ids)]) if ids and len(seen) >= len(ids) else None
 
 
+def ids_of(draft: Draft | None) -> tuple[int, ...]:
+    return () if draft is None else draft.ids
+
+
 def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
     """What is drafted in the first step after ``tokens`` were committed."""
     from spec_core.sampling import Sampling
@@ -88,7 +93,7 @@ def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
     while len(seq.tokens) < len(tokens) and seq.finish is None:
         run.step()
     seq.sampling = Sampling()
-    run.observe(lambda step: found.extend(step.part(seq).draft.ids if step.part(seq).draft else ()))
+    run.observe(lambda step: found.extend(ids_of(step.part(seq).draft)))
     if seq.finish is None:
         run.step()
     run.cancel(seq)

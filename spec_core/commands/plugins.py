@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from spec_core.commands import common
@@ -14,7 +16,12 @@ from spec_core.discovery import PLUGIN_KINDS, Entry, discover, imported
 def plugins(hooks: bool, as_json: bool) -> None:
     """List installed plugins: name, kind, distribution, version."""
     for entry in discover():
-        row = {"name": entry.name, "kind": entry.kind, "distribution": entry.distribution, "version": entry.version}
+        row: dict[str, Any] = {
+            "name": entry.name,
+            "kind": entry.kind,
+            "distribution": entry.distribution,
+            "version": entry.version,
+        }
         if hooks:
             row["hooks"] = _hooks(entry)
         click.echo(common.as_json(row) if as_json else _line(row))

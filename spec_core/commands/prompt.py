@@ -55,8 +55,8 @@ def encoded(prompt: Any, target: Target) -> str | list[int]:
     """Messages become token ids by the model's chat template; everything else stays as it is."""
     if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], dict)):
         return prompt
-    encode = getattr(target.tokenizer, "encode_chat", None)
-    if encode is None:
+    encode: Any = getattr(target.tokenizer, "encode_chat", None)
+    if not callable(encode):
         raise UsageError(
             f"{target.info.name} has no chat template", mend="give the prompt as text (-p), without --chat"
         )

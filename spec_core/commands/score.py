@@ -43,7 +43,7 @@ def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]
         raise UsageError(
             f"{len(tokens)} tokens, the context is {target.info.context}", mend="give fewer, or a larger --context"
         )
-    layers = range(target.info.layers + 1) if hidden else ()
+    layers = frozenset(range(target.info.layers + 1) if hidden else ())
     needs = Needs(hidden=layers, final=hidden, all_logits=True)
     seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset())
     target.open(seq, 0)
