@@ -66,7 +66,7 @@ def encoded(prompt: Any, target: Target) -> str | list[int]:
 def read_text(path: str) -> str:
     """A file's text, or standard input for ``-``. Raises UsageError for what cannot be read or is not UTF-8."""
     try:
-        raw = click.get_binary_stream("stdin").read() if path == "-" else Path(path).read_bytes()
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         name = "standard input" if path == "-" else path

@@ -1,0 +1,134 @@
+"""Plugins of the tests, installed for the length of one test: a toy target by scheme, and methods that go wrong."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import attrs
+import click
+import pytest
+
+from spec_core import Compat, Draft, Verdict, hookimpl
+from spec_core.testing import ToyTarget
+
+HERE = "tests.toy_plugins"
+POINTS = {
+    "spec_core.targets": {"toy": "load"},
+    "spec_core.methods": {
+        "repeat": "Repeat",
+        "broken": "Broken",
+        "liar": "Liar",
+        "careless": "Careless",
+        "shown": "Shown",
+        "mute": "Mute",
+    },
+    "spec_core.rollback": {"toy-rollback": "spec_core.testing:ToyRollback"},
+    "spec_core.commands": {"crash": "crash", "stop": "stop", "absent": "nowhere.at_all:command"},
+}
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make discovery find everything of POINTS beside what is really installed."""
+    real = metadata.entry_points
+
+    def entry_points(**wanted: Any) -> list[metadata.EntryPoint]:
+        group = wanted.get("group", "")
+        mine = POINTS.get(group, {}).items()
+        made = [metadata.EntryPoint(name, at if ":" in at else f"{HERE}:{at}", group) for name, at in mine]
+        return [*real(**wanted), *made]
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+
+
+def load(location: str, weights: bool = True, **options: Any) -> ToyTarget:
+    """``toy:dense`` and ``toy:hybrid``."""
+    return ToyTarget(recurrent=location == "hybrid", context=options.get("context") or 512)
+
+
+@attrs.define(eq=False)
+class Repeat:
+    """Drafts what stood ``back`` tokens before, again and again."""
+
+    back: int = attrs.field(default=2, metadata={"help": "how far to look back"})
+    length: int = 3
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            ids = list(seq.tokens)
+            for _ in range(min(budget, self.length)):
+                ids.append(ids[-self.back])
+            step.propose(seq, Draft(ids[len(seq.tokens) :]))
+
+
+@attrs.define(eq=False)
+class Broken:
+    """Raises when it is to draft."""
+
+    @hookimpl
+    def draft(self, step) -> None:
+        raise RuntimeError("out of ideas")
+
+
+@attrs.define(eq=False)
+class Liar:
+    """Decides by itself, wrongly from the fifth token on, and does not say so."""
+
+    lossy: str | None = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=(), lossy=self.lossy)
+
+    @hookimpl
+    def accept(self, step) -> None:
+        for seq in list(step.undecided):
+            best = int(step.logits(seq)[0].argmax())
+            step.decide(seq, Verdict((), (best + 1) % 48 if seq.t >= 4 else best))
+
+
+@attrs.define(eq=False)
+class Careless(Liar):
+    """The same, said aloud."""
+
+    lossy: str | None = attrs.field(default="cares not", init=False)
+
+
+@attrs.define(eq=False)
+class Shown(Repeat):
+    """Shows a row of logits for every token it drafts: the token's number at the token, else 0."""
+
+    watch: Any = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        import torch
+
+        for seq, budget in step.undrafted:
+            ids = seq.tokens[-min(budget, self.length) :]
+            for token in ids:
+                if self.watch is not None:
+                    self.watch(token, torch.eye(48)[token] * token)
+            step.propose(seq, Draft(ids))
+
+
+@attrs.define(eq=False)
+class Mute:
+    """May draft, and never does."""
+
+    @hookimpl
+    def draft(self, step) -> None:
+        pass
+
+
+@click.command()
+def crash() -> None:
+    """Has a bug."""
+    raise ZeroDivisionError("a bug")
+
+
+@click.command()
+def stop() -> None:
+    """Is interrupted."""
+    raise KeyboardInterrupt
