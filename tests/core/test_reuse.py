@@ -221,10 +221,11 @@ def test_a_hybrid_without_checkpoints_begins_anew():
 def test_checkpoints_behind_the_reused_beginning_are_forgotten():
     """A state of another text's future must not be taken for one of this."""
     run = Run(ToyTarget(), [Policy()], chunk=3, draft_max=0, slots=1)
-    turn(run, [1, 2, 3, 4, 5, 6, 7, 8, 9], n=6)
-    _, result = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34], n=6)
-    assert result.reused == 3
-    _, again = turn(run, [1, 2, 3, 4, 5, 30, 31, 32, 33, 34, *result.tokens, 1], n=6)
+    turn(run, [1, 2, 3, 4, 5, 6, 7], n=6)  # states kept at 3, 6, 7, 8, ...
+    second = [1, 2, 3, 4, 5, 30, 31, 32, 33, 34]
+    assert turn(run, second, n=2)[1].reused == 3  # at 3, 6, 9, 10: those at 7 and 8 were another text's
 
-    expected = Request([1, 2, 3, 4, 5, 30, 31, 32, 33, 34, *result.tokens, 1], n=6)
-    assert plain(expected).tokens == again.tokens
+    _, result = turn(run, [*second[:9], 40, 41], n=8)
+
+    assert result.reused == 6
+    assert plain(Request([*second[:9], 40, 41], n=8)).tokens == result.tokens

@@ -112,7 +112,7 @@ def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
                     seen.append((1 + part.drafted, *rows.step.logits(seq).shape))
                     assert part.emitted[0] == int(rows.step.logits(seq)[0].argmax())
 
-    requests = [Request(list(range(3 * i + 1)), n=8, name=f"{i}") for i in range(3)]
+    requests = [Request(list(range(3 * i + 2)), n=8, name=f"{i}") for i in range(3)]
     run = toy_run([drafter("every-other-right", texts(requests)), Reader()], chunk=2, draft_max=2)
     seqs = [run.submit(r) for r in requests]
     finish(run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from toys import RIGHT, STRATEGIES, Fixed, assert_state, drafter, gated, plain, sampled, texts, toy_run
+from toys import RIGHT, STRATEGIES, Fixed, Watcher, assert_state, drafter, gated, plain, sampled, texts, toy_run
 
 from spec_core import Compat, Draft, Request, Run, hookimpl
 from spec_core.testing import Oracle, RandomTrees, ToyRollback, ToyTarget
@@ -145,14 +145,18 @@ class FarRewind:
 @pytest.mark.parametrize("chunk", [1, 4, 256], ids=lambda c: f"chunk-{c}")
 @pytest.mark.parametrize("kind", ["every-other-right", "chains", "trees"])
 def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
-    """Rewound rows come again as pending rows, in chunks too; text, state and the end are not in doubt."""
+    """Rewound rows come again as pending rows, in chunks too; text, state and end are right, nothing is told twice."""
     requests = [Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], n=10, name=f"{i}", **sampled(i)) for i in range(2)]
-    run = Run(ToyTarget(), [drafter(kind, texts(requests))], rollback=FarRewind(far), chunk=chunk, draft_max=3)
+    watcher = Watcher(hidden=(0, 1, 2))
+    methods = [drafter(kind, texts(requests)), watcher]
+    run = Run(ToyTarget(), methods, rollback=FarRewind(far), chunk=chunk, draft_max=3)
     seqs = [run.submit(r) for r in requests]
 
     gated(run)
 
     assert [plain(r).tokens for r in requests] == [run.take(s).tokens for s in seqs]
+    for seq in seqs:
+        watcher.check(run.target, seq)
 
 
 @pytest.mark.parametrize("right", RIGHT)

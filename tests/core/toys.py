@@ -133,6 +133,7 @@ class Watcher:
     def process(self, rows) -> None:
         for seq, span in rows.by_sequence():
             mine = self.told.setdefault(seq, [])
+            assert span.tokens, "nothing new is not told"
             assert span.start == (mine[-1]["position"] + 1 if mine else seq.reused)
             for i, token in enumerate(span.tokens):
                 mine.append(
@@ -199,3 +200,26 @@ def chi_square_p(counts: np.ndarray, law: np.ndarray) -> float:
     statistic = ((counts - expected)[seen] ** 2 / expected[seen]).sum()
     half = torch.tensor([(seen.sum() - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1])) if seen.sum() > 1 else 1.0
+
+
+DENSE = {"recurrent": False}
+
+
+def requests(count: int = 4, n: int = 14) -> list[Request]:
+    return [Request([i, i + 1, 5][: 1 + i % 3], n=n, name=f"{i}", **sampled(i)) for i in range(count)]
+
+
+class Breaks(ToyTarget):
+    """Raises in the n-th forward."""
+
+    def __init__(self, at: int, error=None, **more) -> None:
+        super().__init__(**more)
+        self.at, self.error = at, error or RuntimeError("device lost")
+
+    def forward(self, batch, needs):
+        if self.forwards + 1 == self.at:
+            self.forwards += 1
+            for part in batch.parts:
+                part.seq.slot.state.keys.append(None)
+            raise self.error
+        return super().forward(batch, needs)
