@@ -223,3 +223,25 @@ class Breaks(ToyTarget):
                 part.seq.slot.state.keys.append(None)
             raise self.error
         return super().forward(batch, needs)
+
+
+def dense(methods, **more) -> Run:
+    return Run(ToyTarget(**DENSE), methods, **more)
+
+
+class Says:
+    """A plugin that answers ``compat`` with what it is given."""
+
+    def __init__(self, **compat) -> None:
+        self.answer = Compat(**compat)
+
+    @hookimpl
+    def compat(self):
+        return self.answer
+
+
+class Drafts(Says):
+    @hookimpl
+    def draft(self, step):
+        for seq, _ in step.undrafted:
+            step.propose(seq, Draft([1]))

@@ -1,0 +1,287 @@
+"""Owners, laws, needs and rules are matched before a weight is read; what does not fit is refused together."""
+
+from __future__ import annotations
+
+import pytest
+from toys import STRATEGIES, Drafts, Fixed, Says, dense, finish, ones, plain, toy_run
+
+from spec_core import Compat, Draft, Needs, Refusal, Refused, Request, Run, hookimpl
+from spec_core.errors import PhaseError, PluginError
+from spec_core.testing import RandomTrees, ToyRollback, ToyTarget
+
+DENSE = {"recurrent": False}
+
+
+def test_recurrent_state_without_an_owner_is_refused_when_drafting():
+    """Leaving it out is not a crash, it is wrong text."""
+    with pytest.raises(Refused, match="nobody would roll back the target's 'recurrent' state"):
+        Run(ToyTarget(), [ones()])
+
+
+def test_plain_decoding_needs_no_owner():
+    """Nothing is drafted, nothing is rolled back."""
+    assert Run(ToyTarget(), []).generate([1], n=3).result.finish_reason == "length"
+
+
+def test_two_owners_of_one_state_are_refused():
+    """Both would put it back."""
+    with pytest.raises(Refused, match="one and two would roll back the target's 'recurrent' state"):
+        Run(ToyTarget(), [ones(), ("one", ToyRollback()), ("two", ToyRollback())])
+    with pytest.raises(Refused, match="says and target would roll back the target's 'attention' state"):
+        dense([ones(), Says(owns={"attention"}, drafts=())])
+
+
+def test_an_owner_may_be_named_among_the_methods():
+    """It is a plugin like any other; order does not matter."""
+    for methods in ([ones(), ToyRollback()], [ToyRollback(), ones()]):
+        result = Run(ToyTarget(), methods).generate([1, 2], n=6).result
+        assert plain(Request([1, 2], n=6)).tokens == result.tokens
+
+
+# refusals
+
+
+def test_all_refusals_are_shown_together():
+    """One run of the command, every reason and every mend."""
+    refusing = [
+        ("a", Says(refusals=[Refusal("too wide", "take a narrow one"), Refusal("too deep", "take a flat one")])),
+        ("b", Says(refusals=[Refusal("no weights", "name a file")])),
+    ]
+
+    with pytest.raises(Refused) as error:
+        dense([*refusing, ("c", ones())])
+
+    for text in ("a: too wide", "a: too deep", "b: no weights", "take a narrow one", "take a flat one", "name a file"):
+        assert text in str(error.value)
+
+
+def test_no_weight_is_read_before_all_answers_are_clean():
+    """``load`` is called in the user's order, and not at all when anybody refuses."""
+    loaded = []
+
+    def loads(name, **more):
+        return name, Says(load=lambda target: loaded.append((name, target.info.name)), drafts=(), **more)
+
+    with pytest.raises(Refused):
+        dense([loads("a"), loads("b", refusals=[Refusal("no", "yes")])])
+    assert not loaded
+
+    dense([loads("b"), loads("a")])
+    assert loaded == [("b", "toy-0"), ("a", "toy-0")]
+
+
+@pytest.mark.parametrize("layer", [-1, 3, 7])
+def test_hidden_states_that_do_not_exist_are_refused(layer):
+    """The toy has streams 0 to 2."""
+    with pytest.raises(Refused, match="reads hidden states"):
+        Run(ToyTarget(), [Says(needs=Needs(hidden={layer}), drafts=())])
+
+
+def test_trees_on_a_target_of_chains_are_refused():
+    """Before anything is drafted."""
+    with pytest.raises(Refused, match="drafts trees"):
+        Run(ToyTarget(recurrent=False, trees=False), [RandomTrees({})])
+
+
+def test_two_kinds_of_trace_are_refused():
+    """A forward records one kind; the other plugin would read what it did not ask for."""
+    with pytest.raises(Refused, match="needs a trace of inputs"):
+        Run(ToyTarget(), [ones(), Says(needs=Needs(trace="inputs"), drafts=())], rollback=ToyRollback("snapshot"))
+
+
+@pytest.mark.parametrize("drafted", ["rows", "unknown"])
+def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
+    """Laws are matched at start: never guessed."""
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    with pytest.raises(Refused, match=f"drafts {drafted}"):
+        dense([Drafts(drafts={drafted})], rule=("rule", Rule(judges={"deterministic"}, drafts=())))
+    assert dense([Drafts(drafts={drafted})], rule=("rule", Rule(judges={"deterministic", drafted}, drafts=())))
+
+
+@pytest.mark.parametrize(
+    "judges, wanted", [(None, False), ({"deterministic"}, False), ({"rows", "deterministic"}, True)]
+)
+def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
+    """Rows of probabilities cost K x V floats a sequence."""
+    seen = set()
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    method = Fixed(lambda step, seq, budget: seen.add(step.wants_probs))
+    list(dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], n=4))
+
+    assert {wanted} == seen
+
+
+def test_the_first_decision_stands():
+    """A rule serves the sequences it wants; the core's lossless rule decides the rest."""
+    from spec_core import Verdict
+
+    class Always(Says):
+        @hookimpl
+        def accept(self, step):
+            for seq in step.undecided:
+                if seq.name == "mine":
+                    step.decide(seq, Verdict((), 5))
+
+    run = dense([ones()], rule=("always", Always(lossy="always 5", drafts=())))
+    mine, other = run.submit([1, 2], n=4, name="mine"), run.submit([1, 2], n=4, name="other")
+    finish(run)
+
+    assert run.take(mine).tokens == [5, 5, 5, 5]
+    assert plain(Request([1, 2], n=4), **DENSE).tokens == run.take(other).tokens
+    assert run.stats.report()["lossy"] == "always 5"
+
+
+def test_the_rule_may_be_named_or_given():
+    """``coupled`` is the default, by name and as an instance."""
+    from spec_core.accept import Coupled
+
+    for rule in (None, "coupled", Coupled()):
+        assert dense([ones()], rule=rule).generate([1], n=3).result.finish_reason == "length"
+
+
+# noise
+
+
+def test_shared_noise_is_the_one_that_decides():
+    """argmax(log p + noise) of the target's own p is the target's own choice: everything is accepted."""
+    from toys import forward
+
+    from spec_core import Sampling
+
+    target = ToyTarget(**DENSE)
+
+    def make(step, seq, budget):
+        tokens = list(seq.tokens)
+        for i in range(min(budget, 3)):
+            row = forward(target, tokens)[1].logits[-1]
+            tokens.append(int((row / 1.3 + step.noise(seq, i)).argmax()))
+        return Draft(tokens[len(seq.tokens) :], law="unknown")
+
+    class Samples(Fixed):
+        @hookimpl
+        def compat(self):
+            return Compat(drafts={"unknown"})
+
+    run = Run(ToyTarget(**DENSE), [Samples(make)])
+    stats = run.generate([1, 2], n=13, seed=5, stream=2, offset=7, sampling=Sampling(temperature=1.3)).result.stats
+
+    assert stats["accepted"] == stats["drafted"] > 0
+
+
+def test_noise_is_private_when_the_rule_says_so():
+    """A rule that looks ahead must not meet the same numbers again: drafters get new noise in every round."""
+    import torch
+
+    drawn = []
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    def make(step, seq, budget):
+        again = step.noise(seq, 0)
+        drawn.append((seq.t, step.noise(seq, 0), step.noise(seq, 1)))
+        assert again is drawn[-1][1]
+
+    from spec_core.noise import gumbel
+
+    run = dense([Fixed(make)], rule=("rule", Rule(noise="private", drafts=())))
+    list(run.generate([1], n=6, seed=3))
+
+    (t, first, second), (later, same_position, _) = drawn[0], drawn[1]
+    assert t + 1 == later
+    assert not torch.equal(second, same_position)
+    assert not torch.equal(first, gumbel(3, t, 48))
+
+
+# phases
+
+CALLS = {
+    "undrafted": lambda step, seq: list(step.undrafted),
+    "limit": lambda step, seq: step.limit(seq, 1),
+    "nodes": lambda step, seq: step.nodes(seq),
+    "noise": lambda step, seq: step.noise(seq, 0),
+    "propose": lambda step, seq: step.propose(seq, Draft([1])),
+    "undecided": lambda step, seq: list(step.undecided),
+    "logits": lambda step, seq: step.logits(seq),
+    "history": lambda step, seq: step.history(seq, 0),
+    "decide": lambda step, seq: step.decide(seq, None),
+    "verdicts": lambda step, seq: step.verdicts,
+    "kept": lambda step, seq: step.kept(seq),
+    "rewind": lambda step, seq: step.rewind(seq, 0),
+    "fail": lambda step, seq: step.fail(seq, ValueError()),  # kept last: it ends the sequence
+}
+ALLOWED = {
+    "draft": {"undrafted", "limit", "nodes", "noise", "propose"},
+    "accept": {"undecided", "logits", "history", "decide", "fail"},
+    "rollback": {"logits", "history", "verdicts", "kept", "rewind", "fail"},
+    "process": {"logits", "history", "verdicts", "kept"},
+}
+
+
+@pytest.mark.parametrize("hook", ALLOWED)
+def test_a_call_in_the_wrong_phase_raises(hook):
+    """It would be silently lost, or change what was decided."""
+    refused = set()
+
+    def probe(step):
+        for name, call in CALLS.items():
+            if name not in ALLOWED[hook]:
+                with pytest.raises(PhaseError, match=f"step.{name} belongs to"):
+                    call(step, step.parts[0].seq)
+                refused.add(name)
+
+    body = (lambda self, rows: probe(rows.step)) if hook == "process" else (lambda self, step: probe(step))
+    probing = type("Probing", (), {hook: hookimpl(body)})
+    run = dense([("m", ones()), ("p", probing())])
+    list(run.generate([1, 2], n=5))
+
+    assert set(CALLS) - ALLOWED[hook] == refused
+
+
+def test_a_call_in_the_wrong_phase_is_the_plugins_error():
+    """Raised out of the hook it names plugin and hook, and carries the PhaseError."""
+
+    class Late:
+        @hookimpl
+        def process(self, rows):
+            for seq, _ in rows.by_sequence():
+                rows.step.propose(seq, Draft([1]))
+
+    with pytest.raises(PluginError, match="plugin 'late' failed in process") as error:
+        list(dense([Late()]).generate([1], n=3))
+    assert isinstance(error.value.__cause__, PhaseError)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plugin_switches_no_other_off_by_order(strategy):
+    """Learners hear of rows whether they are named before or after owners and methods."""
+    told = []
+
+    class Learns(Says):
+        @hookimpl
+        def process(self, rows):
+            told.append(sum(len(span.tokens) for _, span in rows.by_sequence()))
+
+    for place in range(3):
+        told.clear()
+        methods = [("m", ones()), ("owner", ToyRollback(strategy))]
+        methods.insert(place, ("learns", Learns(drafts=())))
+        list(Run(ToyTarget(), methods).generate([1, 2, 3], n=6))
+        assert sum(told) == 8
+
+
+def test_toy_runs_take_an_owner_by_keyword():
+    """The helper of these tests runs what it says."""
+    assert {"target", "toy-rollback", "fixed"} == {c.name for c in toy_run(ones()).plugins}
