@@ -71,7 +71,7 @@ class Cell:
 def rows(laps: Iterable[Lap], labels: Mapping[str, str]) -> list[Row]:
     """A row per contender and family, and one over all; plain is the contender of that name."""
     laps = list(laps)
-    families = [*dict.fromkeys(lap.family for lap in laps), ALL]
+    families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
     passed = {name for name in contenders if name in labels or not _differing(laps, name)}
     return [row(laps, name, family, passed, labels.get(name)) for family in families for name in contenders]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from spec_compare.difference import Difference
 from spec_compare.summary import ALL, INTERVAL, Row
@@ -62,7 +63,7 @@ def said(d: Difference) -> str:
 def _print(console: Console, title: str, rows: list[Row]) -> None:
     """Without blanks at the ends of lines, which a file would keep."""
     with console.capture() as captured:
-        console.print(f"[bold]{title}[/bold]", _table(rows), sep="\n")
+        console.print(Text(title, style="bold"), _table(rows), sep="\n")
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
@@ -71,5 +72,5 @@ def _table(rows: list[Row]) -> Table:
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name == "method")
     for row in rows:
-        table.add_row(*(column(row) for column in COLUMNS.values()))
+        table.add_row(*(Text(column(row)) for column in COLUMNS.values()))
     return table

@@ -1,0 +1,279 @@
+"""``spec compare``: everybody on the same prompts, no speed without equality, every number with its records."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from spec_core.cli import run
+from tests.toy_plugins import install
+
+PROMPTS = [
+    {"id": "a", "family": "first", "prompt": "HELLO"},
+    {"id": "b", "family": "second", "prompt": "MORE WORDS"},
+    {"id": "c", "family": "second", "prompt": "A B C"},
+]
+N = 14
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty folder with prompts.jsonl, and the toy plugins installed."""
+    monkeypatch.chdir(tmp_path)
+    for name in [n for n in os.environ if n.startswith("SPEC_")]:
+        monkeypatch.delenv(name)
+    install(monkeypatch)
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
+    return tmp_path
+
+
+@pytest.fixture
+def compare(folder, capsys):
+    """Run the command on the toy target; returns exit code, standard output and error."""
+
+    def call(*arguments: str, model: str = "toy:dense") -> tuple[int, str, str]:
+        code = run(["compare", "-m", model, "--prompts", "prompts.jsonl", "-n", str(N), *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def summary(answer: tuple[int, str, str]) -> dict[tuple[str, str], dict]:
+    """Rows of ``--json`` by contender and family."""
+    return {(row["contender"], row["family"]): row for row in json.loads(answer[1])["rows"]}
+
+
+def results(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "out" / "results.jsonl").read_text().splitlines()]
+
+
+def test_a_row_for_every_contender_and_family_and_one_over_all(compare):
+    rows = summary(compare("--method", "repeat", "--json"))
+
+    assert set(rows) == {(name, f) for name in ("plain", "repeat") for f in ("first", "second", "all")}
+    assert [rows["repeat", f]["prompts"] for f in ("first", "second", "all")] == [1, 2, 3]
+    assert rows["plain", "all"]["tokens"] == rows["repeat", "all"]["tokens"] == 3 * N
+
+
+def test_speed_is_measured_against_plain_decoding_of_the_same_run(compare):
+    rows = summary(compare("--method", "repeat", "--json"))
+    plain, repeat = rows["plain", "all"], rows["repeat", "all"]
+
+    assert plain["speedup"] == 1
+    assert repeat["speedup"] == pytest.approx(repeat["rate"] / plain["rate"])
+    assert repeat["low"] <= repeat["speedup"] <= repeat["high"]
+    assert repeat["efficiency"] == pytest.approx(repeat["speedup"] / repeat["tau_pooled"])
+    assert repeat["overhead"] == pytest.approx(repeat["tau_pooled"] / repeat["speedup"] - 1)
+
+
+def test_one_prompt_has_no_interval(compare):
+    row = summary(compare("--method", "repeat", "--json"))["repeat", "first"]
+
+    assert (row["low"], row["high"]) == (None, None)
+
+
+@pytest.mark.parametrize("temperature", ["0", "0.9"])
+def test_every_contender_says_the_same_in_every_repeat(compare, folder, temperature):
+    """Also at temperature: a prompt has one seed, whoever drafts."""
+    code, _, _ = compare(
+        "--method", "repeat", "--temperature", temperature, "--seed", "4", "--repeats", "2", "--out", "out"
+    )
+    texts = {}
+    for r in results(folder):
+        texts.setdefault((r["prompt"], r["seed"]), []).append(r["tokens"])
+
+    assert code == 0
+    assert len(texts) == 3, "a seed per prompt"
+    assert all(len(t) == 4 and all(x == t[0] for x in t) for t in texts.values())
+
+
+def test_contenders_take_turns_in_an_order_that_rotates(compare, folder):
+    compare("--method", "repeat", "--method", "mute", "--repeats", "2", "--out", "out")
+    order = [r["contender"] for r in results(folder)]
+
+    assert [order[i : i + 3] for i in range(0, 9, 3)] == [
+        ["plain", "repeat", "mute"],
+        ["repeat", "mute", "plain"],
+        ["mute", "plain", "repeat"],
+    ]
+    assert order[9:12] == ["repeat", "mute", "plain"], "the next repeat begins with another"
+
+
+def test_other_text_shows_no_speed_but_where_it_differs(compare):
+    """One wrong prompt is enough: no family of that contender shows a speed."""
+    answer = compare("--method", "liar", "--method", "repeat", "--json")
+    rows = summary(answer)
+
+    assert answer[0] == 1
+    assert all(rows["liar", f][time] is None for f in ("first", "all") for time in ("rate", "speedup", "low", "whole"))
+    assert rows["repeat", "all"]["speedup"] is not None
+    assert rows["liar", "all"]["identical"] == 0
+    found = json.loads(answer[1])["differences"]
+    assert {(d["contender"], d["prompt"], d["position"]) for d in found} == {("liar", p, 4) for p in "abc"}
+    assert all(d["gap"] > 0 and d["plain"] != d["other"] for d in found)
+
+
+def test_a_difference_is_printed_with_its_position_and_gap(compare):
+    code, out, _ = compare("--method", "liar")
+
+    assert code == 1
+    assert "DIFFERS (3 of 3)" in out
+    assert "liar differs on a at output position 4" in out and "apart" in out
+
+
+def test_a_lossy_run_has_a_label_beside_its_speed(compare):
+    answer = compare("--method", "careless", "--json")
+    row = summary(answer)["careless", "all"]
+
+    assert answer[0] == 0
+    assert row["label"] == "LOSSY: cares not"
+    assert row["speedup"] is not None
+    assert row["identical"] == 0
+
+
+def test_the_table_has_no_blanks_at_the_ends_and_shows_what_was_measured(compare):
+    _, out, err = compare("--method", "repeat")
+    lines = out.splitlines()
+
+    assert all(line == line.rstrip() for line in lines)
+    for word in ("tokens/s", "speedup", "tokens/step", "acceptance", "draft length", "identical", "repeat", "plain"):
+        assert word in out
+    assert "measured 6 of 6" in err and "measured" not in out
+
+
+def test_records_carry_every_step(compare, folder):
+    compare("--method", "repeat", "--out", "out")
+    for r in results(folder):
+        steps = r["steps"]
+        assert len(r["tokens"]) == N
+        assert 1 + sum(steps["emitted"]) == N, "the first token belongs to no step"
+        assert len({len(column) for column in steps.values()}) == 1
+        assert sum(steps["seconds"]) == pytest.approx(r["decode_seconds"])
+        assert all(a <= d <= 3 for a, d in zip(steps["accepted"], steps["drafted"], strict=True))
+        assert r["first_seconds"] + r["decode_seconds"] <= r["lap"]["seconds"]
+
+
+def test_counts_are_those_of_the_records(compare, folder):
+    row = summary(compare("--method", "repeat", "--out", "out", "--json"))["repeat", "all"]
+    mine = [r["steps"] for r in results(folder) if r["contender"] == "repeat"]
+    total = {key: sum(sum(steps[key]) for steps in mine) for key in ("drafted", "accepted", "emitted")}
+    count = sum(len(steps["drafted"]) for steps in mine)
+
+    assert row["tau_pooled"] == total["emitted"] / count
+    assert row["tau_macro"] == pytest.approx(sum(sum(s["emitted"]) / len(s["emitted"]) for s in mine) / 3)
+    assert row["draft_acceptance"] == total["accepted"] / total["drafted"]
+    assert row["steps"] == count
+    assert len(row["marginal"]) == len(row["conditional"]) == 3
+
+
+def test_plain_decoding_costs_one_forward_per_token(compare):
+    rows = summary(compare("--method", "repeat", "--json"))
+
+    assert rows["plain", "all"]["forwards"] == {"target": 1}
+    assert rows["repeat", "all"]["forwards"]["target"] == pytest.approx(1 / rows["repeat", "all"]["tau_pooled"])
+
+
+def test_the_time_of_a_step_is_split_without_rest(compare):
+    split = summary(compare("--method", "repeat", "--json"))["repeat", "all"]["split"]
+
+    assert {"draft", "verify", "accept", "host"} <= set(split)
+    assert sum(split.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("batch", ["2", "8"])
+def test_prompts_that_run_together_give_the_same_texts(compare, folder, batch):
+    compare("--method", "repeat", "--out", "out")
+    alone = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder)}
+    code, _, _ = compare("--method", "repeat", "--batch", batch, "--out", "out")
+    together = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder)}
+
+    assert code == 0
+    assert alone == together
+    assert {tuple(r["lap"]["prompts"]) for r in results(folder)} == {("a",), ("b", "c")}, "families stay apart"
+
+
+def test_nothing_is_reused_from_one_prompt_to_the_next(compare, folder):
+    (folder / "prompts.jsonl").write_text("\n".join(json.dumps({"id": str(i), "prompt": "SAME TEXT"}) for i in (1, 2)))
+    compare("--method", "repeat", "--out", "out")
+
+    assert {r["lap"]["rows"]["target"] for r in results(folder) if r["contender"] == "plain"} == {N - 1}
+
+
+def test_a_hybrid_target_is_compared_too(compare):
+    code, _, err = compare("--method", "repeat", model="toy:hybrid")
+
+    assert code == 0
+    assert "toy-rollback" in err
+
+
+def test_methods_joined_by_plus_are_one_contender(compare):
+    rows = summary(compare("--method", "mute+repeat", "--json"))
+
+    assert ("mute + repeat", "all") in rows
+    assert rows["mute + repeat", "all"]["draft_acceptance"] is not None
+
+
+def test_the_summary_carries_what_its_numbers_depend_on(compare, folder):
+    compare("--method", "repeat", "-o", "repeat.length=2", "--seed", "7", "--out", "out")
+    body = json.loads((folder / "out" / "summary.json").read_text())
+
+    assert (body["device"], body["dtype"], body["seed"], body["batch"], body["repeats"]) == ("cpu", "float64", 7, 1, 1)
+    assert body["settings"]["repeat.length"] == {"value": "2", "origin": "flag"}
+    assert "torch" in body["environment"]["packages"]
+
+
+def test_a_plugin_that_fails_ends_the_comparison_with_a_message(compare):
+    code, out, err = compare("--method", "broken")
+
+    assert code == 1
+    assert "broken" in err and "Traceback" not in err
+    assert not out
+
+
+MISTAKES = {
+    "unknown method": (["--method", "repat"], "repeat"),
+    "unknown family": (["--family", "third"], "second"),
+    "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute takes no part"),
+    "no such prompts": (["--prompts", "absent.jsonl"], "absent.jsonl"),
+    "a place that cannot be written": (["-n", "2", "--out", "prompts.jsonl"], "cannot be written"),
+    "context too small": (["--context", "6"], "prompt 'b' has 10 tokens"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
+    arguments, said = MISTAKES[name]
+    code, out, err = compare(*arguments)
+
+    assert code == 2
+    assert said in err and "Traceback" not in out + err
+
+
+LINES = {
+    "no JSON": ("{", "line 1"),
+    "no prompt": ('{"id": "a"}', "line 1"),
+    "no object": ("[]", "line 1"),
+    "a number": ('{"prompt": 5}', "no text"),
+    "nothing": ("\n\n", "no prompts"),
+    "twice": ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "'a'"),
+    "deep": ("[" * 100_000, "line 1"),
+    "empty prompt": ('{"id": "a", "prompt": ""}', "0 tokens"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_prompts_that_are_none_are_refused_with_their_line(compare, folder, name):
+    content, said = LINES[name]
+    (folder / "prompts.jsonl").write_text(content)
+    code, _, err = compare()
+
+    assert code == 2
+    assert said in err
+
+
+def test_limit_is_per_family(compare):
+    rows = summary(compare("--limit", "1", "--json"))
+
+    assert [rows["plain", f]["prompts"] for f in ("first", "second", "all")] == [1, 1, 2]

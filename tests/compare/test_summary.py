@@ -1,0 +1,148 @@
+"""The arithmetic of a comparison, on records made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from spec_compare.contenders import chain, names
+from spec_compare.difference import first_difference
+from spec_compare.measure import Lap, Record, Steps, batches, rotated
+from spec_compare.prompts import Prompt
+from spec_compare.summary import rows
+
+from spec_compare.table import show
+from spec_core.stats import Tally
+
+
+def lap(contender: str, prompt: str, seconds: float, tokens: list[int], repeat: int = 0, family: str = "f") -> Lap:
+    """Decoding took ``seconds``, the first token one second."""
+    record = Record(
+        contender, prompt, family, repeat, 0, 5, tokens, "length", 1, seconds, 1 + seconds, Steps(), Tally()
+    )
+    return Lap(contender, family, repeat, 1 + seconds, {}, {}, {}, [record])
+
+
+TEN = list(range(11))
+
+
+def pair(prompt: str, plain: float, fast: float, **more) -> list[Lap]:
+    return [lap("plain", prompt, plain, TEN, **more), lap("fast", prompt, fast, TEN, **more)]
+
+
+def row(laps: list[Lap], name: str = "fast", family: str = "all", labels: dict[str, str] | None = None):
+    return next(r for r in rows(laps, labels or {}) if (r.contender, r.family) == (name, family))
+
+
+def test_a_rate_counts_tokens_after_the_first():
+    assert row([lap("plain", "a", 5, TEN)], "plain").rate == 2
+
+
+def test_speedup_is_the_ratio_of_rates_not_the_mean_of_ratios():
+    """Prompts of 8 and 2 seconds take 2 and 2: ten seconds against four."""
+    fast = row(pair("a", 8, 2) + pair("b", 2, 2))
+
+    assert fast.speedup == pytest.approx(2.5)
+    assert fast.middle == pytest.approx(2.5), "median of 4 and 1"
+    assert (fast.low, fast.high) == (pytest.approx(1), pytest.approx(4))
+
+
+def test_prefill_is_counted_apart():
+    assert row(pair("a", 8, 2)).whole == pytest.approx(9 / 3)
+
+
+def test_repeats_count_by_their_median():
+    """One disturbed repeat of three moves nothing."""
+    laps = [lap for i, slow in enumerate((1, 50, 1)) for lap in pair("a", 4, 2 * slow, repeat=i)]
+
+    assert row(laps).speedup == pytest.approx(2)
+
+
+def test_one_other_token_in_one_repeat_takes_the_speed_away():
+    laps = pair("a", 4, 2) + pair("b", 4, 2) + [lap("fast", "a", 2, [*TEN[:-1], 99], repeat=1)]
+    laps += [lap("plain", "a", 4, TEN, repeat=1)]
+
+    assert row(laps).speedup is None and row(laps).rate is None
+    assert (row(laps).identical, row(laps).prompts) == (1, 2)
+
+
+def test_a_missing_token_is_another_text():
+    laps = [lap("plain", "a", 4, TEN), lap("fast", "a", 2, TEN[:-1])]
+
+    assert row(laps).speedup is None
+
+
+def test_a_baseline_that_contradicts_itself_is_no_baseline():
+    laps = [*pair("a", 4, 2), lap("plain", "a", 4, [1, 2, 3], repeat=1)]
+
+    assert row(laps).speedup is None
+    assert row(laps, "plain").identical == 0
+
+
+def test_a_label_excuses_from_equality():
+    laps = [lap("plain", "a", 4, TEN), lap("fast", "a", 2, [7] * 11)]
+
+    assert row(laps, labels={"fast": "LOSSY"}).speedup == pytest.approx(2)
+
+
+def test_a_family_called_all_is_part_of_all():
+    laps = pair("a", 4, 2, family="all") + pair("b", 4, 1, family="[other]")
+
+    assert [(r.family, r.prompts) for r in rows(laps, {}) if r.contender == "fast"] == [("[other]", 1), ("all", 2)]
+
+
+def test_names_are_shown_as_they_are(capsys):
+    """Brackets are no markup."""
+    show(rows(pair("a", 4, 2, family="[bold]") + pair("b", 4, 2, family="g"), {"fast": "LOSSY [/x]"}), [])
+    out = capsys.readouterr().out
+
+    assert "[bold], 1 prompts" in out and "LOSSY [/x]" in out
+
+
+def test_a_text_of_one_token_has_no_rate():
+    laps = [lap("plain", "a", 0, [1]), lap("fast", "a", 0, [1])]
+
+    assert row(laps).rate is None and row(laps).speedup is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "at"),
+    [([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [1], 0)],
+    ids=["other", "longer", "empty"],
+)
+def test_the_first_difference_is_where_one_ends_at_the_latest(a, b, at):
+    assert first_difference(a, b) == at
+
+
+def test_prompts_have_seeds_of_their_own_that_stay():
+    a, b = (Prompt(i, "f", "x") for i in "ab")
+
+    assert a.seed(0) != b.seed(0) != a.seed(1)
+    assert a.seed(0) == Prompt("a", "other", "other").seed(0) < 2**64
+
+
+def test_batches_never_mix_families():
+    prompts = [Prompt(str(i), family, "x") for i, family in enumerate("uvuvu")]
+
+    assert [[p.id for p in group] for group in batches(prompts, 2)] == [["0", "2"], ["4"], ["1", "3"]]
+
+
+def test_rotation_comes_round():
+    assert [rotated(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "methods"),
+    [
+        ("ngram", ["ngram"]),
+        ("ngram+draft-model=x.gguf", ["ngram", "draft-model=x.gguf"]),
+        ("draft-model=c++.gguf", ["draft-model=c++.gguf"]),
+        ("draft-model=a+b.gguf+ngram", ["draft-model=a+b.gguf", "ngram"]),
+    ],
+)
+def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
+    assert chain(spec) == methods
+
+
+def test_contenders_of_one_name_are_told_apart_by_their_files():
+    chains = [["ngram"], ["draft-model=dir/a.gguf"], ["draft-model=dir/b.gguf"]]
+
+    assert names(chains) == ["ngram", "draft-model=a.gguf", "draft-model=b.gguf"]
