@@ -16,24 +16,13 @@ from time import perf_counter
 
 import torch
 from spec_compare.prompts import read
+from spec_targets.hf.weights import BLOCK
 from spec_zoo import PROMPTS
+
+DENSE = {ours: theirs for ours, theirs in BLOCK.items() if ours != "ffn_gate_inp"}
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from spec_core import Run, Target, load
-
-NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 
 
 def in_transformers(name: str) -> Qwen3ForCausalLM:
@@ -61,7 +50,7 @@ def in_transformers(name: str) -> Qwen3ForCausalLM:
         "model.norm.weight": target.tensor("output_norm.weight"),
     }
     for i in range(c.layers):
-        for ours, theirs in NAMES.items():
+        for ours, theirs in DENSE.items():
             state[f"model.layers.{i}.{theirs}.weight"] = target.tensor(f"blk.{i}.{ours}.weight")
     missing = set(model.load_state_dict({k: v.float() for k, v in state.items()}, strict=False).missing_keys)
     assert missing <= {"lm_head.weight"}, missing
