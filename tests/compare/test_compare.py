@@ -277,3 +277,14 @@ def test_limit_is_per_family(compare):
     rows = summary(compare("--limit", "1", "--json"))
 
     assert [rows["plain", f]["prompts"] for f in ("first", "second", "all")] == [1, 1, 2]
+
+
+def test_a_model_of_the_zoo_brings_its_prompts_and_its_draft_model(folder, capsys):
+    methods = ["--method", "ngram", "--method", "draft-model", "--method", "ngram+draft-model"]
+    code = run(["compare", "-m", "zoo:pico", *methods, "-n", "8", "--limit", "1", "--threads", "1", "--json"])
+    body = json.loads(capsys.readouterr().out)
+
+    assert code == 0
+    assert len({row["family"] for row in body["rows"]}) == 5
+    assert {row["contender"] for row in body["rows"]} == {"plain", "ngram", "draft-model", "ngram + draft-model"}
+    assert all(row["identical"] == row["prompts"] and row["speedup"] for row in body["rows"])

@@ -8,8 +8,8 @@ from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.prompts import Prompt
 from spec_compare.summary import rows
-
 from spec_compare.table import show
+
 from spec_core.stats import Tally
 
 
