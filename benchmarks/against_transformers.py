@@ -18,11 +18,11 @@ import torch
 from spec_compare.prompts import read
 from spec_targets.hf.weights import BLOCK
 from spec_zoo import PROMPTS
-
-DENSE = {ours: theirs for ours, theirs in BLOCK.items() if ours != "ffn_gate_inp"}
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from spec_core import Run, Target, load
+
+DENSE = {ours: theirs for ours, theirs in BLOCK.items() if ours != "ffn_gate_inp"}
 
 
 def in_transformers(name: str) -> Qwen3ForCausalLM:
