@@ -11,7 +11,7 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 .PHONY: demo test quick lint bench clean
 
 demo: $(READY)
-	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 4
+	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 4 --threads 1
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

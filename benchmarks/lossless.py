@@ -13,9 +13,10 @@ import json
 from collections.abc import Iterator
 from time import perf_counter
 
+import attrs
 import torch
-from spec_compare.difference import Difference, difference
-from spec_compare.measure import Contender, Record, once
+from spec_compare.difference import difference
+from spec_compare.measure import Contender, Record, Terms, batches, lap, observed
 from spec_compare.prompts import Prompt, read
 from spec_zoo import HERE
 
@@ -25,13 +26,12 @@ METHODS = {"ngram": ["ngram"], "draft-model": ["draft-model"], "both": ["ngram",
 LONG = 64
 
 
-def texts(
-    target: Target, methods: list[str], name: str, prompts: list[Prompt], batch: int, sampling: Sampling, n: int
-) -> Iterator[Record]:
-    """One record per prompt, ``batch`` of them at a time in one run."""
-    contender = Contender(name, lambda: Run(target, methods=methods, slots=batch))
-    for i in range(0, len(prompts), batch):
-        yield from once(contender, prompts[i : i + batch], n, sampling, 1, 0)
+def texts(target: Target, methods: list[str], prompts: list[Prompt], terms: Terms) -> Iterator[Record]:
+    """One record per prompt, ``terms.batch`` of them at a time in one run."""
+    contender = Contender("+".join(methods) or "plain", lambda: Run(target, methods=methods, slots=terms.batch))
+    run, watch = observed(contender.make())
+    for group in batches(prompts, terms.batch):
+        yield from lap(contender.name, run, watch, group, terms, 0).records
 
 
 def main() -> None:
@@ -42,18 +42,17 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=128)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    target, sampling = load(args.model), Sampling(temperature=args.temperature)
+    target = load(args.model)
     prompts = read(HERE / "prompts-200.jsonl", limit=args.limit)
+    text = {p.id: p.text for p in prompts}
+    terms = Terms(args.n, Sampling(temperature=args.temperature), seed=1)
     began = perf_counter()
-    plain = {r.prompt: r for r in texts(target, [], "plain", prompts, 1, sampling, args.n)}
+    plain = {r.prompt: r.tokens for r in texts(target, [], prompts, terms)}
     runs = [("plain", [], 5)] + [(name, methods, batch) for name, methods in METHODS.items() for batch in (1, 5)]
     for name, methods, batch in runs:
-        records = list(texts(target, methods, name, prompts, batch, sampling, args.n))
-        parted = [r for r in records if r.tokens != plain[r.prompt].tokens]
-        differences: list[Difference] = [
-            difference(r, plain[r.prompt], next(p.text for p in prompts if p.id == r.prompt), target, sampling)
-            for r in parted
-        ]
+        records = list(texts(target, methods, prompts, attrs.evolve(terms, batch=batch)))
+        parted = [r for r in records if r.tokens != plain[r.prompt]]
+        found = [difference(r, plain[r.prompt], text[r.prompt], target, terms) for r in parted]
         row = {
             "model": args.model,
             "temperature": args.temperature,
@@ -63,7 +62,7 @@ def main() -> None:
             "long": sum(len(r.tokens) >= LONG for r in records),
             "tokens": sum(len(r.tokens) for r in records),
             "equal": len(records) - len(parted),
-            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in differences],
+            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in found],
             "seconds": round(perf_counter() - began, 1),
         }
         print(json.dumps(row), flush=True)
