@@ -121,14 +121,15 @@ def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
     assert seen and all(rows == got and vocab == 48 for rows, got, vocab in seen)
 
 
-def test_embedded_prompt_positions_are_delivered_as_next_embeds():
-    """A prompt row given as an embedding has token -1; the row before it is told the embedding instead."""
+@pytest.mark.parametrize("chunk", [2, 3, 9], ids=lambda c: f"chunk-{c}")
+def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
+    """A prompt row given as an embedding has token -1; the row before it is told the embedding, in whichever chunk."""
     embeds = {0: torch.ones(12, dtype=torch.float64), 3: torch.zeros(12, dtype=torch.float64) + 0.5}
     request = Request([-1, 2, 3, -1, 5], n=6, name="a", embeds=embeds)
     known = {"a": [-1, 2, 3, -1, 5, *plain(request).tokens]}
     for kind in DRAFTERS:
         watcher = Watcher(hidden=(0, 1, 2))
-        run = toy_run([drafter(kind, known), watcher], "checkpoint", chunk=2, draft_max=1)
+        run = toy_run([drafter(kind, known), watcher], "checkpoint", chunk=chunk, draft_max=1)
         seq = run.submit(request)
         finish(run)
 

@@ -143,6 +143,13 @@ def test_ties_at_the_kth_place_go_to_the_lowest_id(k, kept):
     assert kept == sorted(support(logits, Sampling(temperature=1.0, top_k=k))[0].tolist())
 
 
+def test_many_ties_are_cut_by_id():
+    """Sorting must not shuffle equals."""
+    equal = torch.zeros(5000)
+    for cut in ({"top_k": 1000}, {"top_p": 0.2}):
+        assert support(equal, Sampling(temperature=1.0, **cut))[0].tolist() == list(range(1000))
+
+
 def test_ties_go_to_the_lowest_id():
     """At temperature 0, with every path to the argmax."""
     logits = row(1.0, 5.0, 5.0, 5.0)
