@@ -170,15 +170,22 @@ def number(ids: list[int], values: list[float], row: int = 0) -> int:
     return ids[row]
 
 
+def scores(
+    row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, noise: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token ids [n] of the support and their z + g [n] float64; at temperature 0 all ids and their logits."""
+    if sampling.temperature == 0:
+        return torch.arange(len(row), device=row.device), row.double()
+    ids, z = support(row, sampling)
+    g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()] if sampling.truncates else noise
+    return ids, z + g.to(z.device)
+
+
 def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:
     """Distance of the two best scores of ``choose``: how near the choice was to going the other way."""
-    if sampling.temperature == 0:
-        best = row.double().topk(2).values
-    else:
-        ids, z = support(row, sampling)
-        score = z + gumbel(seed, t, ids, stream).to(z.device)
-        best = score.topk(2).values if len(ids) > 1 else torch.tensor([math.inf, 0.0])
-    return float(best[0] - best[1])
+    _, score = scores(row, sampling, seed, t, stream)
+    best = score.topk(min(2, len(score))).values
+    return float(best[0] - best[-1]) if len(best) > 1 else math.inf
 
 
 @attrs.frozen
