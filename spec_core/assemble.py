@@ -8,9 +8,9 @@ from typing import Any
 
 from spec_core.accept import RULE, Coupled
 from spec_core.discovery import discover
-from spec_core.guard import ask_compat
 from spec_core.manager import (
     Chosen,
+    admitted,
     asked,
     check_laws,
     check_needs,
@@ -42,7 +42,7 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     chosen.append(Chosen("target", target))
     if rollback is not None:
         chosen.append(make(rollback, given, ("rollback",)))
-    plugins = asked(chosen, target)
+    plugins = admitted(asked(chosen, target))
     drafting = any(c.laws for c in plugins)
     if drafting:
         plugins += _found_owners(plugins, target, given)
@@ -58,8 +58,8 @@ def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chos
     missing = target.info.states - owned
     if not missing:
         return []
-    installed = [make(entry.name, given, ("rollback",)) for entry in discover(["rollback"])]
-    able = [c for c in installed if (ask_compat(c.plugin, c.name, target) or c.compat).owns & missing]
+    installed = asked((make(entry.name, given, ("rollback",)) for entry in discover(["rollback"])), target)
+    able = [c for c in installed if c.compat.owns & missing]
     for c in able:
         log.info("%s owns the target's %s state", c.name, ", ".join(sorted(missing)))
-    return asked(able, target)
+    return admitted(able)

@@ -85,8 +85,12 @@ def kebab(name: str) -> str:
 
 
 def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
-    """Every plugin with its answer to ``compat``. Raises Refused with all refusals together."""
-    answered = [attrs.evolve(c, compat=_answer(c, target)) for c in chosen]
+    """Every plugin with its answer to ``compat``."""
+    return [attrs.evolve(c, compat=_answer(c, target)) for c in chosen]
+
+
+def admitted(answered: list[Chosen]) -> list[Chosen]:
+    """The same plugins, if none refuses and all fit together. Raises Refused with all refusals together."""
     refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
     if refusals:
         raise Refused(
