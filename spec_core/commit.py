@@ -56,6 +56,7 @@ def commit(step: Step) -> Rows:
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept
         seq.tokens += part.emitted
+        seq.noise = {t: noise for t, noise in seq.noise.items() if t >= seq.t}
         seq.rounds += part.decides
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)

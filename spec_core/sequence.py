@@ -102,6 +102,7 @@ class Sequence:
     finish: str | None = None
     error: Exception | None = None
     text: Any = None
+    noise: dict[int, Tensor] = attrs.field(factory=dict)
 
     @property
     def t(self) -> int:

@@ -85,7 +85,7 @@ class Step:
     failures: list[Exception] = attrs.field(factory=list)
     began: float = attrs.field(factory=perf_counter)
     _by_seq: dict[Sequence, Part] = attrs.field(factory=dict, init=False)
-    _noise: dict[tuple[Sequence, int], Tensor] = attrs.field(factory=dict, init=False)
+    _private: dict[tuple[Sequence, int], Tensor] = attrs.field(factory=dict, init=False)
 
     # always
 
@@ -155,15 +155,16 @@ class Step:
         must not be drawn again from the same numbers.
         """
         self._in("noise", "draft")
-        key = (seq, i)
-        if key not in self._noise:
+        made = self._private if self.private else seq.noise
+        key = (seq, seq.t + i) if self.private else seq.t + i
+        if key not in made:
             domain = DOMAIN_DRAFT + seq.rounds if self.private else DOMAIN_TOKEN
-            self._noise[key] = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, domain)
-        return self._noise[key]
+            made[key] = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, domain)
+        return made[key]
 
     def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
-        """The shared noise of ``noise(seq, i)``, if a drafter asked for it in this step."""
-        return None if self.private else self._noise.get((seq, i))
+        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection."""
+        return None if self.private else seq.noise.get(seq.t + i)
 
     # accept
 
