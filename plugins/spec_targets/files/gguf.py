@@ -5,7 +5,6 @@ Opening reads metadata and tensor descriptions; tensor bytes are views of the ma
 
 from __future__ import annotations
 
-import mmap
 import re
 import struct
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 
 from spec_core.errors import SpecError
 from spec_targets.files.damage import damaged, unsupported
+from spec_targets.files.mapped import mapped, view
 from spec_targets.files.types import BLOCKS, NUMBERS
 
 if TYPE_CHECKING:
@@ -60,22 +60,9 @@ class TensorInfo:
 
     def bytes(self) -> Tensor:
         """A view of the mapped file, uint8, one row of blocks per row of the tensor."""
-        import torch
-
-        array = np.frombuffer(self.buffer, dtype=np.uint8, count=self.nbytes, offset=self.offset)
         elements, size = BLOCKS[self.type]
         row = self.shape[-1] // elements * size
-        with _quiet():
-            return torch.from_numpy(array).view(*self.shape[:-1], row)
-
-
-def _quiet() -> Any:
-    """torch warns about memory that cannot be written; nobody writes here."""
-    import warnings
-
-    context = warnings.catch_warnings()
-    warnings.simplefilter("ignore", UserWarning)
-    return context
+        return view(self.buffer, self.offset, self.nbytes).view(*self.shape[:-1], row)
 
 
 @attrs.frozen(eq=False)
@@ -140,13 +127,7 @@ def open_gguf(path: str | Path) -> GgufFile:
 
 
 def _open_one(path: Path) -> GgufFile:
-    try:
-        with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is empty"
-        raise unsupported(path, f"cannot be read: {reason}", "check the path and its permissions") from error
-    reader = Reader(path, memoryview(mapped))
+    reader = Reader(path, mapped(path))
     try:
         return _read(reader)
     except (SpecError, MemoryError):

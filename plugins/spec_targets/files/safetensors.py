@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import numpy as np
 
 from spec_targets.files.config import parse_json, read_json
 from spec_targets.files.damage import damaged, unsupported
-from spec_targets.files.gguf import _quiet
+from spec_targets.files.mapped import mapped, view
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,9 +45,7 @@ class StoredTensor:
         dtype = getattr(torch, DTYPES[self.type])
         if not self.nbytes:
             return torch.empty(self.shape, dtype=dtype)
-        array = np.frombuffer(self.buffer, dtype=np.uint8, count=self.nbytes, offset=self.offset)
-        with _quiet():
-            raw = torch.from_numpy(array)
+        raw = view(self.buffer, self.offset, self.nbytes)
         if self.offset % dtype.itemsize:
             raw = raw.clone()
         return raw.view(dtype).view(self.shape)
@@ -58,13 +54,7 @@ class StoredTensor:
 def open_safetensors(path: str | Path) -> dict[str, StoredTensor]:
     """Tensors of one file by name. Raises UsageError naming the file and what is wrong with it."""
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is empty"
-        raise unsupported(path, f"cannot be read: {reason}", "check the path and its permissions") from error
-    data = memoryview(mapped)
+    data = mapped(path)
     size = int.from_bytes(data[:8], "little") if len(data) >= 8 else -1
     if not 2 <= size <= min(MOST_HEADER, len(data) - 8):
         raise damaged(path, f"says its header has {size} bytes; the file has {max(0, len(data) - 8)}")

@@ -1,0 +1,35 @@
+"""Files mapped into memory, and tensors that are views of them."""
+
+from __future__ import annotations
+
+import mmap
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spec_targets.files.damage import unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def mapped(path: Path) -> memoryview:
+    """The whole file, read as it is used. Raises UsageError for one that cannot be read, or is empty."""
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is empty"
+        raise unsupported(path, f"cannot be read: {reason}", "check the path and its permissions") from error
+
+
+def view(buffer: memoryview, offset: int, nbytes: int) -> Tensor:
+    """uint8 [nbytes], no copy. torch warns about memory that cannot be written; nobody writes here."""
+    import torch
+
+    array = np.frombuffer(buffer, dtype=np.uint8, count=nbytes, offset=offset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
