@@ -74,7 +74,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o ngram.n_max=4")
+            raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
     plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
