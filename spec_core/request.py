@@ -73,10 +73,17 @@ class Result:
     logprobs: list[Logprob] | None = None
 
 
-def sequence(request: Request, target: Target, always: frozenset[str], drafters: frozenset[str]) -> Sequence:
+def sequence(
+    request: Request,
+    target: Target,
+    always: frozenset[str],
+    drafters: frozenset[str],
+    switched_off: Mapping[str, str],
+) -> Sequence:
     """Check a request against the target and make its sequence. Raises UsageError.
 
     always: plugins that serve every sequence. drafters: those a request may choose among.
+    switched_off: {plugin: why} of those that failed earlier in this run.
     """
     tokens = prompt_tokens(request, target)
     _check_embeds(request, len(tokens), target.info.width)
@@ -92,7 +99,7 @@ def sequence(request: Request, target: Target, always: frozenset[str], drafters:
         seed=request.seed & (2**64 - 1),
         name=request.name,
         embeds=dict(request.embeds),
-        methods=_methods(request, always, drafters),
+        methods=_methods(request, always, drafters, switched_off),
         draft_max=request.draft_max,
         offset=request.offset,
         stream=request.stream,
@@ -165,9 +172,17 @@ def _stops(request: Request, target: Target) -> tuple[str, ...]:
     return request.stop
 
 
-def _methods(request: Request, always: frozenset[str], drafters: frozenset[str]) -> frozenset[str] | None:
+def _methods(
+    request: Request, always: frozenset[str], drafters: frozenset[str], switched_off: Mapping[str, str]
+) -> frozenset[str] | None:
     if request.methods is None:
         return None
+    failed = sorted(set(request.methods) & set(switched_off))
+    if failed:
+        raise UsageError(
+            f"the request asks for {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
+            mend="leave it out of the request, or start a new run",
+        )
     unknown = set(request.methods) - drafters
     if unknown:
         known = ", ".join(sorted(drafters)) or "no methods"

@@ -90,7 +90,7 @@ class Run:
         """Queue a request; it joins at the next step. Keywords are Request's fields. Raises UsageError."""
         made = attrs.evolve(request, **keywords) if isinstance(request, Request) else Request(request, **keywords)
         always = frozenset(c.name for c in self.plugins) - self.drafters
-        seq = sequence(made, self.target, always, self.drafters)
+        seq = sequence(made, self.target, always, self.drafters, self.stats.switched_off)
         if made.n == 0:
             seq.finish = "length"
             self._finish(seq)

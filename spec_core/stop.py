@@ -23,6 +23,7 @@ class Text:
     """Text of a sequence as it grows. Holds back what may turn out to be the beginning of a stop text.
 
     stream: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
+    fresh: pieces that nobody took yet; of a step that fails nobody ever does. shown: those that were taken.
     """
 
     stream: Any
@@ -47,6 +48,7 @@ class Text:
     def take(self) -> list[str]:
         """Text that became certain since the last call: a piece per token put, each with what it made certain."""
         fresh, self.fresh = self.fresh, []
+        self.shown += fresh
         return fresh
 
     @property
@@ -67,7 +69,6 @@ class Text:
 
     def _show(self, text: str) -> None:
         if text:
-            self.shown.append(text)
             self.fresh[-1:] = [(self.fresh or [""])[-1] + text]
 
     def _doubtful(self) -> int:

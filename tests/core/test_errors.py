@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toys import Breaks, Fixed, drafter, finish, gated, ones, plain, requests, texts, toy_run
 
-from spec_core import Compat, Draft, Request, Run, hookimpl
+from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
 from spec_core.errors import PluginError
 from spec_core.testing import ToyRollback, ToyTarget
 
@@ -62,6 +62,21 @@ def test_isolate_switches_a_failing_plugin_off(hook, place):
     assert f"failed in {hook}" in run.stats.report()["switched_off"]["faulty"]
     assert faulty.calls[hook] == 4, "a plugin that was switched off is not called again"
     assert run.stats.report()["drafted"] > 0
+
+
+def test_a_request_for_a_switched_off_method_is_told_why_it_is_not_there():
+    """It was in the run; the answer says what happened to it, not that nobody knows it."""
+    run = toy_run([("bad", Fixed(lambda step, seq, budget: Draft([99]))), ("good", ones())], on_error="isolate")
+    run.submit([1, 2], n=4)
+    finish(run)
+
+    with pytest.raises(
+        UsageError, match="asks for bad, switched off in this run: plugin 'bad' failed in draft"
+    ) as error:
+        run.submit([1, 2], n=4, methods=("good", "bad"))
+
+    assert "start a new run" in error.value.mend
+    assert plain(Request([1, 2], n=4)).tokens == run.generate([1, 2], n=4, methods=("good",)).result.tokens
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -187,6 +202,7 @@ def test_a_failed_sequence_counts_no_tokens_it_did_not_emit():
     result = run.results[seq]
 
     assert [e.token for e in events] == result.tokens == plain(request).tokens[: len(result.tokens)]
+    assert "".join(e.text for e in events) == result.text == run.target.tokenizer.decode(result.tokens)
     assert result.finish_reason == "error"
     assert result.stats["emitted"] == len(result.tokens) - 1
     with pytest.raises(MemoryError):
