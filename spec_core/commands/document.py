@@ -34,8 +34,8 @@ def settings() -> str:
     parts = [
         "# Settings",
         "Strongest first: a flag (`--draft-max` has none: `-o draft_max=4`), a variable (`SPEC_DRAFT_MAX=4`), "
-        "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o ngram.n_max=8`, "
-        "`SPEC_NGRAM__N_MAX=8`, or `n_max = 8` under `[ngram]`.\n`spec settings` prints every value with its origin, "
+        "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o NAME.n_max=8`, "
+        "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin, "
         "`spec settings --toml` a file that reproduces them.\nUnknown names are refused.",
     ]
     for table in TABLES:
