@@ -1,5 +1,22 @@
 """One thread per test process: several run side by side, and small models gain nothing from more."""
 
 import os
+from pathlib import Path
+
+import pytest
+from installed import Environment, build_wheel, environment
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """The built wheel; all processes of a test run share one."""
+    base = tmp_path_factory.getbasetemp()
+    return build_wheel((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheel")
+
+
+@pytest.fixture(scope="session")
+def stranger(wheel, tmp_path_factory) -> Environment:
+    """An environment of somebody who installed the wheel, and nothing else of ours."""
+    return environment(tmp_path_factory.mktemp("stranger") / "env", wheel)

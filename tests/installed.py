@@ -1,0 +1,76 @@
+"""The built wheel, and environments that have it installed: what a stranger has, without the repository."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+"""Nothing is downloaded: what packages depend on is borrowed from the environment of the tests."""
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel from what git tracks, once for all processes of a test run that share ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (built := list(folder.glob("*.whl"))):
+            copy_source(folder / "source")
+            pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+            subprocess.run([*pip, "-w", str(folder), str(folder / "source")], check=True, timeout=300)
+            built = list(folder.glob("*.whl"))
+    return built[0]
+
+
+def copy_source(folder: Path) -> None:
+    """The tracked files, as they are now; nothing that an earlier build left behind."""
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    names = [n for n in tracked.stdout.decode().split("\0") if n and (ROOT / n).is_file()]
+    if not names:
+        pytest.skip("the source is no git checkout; its files cannot be told from what was built")
+    for name in names:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((ROOT / name).read_bytes())
+
+
+@attrs.frozen
+class Environment:
+    """A virtual environment with packages of its own; what they depend on is borrowed."""
+
+    folder: Path
+
+    def shell(self, script: str, cwd: Path) -> str:
+        """Run lines of a shell as a user of this environment; returns standard output. The first failure ends it."""
+        done = subprocess.run(
+            ["bash", "-ec", script], cwd=cwd, env=self._variables(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def _variables(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPEC_", "PYTEST_", "PYTHON", "PIP_"))}
+        path = os.pathsep.join([str(self.folder / "bin"), kept.get("PATH", "")])
+        return {**kept, **OFFLINE, "PATH": path, "VIRTUAL_ENV": str(self.folder), "OMP_NUM_THREADS": "1"}
+
+
+def environment(folder: Path, *packages: Path) -> Environment:
+    """A fresh environment in which these wheels or folders are installed by pip."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for name, module in (("pip", "pip"), ("pytest", "pytest")):
+        script = folder / "bin" / name
+        script.write_text(f"#!{folder}/bin/python\nimport runpy\nrunpy.run_module({module!r}, run_name='__main__')\n")
+        script.chmod(0o755)
+    made = Environment(folder)
+    made.shell("pip install -q " + " ".join(f"'{p}'" for p in packages), folder)
+    return made
