@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from torch import nn
 
-from spec_zoo.training import data, induction, tokens
-from spec_zoo.training.model import SHAPES, Model
+from spec_zoo.training import data, recipes, tokens
 
 TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
 """Shares of the rows that are edit and record tasks, and spans that come back."""
@@ -78,10 +78,11 @@ def tokenizer_of(out: Path, texts: list[str]) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def optimizers(model: Model, lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for embedding and norms."""
-    matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    learning = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    matrices = [p for n, p in learning if p.dim() == 2 and "embed" not in n]
+    others = [p for n, p in learning if p.dim() != 2 or "embed" in n]
     return [
         torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
@@ -95,7 +96,7 @@ def rate(progress: float) -> float:
     return min(1.0, max(0.0, (1 - progress) / DECAY))
 
 
-def held_loss(model: Model, held: np.ndarray, length: int, most: int = 24) -> float:
+def held_loss(model: nn.Module, held: np.ndarray, length: int, most: int = 24) -> float:
     """Nats per token on evenly spread held-out rows."""
     starts = np.linspace(0, len(held) - length - 2, most).astype(int)
     rows = torch.from_numpy(np.stack([held[s : s + length + 1] for s in starts]).astype(np.int64))
@@ -115,8 +116,7 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     torch.manual_seed(0)
     rows = Rows(out, length)
     held = np.load(prepare(out, length + 1))["held"]
-    model = Model(SHAPES[name])
-    induction.start(model)
+    model = recipes.begin(name, out, lambda: rows.batch(MICRO), minutes)
     opts = optimizers(model, lr)
     path = out / f"{name}.pt"
     spent, step, seen = _resume(path, model, opts)
@@ -143,7 +143,7 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     return path
 
 
-def backward(model: Model, rows: torch.Tensor) -> float:
+def backward(model: nn.Module, rows: torch.Tensor) -> float:
     """Gradients of the mean loss, a few rows at a time: activations stay in the processor's cache."""
     total = 0.0
     for part in rows.split(MICRO):
@@ -153,14 +153,14 @@ def backward(model: Model, rows: torch.Tensor) -> float:
     return total
 
 
-def _save(path: Path, model: Model, opts: list, spent: float, step: int, seen: int) -> None:
+def _save(path: Path, model: nn.Module, opts: list, spent: float, step: int, seen: int) -> None:
     state = {"model": model.state_dict(), "opts": [o.state_dict() for o in opts], "spent": spent}
     part = path.with_suffix(".part")
     torch.save({**state, "step": step, "tokens": seen}, part)
     part.replace(path)
 
 
-def _resume(path: Path, model: Model, opts: list) -> tuple[float, int, int]:
+def _resume(path: Path, model: nn.Module, opts: list) -> tuple[float, int, int]:
     if not path.exists():
         return 0.0, 0, 0
     state = torch.load(path, weights_only=True)
@@ -172,7 +172,7 @@ def _resume(path: Path, model: Model, opts: list) -> tuple[float, int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=SHAPES)
+    parser.add_argument("name", choices=recipes.NAMES)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--batch", type=int, default=8)
