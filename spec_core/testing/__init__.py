@@ -1,7 +1,35 @@
-"""What a plugin's author tests with: a toy hybrid target, forced drafters, owners of its state."""
+"""What a plugin's author tests with: conformance classes to inherit, a toy hybrid target, forced drafters.
 
-from spec_core.testing.drafters import Oracle, RandomTrees
-from spec_core.testing.rollback import ToyRollback
-from spec_core.testing.toy import ToyTarget
+Imported lazily: the module that pytest loads in every session must not load torch.
+"""
 
-__all__ = ["Oracle", "RandomTrees", "ToyRollback", "ToyTarget"]
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_WHERE = {
+    "DrafterConformance": "conformance.drafter",
+    "Oracle": "drafters",
+    "QuickTarget": "quick",
+    "RandomTrees": "drafters",
+    "RollbackConformance": "conformance.rollback",
+    "RuleConformance": "conformance.rule",
+    "TargetConformance": "conformance.target",
+    "ToyRollback": "rollback",
+    "ToyTarget": "toy",
+}
+
+__all__ = [*sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'spec_core.testing' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"spec_core.testing.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,118 @@
+"""What the conformance classes share: requests, runs, and plain decoding to hold them against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence as Many
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar
+
+import attrs
+
+from spec_core.request import Request
+from spec_core.run import Run
+from spec_core.sampling import Sampling
+from spec_core.target import Target
+from spec_core.testing.conformance.probes import SUBJECT
+from spec_core.testing.conformance.promise import Found
+from spec_core.testing.rollback import ToyRollback
+from spec_core.testing.toy import ToyTarget
+
+_plain: dict[tuple[Any, str], list[int]] = {}
+
+
+class Conformance:
+    """Inherit one of the four classes and say what is to be tested.
+
+    ``make`` gives a fresh plugin. ``target`` gives a fresh target; override it for a plugin that needs a certain one.
+    ``owner`` gives the owner of its recurrent state, None leaves it to the one that is installed.
+    ``prompts`` gives prompts, as token ids, after which the plugin has something to do.
+    """
+
+    temperatures: ClassVar[tuple[float, ...]] = (0.0, 0.8)
+
+    def make(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must say what it tests: def make(self): return MyPlugin()")
+
+    def target(self) -> Target:
+        return ToyTarget(context=128)
+
+    def owner(self) -> Any:
+        return ToyRollback() if isinstance(self.model, ToyTarget) else None
+
+    def prompts(self) -> list[list[int]]:
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7], [5, 5, 5, 5, 9, 5, 5], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]]
+
+    # what checks are made of
+
+    @cached_property
+    def model(self) -> Target:
+        """The target of this check, made once."""
+        return self.target()
+
+    def requests(self, n: int = 16, temperatures: Many[float] | None = None, **more: Any) -> list[Request]:
+        """Every prompt at every temperature, each with a name and a seed of its own."""
+        pairs = product(self.temperatures if temperatures is None else temperatures, self.prompts())
+        return [
+            Request(prompt, n=n, seed=i, name=str(i), sampling=Sampling(temperature=t), **more)
+            for i, (t, prompt) in enumerate(pairs)
+        ]
+
+    def run(self, methods: Iterable[Any], target: Target | None = None, **settings: Any) -> Run:
+        return Run(target or self.model, list(methods), rollback=self.owner(), **settings)
+
+    def mine(self) -> tuple[str, Any]:
+        """A fresh plugin under the name that the kit's partners know."""
+        return SUBJECT, self.make()
+
+    def plain(self, request: Request) -> list[int]:
+        """Output of plain decoding in a run of its own; remembered."""
+        default = type(self).target is Conformance.target
+        bare = attrs.evolve(request, name="", methods=None, draft_max=None)
+        key = (Conformance if default else type(self), described(bare))
+        if request.embeds or key not in _plain:
+            _plain[key] = Run(self.model, reuse=False).generate(bare).result.tokens
+        return _plain[key]
+
+    def text_of(self, request: Request) -> list[int]:
+        """Prompt and plain output."""
+        return [*request.prompt, *self.plain(request)]
+
+    def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
+        """Run to the end; every request's text must be that of plain decoding."""
+        for request, tokens in zip(requests, together(run, requests, each), strict=True):
+            same(tokens, self.plain(request), f"{described(request)}; {run.settings}")
+
+
+def together(run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> list[list[int]]:
+    """Output tokens of requests that run side by side. each: called after every step."""
+    seqs = [run.submit(request) for request in requests]
+    while run.busy:
+        run.step()
+        if each is not None:
+            each()
+    return [run.take(seq).tokens for seq in seqs]
+
+
+def same(tokens: list[int], plain: list[int], where: str) -> None:
+    """Raise what was found unless both texts are equal."""
+    if tokens == plain:
+        return
+    pairs = enumerate(zip(tokens, plain, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(tokens), len(plain)))
+    raise Found(f"output {at} is {tokens[at : at + 1]}, plain decoding has {plain[at : at + 1]}; {where}")
+
+
+def described(request: Request) -> str:
+    """What to ask for to see it again."""
+    t = request.sampling.temperature
+    shown = f"prompt={request.prompt}, n={request.n}, seed={request.seed}, temperature={t}"
+    more = [request.sampling if request.sampling.adjusts or request.sampling.truncates else "", request.name]
+    stops = sorted(request.stop_tokens)
+    return ", ".join(map(str, [shown, *(m for m in more if m), *([f"stop_tokens={stops}"] if stops else [])]))
+
+
+def expect(kept: bool, found: str) -> None:
+    """Raise what was found, where a promise is not kept."""
+    if not kept:
+        raise Found(found)

@@ -1,0 +1,137 @@
+"""Partners of the plugin under test: who may draft when, how much is kept, what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import torch
+
+from spec_core.accept import choosers, walk
+from spec_core.guard import ask_compat, implementations
+from spec_core.hookspecs import hookimpl
+from spec_core.run import Run
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.target import Target
+from spec_core.values import LAWS, Batch, Checked, Compat, Draft, Needs, Rows, Verdict
+
+SUBJECT = "subject"
+"""The name of the plugin under test in the kit's runs."""
+
+Drafts = dict[tuple[str, int], Draft]
+"""{(sequence name, committed tokens): what was drafted after them}."""
+
+
+def recorded(run: Run, plugin: str = SUBJECT) -> Drafts:
+    """Fills up, while the run steps, with everything the plugin drafted."""
+    drafts: Drafts = {}
+
+    def look(step: Step) -> None:
+        for part in step.parts:
+            if part.draft is not None and part.source == plugin:
+                drafts[part.seq.name, len(part.seq.tokens) - len(part.emitted)] = part.draft
+
+    run.observe(look)
+    return drafts
+
+
+@attrs.define(eq=False)
+class Muzzle:
+    """A controller: a method drafts only where ``may(sequence)``."""
+
+    may: Callable[[Sequence], bool]
+    method: str = SUBJECT
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=())
+
+    @hookimpl(tryfirst=True)
+    def draft(self, step: Step) -> None:
+        for part in step.parts:
+            if part.budget and not self.may(part.seq):
+                step.limit(part.seq, 0, self.method)
+
+
+@attrs.define(eq=False)
+class Cut:
+    """Keeps at most so many drafts of a step, and then says the next as its own: the same text in more steps."""
+
+    most: int = 0
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        for seq, choice in choosers(step):
+            draft = step.part(seq).draft
+            verdict = walk(draft, choice)
+            if draft is not None and len(verdict.path) > self.most:
+                verdict = Verdict(verdict.path[: self.most], draft.ids[verdict.path[self.most]])
+            step.decide(seq, verdict)
+
+
+@attrs.define(eq=False)
+class Judge:
+    """Asks for the rows of drafts, decides nothing; with private noise a drafter's rounds are independent."""
+
+    noise: str = "private"
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(judges=LAWS, noise=self.noise)
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        """Leaves every sequence to the core's own rule."""
+
+
+@attrs.define(eq=False)
+class Watched:
+    """A target that is looked at: ``after(checked)`` is called with every forward's answer, which is a copy."""
+
+    inner: Target
+    after: Callable[[Batch, Checked], None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def forward(self, batch: Batch, needs: Needs) -> Checked:
+        checked = copied(self.inner.forward(batch, needs))
+        self.after(batch, checked)
+        return checked
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat | None:
+        return ask_compat(self.inner, "target", target)
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        found = implementations(self.inner, "target").get("rollback")
+        if found is not None:
+            found[0](step)
+
+
+def copied(checked: Checked) -> Checked:
+    """The same values in tensors of their own."""
+    hidden = {i: h.clone() for i, h in checked.hidden.items()}
+    final = None if checked.final is None else checked.final.clone()
+    return attrs.evolve(checked, logits=checked.logits.clone(), hidden=hidden, final=final)
+
+
+def views(checked: Checked) -> list[torch.Tensor]:
+    """Every tensor of a forward's answer, apart from the trace."""
+    return [checked.logits, *checked.hidden.values(), *([] if checked.final is None else [checked.final])]
+
+
+@attrs.define(eq=False)
+class AfterProcess:
+    """Calls a function when every other plugin's ``process`` is done."""
+
+    look: Callable[[Step], None]
+
+    @hookimpl(wrapper=True)
+    def process(self, rows: Rows) -> Any:
+        result = yield
+        self.look(rows.step)
+        return result

@@ -1,0 +1,105 @@
+"""Checks of a drafter by the text: whatever it proposes, the text is the target's own."""
+
+from __future__ import annotations
+
+import attrs
+import torch
+
+from spec_core.request import Request
+from spec_core.testing.conformance.base import Conformance, described, same, together
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Muzzle
+from spec_core.testing.conformance.promise import promise
+from spec_core.testing.drafters import Oracle
+
+
+class TextChecks(Conformance):
+    """Part of DrafterConformance."""
+
+    @promise("The text of a seed is that of plain decoding, with every draft length and temperature.")
+    def test_text_equals_plain_decoding(self) -> None:
+        for draft_max in (1, 3, 16):
+            for request in self.requests():
+                self.is_plain(self.run([self.mine()], draft_max=draft_max), [request])
+
+    @promise("Sequences that run side by side give what each gives alone.")
+    def test_text_does_not_depend_on_the_batch(self) -> None:
+        requests = self.requests()
+        for settings in ({}, {"chunk": 2, "rows_max": 9}, {"slots": 2}):
+            self.is_plain(self.run([self.mine()], **settings), requests)
+
+    @promise("Whatever share of its drafts is kept, the text stays the same.")
+    def test_text_does_not_depend_on_what_is_accepted(self) -> None:
+        for most in (0, 1, 2):
+            run = self.run([self.mine()], rule=Cut(most))
+            self.is_plain(run, self.requests())
+
+    @promise("The order in which methods are named changes no text; another may draft, and this one goes on.")
+    def test_order_of_registration_changes_no_text(self) -> None:
+        requests = self.requests()
+        for swap in (False, True):
+            partner = self._partner(requests)
+            methods = [("partner", partner), self.mine()]
+            every_third = Muzzle(lambda seq: len(seq.tokens) % 3 == 0, "partner")
+            run = self.run([every_third, *(reversed(methods) if swap else methods)])
+            self.is_plain(run, requests)
+
+    def _partner(self, requests: list[Request]) -> Oracle:
+        """Drafts two right tokens and a wrong one."""
+        known = {r.name: self.text_of(r) for r in requests}
+        return Oracle(known, right=lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
+
+    @promise("A text ends where plain decoding ends it: at a stop token inside a draft, and at the limit.")
+    def test_text_ends_where_plain_decoding_ends(self) -> None:
+        for request in self.requests():
+            stop = self.plain(request)[5]
+            stopping = attrs.evolve(request, stop_tokens={stop})
+            self.is_plain(self.run([self.mine()]), [stopping])
+            for n in (1, 2, 3):
+                self.is_plain(self.run([self.mine()]), [attrs.evolve(request, n=n)])
+
+    @promise("Sequences join, leave and are cancelled while others run, and nobody notices.")
+    def test_sequences_come_and_go(self) -> None:
+        requests = self.requests()
+        run = self.run([self.mine()], slots=3)
+        gone = run.submit(attrs.evolve(requests[0], name="gone"))
+        for _ in range(4):
+            run.step()
+        run.cancel(gone)
+        self.is_plain(run, requests)
+
+    @promise("A request that leaves the method out is neither drafted nor disturbed.")
+    def test_a_request_without_it_is_left_alone(self) -> None:
+        requests = self.requests()
+        without = [attrs.evolve(r, methods=() if i % 2 else None) for i, r in enumerate(requests)]
+        self.is_plain(self.run([self.mine()]), without)
+
+    @promise("A prompt position may be given as an embedding; its token is -1.")
+    def test_embedded_prompts_are_survived(self) -> None:
+        random = torch.Generator().manual_seed(0)
+        width = self.model.info.width
+        for request in self.requests(temperatures=(0.0,)):
+            prompt = [*request.prompt, -1, 1, 2, -1, 1]
+            at = [i for i, token in enumerate(prompt) if token < 0]
+            embeds = {i: torch.randn(width, generator=random, dtype=torch.float64) for i in at}
+            embedded = attrs.evolve(request, prompt=prompt, embeds=embeds)
+            self.is_plain(self.run([self.mine()]), [embedded])
+
+    @promise("At the end of the context the text ends, with a draft under way or not.")
+    def test_the_end_of_the_context_is_kept(self) -> None:
+        context = self.model.info.context
+        prompt = (self.prompts()[0] * context)[: context - 9]
+        request = Request(prompt, n=20, name="long")
+        self.is_plain(self.run([self.mine()], chunk=64), [request])
+
+    @promise("Two instances of one class serve one run: each keeps its own memory of a sequence.")
+    def test_two_instances_share_nothing(self) -> None:
+        requests = self.requests()
+        run = self.run([("one", self.make()), ("two", self.make()), self._odd("one"), self._even("two")])
+        for request, tokens in zip(requests, together(run, requests), strict=True):
+            same(tokens, self.plain(request), described(request))
+
+    def _odd(self, method: str = SUBJECT) -> tuple[str, Muzzle]:
+        return "odd", Muzzle(lambda seq: len(seq.tokens) % 2 == 1, method)
+
+    def _even(self, method: str = SUBJECT) -> tuple[str, Muzzle]:
+        return "even", Muzzle(lambda seq: len(seq.tokens) % 2 == 0, method)

@@ -1,0 +1,205 @@
+"""A plugin that does what a plugin may do, in every hook, and now and then what it may not. Seeded."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from time import sleep
+from typing import Any, NoReturn
+
+import attrs
+import torch
+
+from spec_core.hookspecs import hookimpl
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.target import Target
+from spec_core.values import LAWS, Compat, Draft, Needs, Rows, Verdict
+
+ERRORS = (ValueError, TypeError, KeyError, RuntimeError, MemoryError, AssertionError, RecursionError, StopIteration)
+RIGHT = 0.6
+"""Chance of each drafted token to be the right one, where the text is known."""
+
+
+class Unprintable(Exception):
+    """An error that has a fault of its own."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
+@attrs.define(eq=False)
+class Fuzzer:
+    """Drafts chains, trees or nothing of every law, reads noise, shortens, waits; with chance ``fault`` it misbehaves.
+
+    text: {sequence name: its tokens, prompt and output}, from which some of its drafts are right.
+    fault: chance per hook and per sequence offered. delay: longest wait in a hook, in seconds.
+    did: what it did wrong, and how often.
+    """
+
+    text: Mapping[str, list[int]] = attrs.field(factory=dict)
+    seed: int = 0
+    fault: float = 0.01
+    delay: float = 0.0
+    did: Counter[str] = attrs.field(factory=Counter, init=False)
+    vocab: int = attrs.field(default=0, init=False)
+    trees: bool = attrs.field(default=False, init=False)
+    rng: random.Random = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        self.vocab, self.trees = target.info.vocab, target.info.trees
+        return Compat(needs=Needs(trees=self.trees), drafts=LAWS)
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        self._turn(ANYWHERE, step, None)
+        for seq, budget in step.undrafted:
+            self._turn(DRAFTING, step, seq)
+            if self._chance(0.8):
+                step.propose(seq, self._draft(step, seq, budget))
+            elif self._chance(0.2):
+                step.limit(seq, self.rng.randrange(budget + 1))
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        self._turn(ANYWHERE, step, None)
+        for seq in step.undecided:
+            self._turn(DECIDING, step, seq)
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        self._turn(ANYWHERE, step, None)
+        for seq in step.verdicts:
+            self._turn(AFTERWARDS, step, seq)
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        self._turn(ANYWHERE, rows.step, None)
+        for seq, _ in rows.by_sequence():
+            self._turn(AFTERWARDS, rows.step, seq)
+
+    def _turn(self, faults: Mapping[str, Fault], step: Step, seq: Sequence | None) -> None:
+        """Wait a little, or do one of these faults; whatever is done wrong must end this hook with an error."""
+        if self.delay and self._chance(0.1):
+            sleep(self.rng.random() * self.delay)
+        if self._chance(self.fault):
+            name = self.rng.choice(sorted(faults))
+            self.did[name] += 1
+            faults[name](self, step, seq)
+            raise AssertionError(f"{name} was let pass in {step.phase}")
+
+    def _chance(self, p: float) -> bool:
+        return self.rng.random() < p
+
+    # drafts
+
+    def _draft(self, step: Step, seq: Sequence, budget: int) -> Draft:
+        nodes = step.nodes(seq) if self.trees else budget
+        parents = self._tree(self.rng.randint(1, min(nodes, 12)), budget) if self.trees and self._chance(0.5) else None
+        count = len(parents) if parents else self.rng.randint(1, budget)
+        depths = Draft([0] * count, parents=parents).depths
+        ids = [self._token(step, seq, depth - 1) for depth in depths]
+        law = self.rng.choice(sorted(LAWS))
+        probs = self._probs(ids) if law == "rows" else None
+        confidence = [self.rng.random() for _ in ids] if self._chance(0.3) else None
+        return Draft(ids, law=law, probs=probs, parents=parents, confidence=confidence)
+
+    def _tree(self, nodes: int, budget: int) -> list[int]:
+        """Random parents of a tree no deeper than the budget."""
+        parents: list[int] = []
+        depths: list[int] = []
+        for i in range(nodes):
+            parent = self.rng.choice([-1, *(j for j in range(i) if depths[j] < budget)])
+            parents.append(parent)
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return parents
+
+    def _token(self, step: Step, seq: Sequence, ahead: int) -> int:
+        known = self.text.get(seq.name, ())
+        at = len(seq.tokens) + ahead
+        if at < len(known) and self._chance(RIGHT):
+            return known[at]
+        if self._chance(0.1):
+            return int(step.noise(seq, ahead).argmax())
+        return self.rng.randrange(self.vocab)
+
+    def _probs(self, ids: list[int]) -> torch.Tensor:
+        """[K, V] rows that could have drawn these tokens."""
+        probs = torch.full((len(ids), self.vocab), 0.5 / self.vocab)
+        probs[range(len(ids)), ids] += 0.5
+        return probs
+
+
+Fault = Callable[[Fuzzer, Step, Any], object]
+
+
+def _raise(fuzzer: Fuzzer, step: Step, seq: Sequence | None) -> NoReturn:
+    raise fuzzer.rng.choice([*ERRORS, Unprintable])("fuzzed")
+
+
+def _proposes(make: Callable[[Fuzzer], Any]) -> Fault:
+    return lambda fuzzer, step, seq: step.propose(seq, make(fuzzer))
+
+
+def _decides(make: Callable[[Fuzzer], Any]) -> Fault:
+    return lambda fuzzer, step, seq: step.decide(seq, make(fuzzer))
+
+
+def _twice(fuzzer: Fuzzer, step: Step, seq: Sequence) -> None:
+    for _ in range(2):
+        step.propose(seq, Draft([0]))
+
+
+def _poisoned(fuzzer: Fuzzer) -> Draft:
+    return Draft([0], probs=torch.full((1, fuzzer.vocab), math.nan))
+
+
+ANYWHERE: dict[str, Fault] = {
+    "raises": _raise,
+    "waits-and-raises": lambda fuzzer, step, seq: (sleep(fuzzer.delay), _raise(fuzzer, step, seq)),
+    "asks-for-a-stranger": lambda fuzzer, step, seq: step.part(fuzzer),
+}
+"""What can go wrong in any hook."""
+
+DRAFTING: dict[str, Fault] = {
+    "raises": _raise,
+    "token-behind-the-vocabulary": _proposes(lambda fuzzer: Draft([fuzzer.vocab])),
+    "token-far-behind": _proposes(lambda fuzzer: Draft([2**70])),
+    "negative-token": _proposes(lambda fuzzer: Draft([0, -1])),
+    "too-long": _proposes(lambda fuzzer: Draft([0] * 10_000)),
+    "too-wide": _proposes(lambda fuzzer: Draft([0] * 10_000, parents=[-1] * 10_000)),
+    "empty": _proposes(lambda fuzzer: Draft([])),
+    "floats": _proposes(lambda fuzzer: Draft(torch.ones(2))),
+    "a-text": _proposes(lambda fuzzer: Draft("ab")),
+    "no-draft": _proposes(lambda fuzzer: [0, 1]),
+    "nothing": _proposes(lambda fuzzer: None),
+    "parents-forward": _proposes(lambda fuzzer: Draft([0, 1], parents=[1, -1])),
+    "not-numbers": _proposes(_poisoned),
+    "twice": _twice,
+    "decides-in-draft": _decides(lambda fuzzer: Verdict((), 0)),
+    "limits-by-half": lambda fuzzer, step, seq: step.limit(seq, 0.5),
+}
+"""What can go wrong where a sequence is offered."""
+
+DECIDING: dict[str, Fault] = {
+    "raises": _raise,
+    "verdict-behind-the-vocabulary": _decides(lambda fuzzer: Verdict((), fuzzer.vocab)),
+    "path-behind-the-draft": _decides(lambda fuzzer: Verdict(range(10_000), 0)),
+    "no-verdict": _decides(lambda fuzzer: 0),
+    "proposes-in-accept": _proposes(lambda fuzzer: Draft([0])),
+}
+"""What can go wrong where a sequence is to be decided."""
+
+AFTERWARDS: dict[str, Fault] = {
+    "raises": _raise,
+    "decides-late": _decides(lambda fuzzer: Verdict((), 0)),
+    "drafts-late": _proposes(lambda fuzzer: Draft([0])),
+    "rewinds-without-owning": lambda fuzzer, step, seq: step.rewind(seq, 0),
+}
+"""What can go wrong once everything is decided."""

@@ -1,0 +1,76 @@
+"""A target without memory, for texts of thousands of tokens: a token's row is looked up in a random table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_core.hookspecs import hookimpl
+from spec_core.sequence import Sequence
+from spec_core.values import Batch, Checked, Compat, Needs, TargetInfo
+
+
+class QuickTarget:
+    """Logits after a token depend on that token and on its position modulo ``period``.
+
+    :param sharpness: standard deviation of the logits.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        vocab: int = 48,
+        width: int = 12,
+        context: int = 8192,
+        period: int = 7,
+        sharpness: float = 2.0,
+    ) -> None:
+        random = torch.Generator().manual_seed(seed)
+        self.info = TargetInfo(
+            name=f"quick-{seed}",
+            vocab=vocab,
+            width=width,
+            layers=2,
+            context=context,
+            vocab_id=f"quick-{vocab}",
+            family="quick",
+        )
+        self.tokenizer = None
+        self.period = period
+        self.table = torch.randn(period, vocab, vocab, generator=random) * sharpness
+        self._embed = torch.randn(vocab, width, generator=random)
+
+    def forward(self, batch: Batch, needs: Needs) -> Checked:
+        tokens = batch.tokens.clamp_min(0)
+        rows: list[int] = []
+        for part in batch.parts:
+            first = part.row if needs.all_logits else part.spec - 1
+            rows += range(first, part.spec + part.drafted) if part.decides or needs.all_logits else ()
+        x = self._embed[tokens]
+        return Checked(
+            logits=self.table[batch.positions[rows] % self.period, tokens[rows]],
+            hidden={i: x + i for i in needs.hidden},
+            final=x * 2 if needs.final else None,
+        )
+
+    def tensor(self, name: str) -> Tensor:
+        return {"token_embd.weight": self._embed}[name]
+
+    def open(self, seq: Sequence, want: int) -> int:
+        seq.slot.state = True
+        return want
+
+    def close(self, seq: Sequence) -> None:
+        seq.slot.state = None
+
+    def checkpoint(self, seq: Sequence) -> Any:
+        """Nothing is remembered."""
+
+    def restore(self, seq: Sequence, position: int) -> None:
+        """Nothing is remembered."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(owns={"attention"})
