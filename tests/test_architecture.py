@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "spec_core": set(),
     "spec_kernels": set(),
     "spec_methods": {"spec_core", "spec_kernels"},
+    "spec_rules": {"spec_core"},
     "spec_targets": {"spec_core", "spec_kernels"},
     "spec_compare": {"spec_core"},
     "spec_serve": {"spec_core"},

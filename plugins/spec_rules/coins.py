@@ -1,0 +1,54 @@
+"""The coins a rule decides by: private, counter-based, and new in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import attrs
+import numpy as np
+
+from spec_core import Sequence
+from spec_core.noise import uniform
+
+DOMAIN_COIN = 1
+"""Domain word of a rule's coins; a drafter never reads them."""
+
+
+class Coins(Protocol):
+    """What a rule may ask chance for. Tests integrate over it exactly."""
+
+    def accept(self, p: float, q: float) -> bool:
+        """True with probability min(1, p / q); never for p = 0."""
+
+    def draw(self, weights: np.ndarray) -> int:
+        """An index with probability proportional to its weight. weights: [V] float64, not all 0."""
+
+
+@attrs.define
+class Uniforms:
+    """Coins made of uniforms in (0, 1), one for each question."""
+
+    values: Iterator[float]
+
+    def accept(self, p: float, q: float) -> bool:
+        return next(self.values) * q < p
+
+    def draw(self, weights: np.ndarray) -> int:
+        return inverse(weights, next(self.values))
+
+
+def inverse(weights: np.ndarray, u: float) -> int:
+    """The index at which the running sum passes ``u`` of the total; its weight is never 0. weights: [V] float64."""
+    sums = weights.cumsum()
+    at = int(np.searchsorted(sums, u * sums[-1], side="right"))
+    return at if at < len(sums) else int(weights.nonzero()[0][-1])
+
+
+def coins(seq: Sequence, drafted: int) -> Uniforms:
+    """Coins of this step: keyed by seed and output position, and a step never begins at the same position twice.
+
+    Enough for one test of every drafted token and of the root, and one draw at every node.
+    """
+    n = 2 * (drafted + 1)
+    return Uniforms(iter(uniform(seq.seed, seq.t, np.arange(n), seq.stream, DOMAIN_COIN).tolist()))

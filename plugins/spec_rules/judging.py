@@ -1,0 +1,28 @@
+"""The hook that the rules for sampled text share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spec_core import Step, Verdict
+from spec_core.errors import TargetError
+from spec_rules.coins import Coins, coins
+from spec_rules.laws import Case, case
+
+Verify = Callable[[Case, Coins], Verdict]
+DRAWN = frozenset({"rows", "deterministic"})
+"""Laws that a rule with ratios p / q can judge: q is given, or a point mass."""
+
+
+def judge(step: Step, verify: Verify) -> None:
+    """Decide the sequences that sample and were drafted.
+
+    At temperature 0 every rule is exact match, and without a draft the token is the target's own: the core does both.
+    """
+    for seq in step.undecided:
+        drafted = step.part(seq).drafted
+        if drafted and seq.sampling.temperature > 0:
+            try:
+                step.decide(seq, verify(case(step, seq), coins(seq, drafted)))
+            except TargetError as error:
+                step.fail(seq, error)

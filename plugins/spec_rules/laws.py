@@ -1,0 +1,84 @@
+"""What a rule reads: a draft, the target's law of every row, and the law each drafted token was drawn from.
+
+All laws are [V] float64 numpy arrays that sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+import torch
+
+from spec_core import Draft, Sequence, Step
+from spec_core.errors import TargetError
+from spec_core.sampling import adjust, support
+
+Law = Callable[[int], np.ndarray]
+
+
+@attrs.frozen(eq=False)
+class Case:
+    """A draft to be judged.
+
+    p: row -> the target's law after everything the user asked for; row 0 follows committed text, row 1 + j draft j.
+    q: j -> the law draft j was really drawn from, given its ancestors and the siblings drawn before it.
+    """
+
+    draft: Draft
+    p: Law
+    q: Law
+
+    def children(self, node: int) -> list[int]:
+        """Drafts that follow ``node`` (-1: committed text), in the order drawn; equal ones too."""
+        if self.draft.parents is None:
+            return [node + 1] if node + 1 < len(self.draft) else []
+        return [j for j, parent in enumerate(self.draft.parents) if parent == node]
+
+
+def case(step: Step, seq: Sequence) -> Case:
+    """The case of a sequence with a draft. Rows are evaluated when a rule asks for them."""
+    draft = step.part(seq).draft
+    assert draft is not None
+    return Case(draft, lambda row: target_law(step, seq, row), lambda j: drawn_from(draft, j, step.target.info.vocab))
+
+
+def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
+    """Bias, penalties, temperature and cuts as in plain decoding. Raises TargetError for rows that are no numbers."""
+    logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
+    ids, z = support(logits, seq.sampling)
+    law = torch.zeros(len(logits), dtype=torch.float64, device=z.device)
+    found = law.scatter_(0, ids, torch.softmax(z, -1)).cpu().numpy()
+    if np.isnan(found[0]):
+        raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
+    return found
+
+
+def drawn_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
+    """A deterministic draft is a point mass. Rows are rounded to float32 at best: they are made to sum to 1."""
+    if draft.probs is None:
+        return point_mass(draft.ids[j], vocab)
+    row = draft.probs[j].double().cpu().numpy()
+    return row / row.sum()
+
+
+def point_mass(token: int, vocab: int) -> np.ndarray:
+    law = np.zeros(vocab)
+    law[token] = 1.0
+    return law
+
+
+def excess(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """(p - q)+, unnormalised."""
+    return np.maximum(p - q, 0.0)
+
+
+def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """norm((p - q)+): what is left of p once a draft from q was rejected; p where nothing is left but rounding."""
+    return normalised(excess(p, q), otherwise=p)
+
+
+def normalised(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    mass = weights.sum()
+    return weights / mass if mass > 0 else otherwise

@@ -1,0 +1,32 @@
+"""Sample, then match: the target draws its token, and a child that equals it is kept.
+
+The form of every law: the children are only guesses, so no probabilities of theirs are needed. Equal in law to the
+core's rule, with coins of its own in place of noise that drafters can read.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_core import Compat, Step, Verdict, hookimpl
+from spec_core.accept import walk
+from spec_rules.coins import Coins
+from spec_rules.judging import judge
+from spec_rules.laws import Case
+
+
+@attrs.define(eq=False)
+class PointMass:
+    """Keep what the target draws by itself. Lossless in law, for drafts of every law."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="private")
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        judge(step, verify)
+
+
+def verify(case: Case, coins: Coins) -> Verdict:
+    return walk(case.draft, lambda row: coins.draw(case.p(row)))

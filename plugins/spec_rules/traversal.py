@@ -1,0 +1,57 @@
+"""Bottom-up verification of a tree: a leaf is tested with its whole path, rejected ones make room for their siblings.
+
+After Weng et al., "Traversal Verification for Speculative Tree Decoding", 2505.12398, written from its description; on
+a chain it is block verification (2403.10444).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_core import Compat, Step, Verdict, hookimpl
+from spec_rules.coins import Coins
+from spec_rules.judging import DRAWN, judge
+from spec_rules.laws import Case, excess, normalised
+
+
+@attrs.define(eq=False)
+class Traversal:
+    """Keep the first path, from the leaves up, that passes as a whole. Lossless in law."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(judges=DRAWN, noise="private")
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        judge(step, verify)
+
+
+def verify(case: Case, coins: Coins) -> Verdict:
+    found = visit(case, -1, 1.0, coins)
+    assert found is not None  # the root's chance stays 1
+    return found
+
+
+def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
+    """The verdict if the path to ``node``, or one that goes on from it, is kept. pa: chance of the path so far.
+
+    A node is tested once all its children are gone; what they took is taken from its law and its chance.
+    """
+    p = case.p(1 + node)
+    for child in case.children(node):
+        q, token = case.q(child), case.draft.ids[child]
+        found = visit(case, child, min(1.0, pa * p[token] / q[token]), coins)
+        if found is not None:
+            return found if node < 0 else Verdict((node, *found.path), found.token)
+        left = excess(pa * p, q)
+        p, pa = normalised(left, otherwise=p), chance(left.sum(), pa)
+    if not coins.accept(pa, 1.0):
+        return None
+    return Verdict(() if node < 0 else (node,), coins.draw(p))
+
+
+def chance(mass: float, before: float) -> float:
+    """m / (m + 1 - r): the chance of a path whose next token was rejected. mass: of (r p - q)+; before: r."""
+    whole = mass + 1 - before
+    return mass / whole if whole > 0 else 1.0

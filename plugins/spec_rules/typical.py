@@ -1,0 +1,72 @@
+"""Typical acceptance: keep what is not unlikely under the target. LOSSY.
+
+Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", 2401.10774, section
+2.3.1: a drafted token is kept while p(x) > min(epsilon, delta exp(-H(p))).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import attrs
+import numpy as np
+from attrs.validators import ge, in_, le
+
+from spec_core import Compat, Step, Verdict, hookimpl
+from spec_rules.coins import Coins
+from spec_rules.judging import judge
+from spec_rules.laws import Case
+
+
+@attrs.define(eq=False)
+class Typical:
+    """Keep the longest path whose tokens are typical of the target."""
+
+    epsilon: float = attrs.field(
+        default=0.09, validator=[ge(0.0), le(1.0)], metadata={"help": "a chance above this is always typical"}
+    )
+    delta: float = attrs.field(
+        default=0.3, validator=[ge(0.0), le(1.0)], metadata={"help": "share of exp(-entropy) that is typical"}
+    )
+    token: Literal["greedy", "sampled"] = attrs.field(
+        default="greedy",
+        validator=in_(("greedy", "sampled")),
+        metadata={"help": "the token after the kept path: the most likely one, as in the paper, or drawn"},
+    )
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="private", lossy="typical acceptance keeps drafts that the target would not have drawn")
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        judge(step, self.verify)
+
+    def verify(self, case: Case, coins: Coins) -> Verdict:
+        path = self.kept(case)
+        law = case.p(1 + path[-1] if path else 0)
+        return Verdict(path, int(law.argmax()) if self.token == "greedy" else coins.draw(law))
+
+    def kept(self, case: Case) -> tuple[int, ...]:
+        """The longest typical path; of equally long ones the likeliest, then the first."""
+        fit: dict[int, tuple[int, float]] = {-1: (0, 0.0)}
+        for node in range(-1, len(case.draft)):
+            if node in fit and (children := case.children(node)):
+                depth, log_p = fit[node]
+                law = case.p(1 + node)
+                bar = threshold(law, self.epsilon, self.delta)
+                chances = {j: law[case.draft.ids[j]] for j in children}
+                fit |= {j: (depth + 1, log_p + math.log(c)) for j, c in chances.items() if c > bar}
+        return case.draft.ancestry(max(fit, key=lambda j: fit[j]))
+
+
+def threshold(p: np.ndarray, epsilon: float, delta: float) -> float:
+    """min(epsilon, delta exp(-H(p)))"""
+    return min(epsilon, delta * math.exp(-entropy(p)))
+
+
+def entropy(p: np.ndarray) -> float:
+    """In nats."""
+    some = p[p > 0]
+    return float(-(some * np.log(some)).sum())
