@@ -136,12 +136,24 @@ def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
             )
 
 
+def wants_probs(chosen: Iterable[Chosen]) -> bool:
+    """Does a rule in force read the rows that drafts were drawn from?"""
+    return any("rows" in (c.compat.judges or ()) for c in chosen)
+
+
+def drafted_laws(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
+    """{plugin: laws its drafts may have in this run}. Who can give rows gives them where a rule reads them."""
+    wanted = wants_probs(chosen)
+    return {c.name: c.laws - {"unknown"} if wanted and "rows" in c.laws else c.laws for c in chosen}
+
+
 def check_laws(chosen: list[Chosen]) -> None:
     """Rules and methods are matched before anything runs: a rule must be able to judge what is drafted."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
+    laws = drafted_laws(chosen)
     for rule in rules:
         for method in chosen:
-            unfit = method.laws - (rule.compat.judges or frozenset())
+            unfit = laws[method.name] - (rule.compat.judges or frozenset())
             if unfit:
                 raise Refused(
                     f"rule {rule.name} judges drafts of law {', '.join(sorted(rule.compat.judges or ()))}; "

@@ -19,7 +19,7 @@ from spec_core.commit import commit, emitted, settle
 from spec_core.errors import PluginError
 from spec_core.generation import Generation
 from spec_core.guard import guarded
-from spec_core.manager import Chosen
+from spec_core.manager import Chosen, drafted_laws, wants_probs
 from spec_core.request import Emitted, Request, Result, sequence
 from spec_core.schedule import Slots, batch, plan
 from spec_core.sequence import Sequence
@@ -60,10 +60,10 @@ class Run:
         self.settings = settings or RunSettings(**keywords)
         self.plugins = assemble(target, methods, rule, rollback, plugin_settings or {})
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
-        self.laws = {c.name: c.laws for c in self.plugins}
+        self.laws = drafted_laws(self.plugins)
         self.drafters = frozenset(name for name, laws in self.laws.items() if laws)
         self.stats = Stats(lossy=next((c.compat.lossy for c in self.plugins if c.compat.lossy), None))
-        self._wants_probs = any("rows" in (c.compat.judges or ()) for c in self.plugins)
+        self._wants_probs = wants_probs(self.plugins)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._owners = {RULE, *(c.name for c in self.plugins if c.compat.owns)}
         self._manager = hookspecs.manager()

@@ -103,6 +103,27 @@ def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
     assert dense([Drafts(drafts={drafted})], rule=("rule", Rule(judges={"deterministic", drafted}, drafts=())))
 
 
+def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
+    """It may leave them out where nobody does, which makes its law unknown; there nobody needs to know."""
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    class Withholds(Drafts):
+        @hookimpl
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.propose(seq, Draft([1], law="unknown"))
+
+    method = Withholds(drafts={"rows", "unknown"})
+    assert dense([method]).generate([1], n=4).result.tokens
+    run = dense([method], rule=("rule", Rule(judges={"rows"}, drafts=())))
+    with pytest.raises(PluginError, match="a draft of law 'unknown'; compat declared rows"):
+        run.generate([1], n=4).result
+
+
 @pytest.mark.parametrize(
     "judges, wanted", [(None, False), ({"deterministic"}, False), ({"rows", "deterministic"}, True)]
 )
