@@ -1,0 +1,126 @@
+"""Draft what followed the longest earlier match of the text's end, as long as the counts carry.
+
+Suffix decoding: Oliaro et al., "SuffixDecoding", 2411.04975; the index is an automaton as in SAM decoding, Hu et al.,
+2411.10666. Counts give the probability of a path, and how drafts fared in this sequence says how far to believe it.
+"""
+
+from __future__ import annotations
+
+import attrs
+from attrs.validators import ge, le
+
+from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
+from spec_methods.suffix.drafting import Evidence, Limits, Node, grow
+from spec_methods.suffix.store import Store, Track
+
+
+@attrs.define(eq=False)
+class Memory:
+    """What is kept about one sequence. own: its text. common: its place among the outputs of all, if shared."""
+
+    own: Track
+    common: Track | None
+    evidence: Evidence = attrs.field(factory=Evidence)
+    written: int = 0
+    drafted: list[Node] = attrs.field(factory=list)
+
+
+@attrs.define(eq=False)
+class Suffix:
+    """Drafts from the sequence's own text and, on request, from earlier outputs; needs nothing."""
+
+    depth: int = attrs.field(default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is told"})
+    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft"})
+    p_min: float = attrs.field(
+        default=0.1, validator=[ge(0.0), le(1.0)], metadata={"help": "draft paths that are at least this likely"}
+    )
+    width: int = attrs.field(
+        default=1, validator=[ge(1), le(16)], metadata={"help": "most tokens after one; above 1 a tree is drafted"}
+    )
+    shared: bool = attrs.field(
+        default=False, metadata={"help": "look into earlier outputs of the run too; visible to others in timing"}
+    )
+    tokens_max: int = attrs.field(
+        default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of shared outputs"}
+    )
+    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    common: Store | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.common = Store(self.tokens_max, self.depth) if self.shared else None
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        trees = self.width > 1 and target.info.trees
+        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0)
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            memory = seq.stash.get(self.memory)
+            if memory is not None and (nodes := self._ahead(memory, seq, self._limits(step, seq, budget))):
+                memory.drafted = nodes
+                step.propose(seq, self._draft(nodes, step))
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        """Learn how the own drafts fared, from the verdict before it was cut at a stop or limit."""
+        for seq in step.verdicts:
+            part = step.part(seq)
+            if part.source == step.asking:
+                memory = seq.stash[self.memory]
+                learn(memory.evidence, memory.drafted, part.raw.path)
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        for seq, span in rows.by_sequence():
+            memory = self._memory(seq, span.start)
+            memory.own.write(span.tokens)
+            if memory.common is not None:
+                self._contribute(memory.common, span.tokens, seq.prompt - span.start)
+            memory.written = span.end
+
+    def _contribute(self, common: Track, tokens: list[int], prompt: int) -> None:
+        """Outputs are shared, prompts are not; the first ``prompt`` tokens are of the prompt."""
+        prompt = max(0, prompt)
+        common.read(tokens[:prompt])
+        common.write(tokens[prompt:])
+
+    def _memory(self, seq: Sequence, start: int) -> Memory:
+        """A text that goes on differently than before is learned anew: an automaton cannot forget."""
+        memory = seq.stash.get(self.memory)
+        if memory is None or memory.written != start:
+            memory = Memory(
+                Track(Store(self.tokens_max, self.depth)), None if self.common is None else Track(self.common)
+            )
+            memory.own.write(seq.tokens[:start])
+            seq.stash[self.memory] = memory
+        return memory
+
+    def _limits(self, step: Step, seq: Sequence, budget: int) -> Limits:
+        depth = min(budget, self.draft_max)
+        branching = step.trees and self.width > 1
+        nodes = step.nodes(seq) if branching else depth
+        return Limits(depth, nodes, self.width if branching else 1, self.p_min, seq.stop.tokens)
+
+    def _ahead(self, memory: Memory, seq: Sequence, limits: Limits) -> list[Node]:
+        """The best of what the sources offer: most tokens expected to be accepted, then the nearest source."""
+        tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
+        matches = [pair for track in tracks for pair in track.ahead(seq.tokens[-1])]
+        offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
+        return max(offers, key=lambda nodes: sum(node.chance for node in nodes), default=[])
+
+    def _draft(self, nodes: list[Node], step: Step) -> Draft:
+        tokens = [node.token for node in nodes]
+        confidence = [node.chance for node in nodes]
+        chain = all(node.parent == i - 1 for i, node in enumerate(nodes))
+        parents = None if chain else [node.parent for node in nodes]
+        return Draft(tokens, parents=parents, confidence=confidence)
+
+
+def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
+    """A token was tested if what it follows was accepted; it was right if it is on the path."""
+    kept = {-1, *path}
+    for i, node in enumerate(nodes):
+        if node.parent in kept:
+            evidence.learn(node.match, node.share, i in kept)

@@ -1,0 +1,123 @@
+"""A suffix automaton that grows token by token, and counts.
+
+Blumer et al., "The smallest automaton recognizing the subwords of a text", 1985: a state stands for all substrings
+that end at the same places, ``link`` leads to the next shorter one that also ends elsewhere. It holds several texts at
+once. Substrings of at most ``depth + 1`` tokens are counted exactly.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+ROOT = 0
+Match = tuple[int, int]
+"""A state, and how many of its tokens are meant."""
+NOTHING: Match = (ROOT, 0)
+
+
+@attrs.define(eq=False)
+class End:
+    """Where a text that is still written ends: its whole, and its last ``depth + 1`` tokens."""
+
+    whole: int = ROOT
+    recent: Match = NOTHING
+
+
+@attrs.define(eq=False)
+class Automaton:
+    """At most two states and three transitions per token; amortised O(1) per token, and O(depth) to count.
+
+    next: {token: state} of every state. length: its longest substring. count: how often a substring occurred.
+    latest: when it occurred last, in tokens ever written here.
+    """
+
+    depth: int
+    size: int = 0
+    next: list[dict[int, int]] = attrs.field(factory=lambda: [{}])
+    link: list[int] = attrs.field(factory=lambda: [-1])
+    length: list[int] = attrs.field(factory=lambda: [0])
+    count: list[int] = attrs.field(factory=lambda: [0])
+    latest: list[int] = attrs.field(factory=lambda: [-1])
+
+    def follow(self, match: Match, token: int, most: int) -> Match:
+        """The longest match, of at most ``most`` tokens, after one token more."""
+        state, n = self._settled(*match)
+        while state != ROOT and token not in self.next[state]:
+            state = self.link[state]
+            n = self.length[state]
+        state = self.next[state].get(token, ROOT)
+        return self._settled(state, min(n + 1, most)) if state != ROOT else NOTHING
+
+    def open(self, match: Match) -> Match:
+        """The longest suffix of a match that was ever followed by anything."""
+        state, n = self._settled(*match)
+        while state != ROOT and not self.next[state]:
+            state = self.link[state]
+            n = self.length[state]
+        return state, n
+
+    def shorter(self, match: Match) -> Match:
+        """The longest suffix of a match that occurred elsewhere too."""
+        state = self.link[match[0]]
+        return state, self.length[state]
+
+    def _settled(self, state: int, n: int) -> Match:
+        """The state of the last n tokens: states are split while the automaton grows."""
+        while state != ROOT and self.length[self.link[state]] >= n:
+            state = self.link[state]
+        return state, n
+
+    def push(self, end: End, token: int) -> None:
+        """Write one token behind a text."""
+        end.whole = self._extend(end.whole, token)
+        end.recent = self.follow(end.recent, token, self.depth + 1)
+        state = end.recent[0]
+        while state != ROOT:
+            self.count[state] += 1
+            self.latest[state] = self.size
+            state = self.link[state]
+        self.size += 1
+
+    def _extend(self, last: int, token: int) -> int:
+        """The state of a whole text and one token more."""
+        if token in self.next[last]:
+            return self._exact(last, token)
+        made = self._state(self.length[last] + 1, {}, ROOT, 0, -1)
+        while last >= ROOT and token not in self.next[last]:
+            self.next[last][token] = made
+            last = self.link[last]
+        if last >= ROOT:
+            self.link[made] = self._exact(last, token)
+        return made
+
+    def _exact(self, state: int, token: int) -> int:
+        """Where ``token`` leads to, as a state that is no longer than that: split off if it is."""
+        there = self.next[state][token]
+        if self.length[there] == self.length[state] + 1:
+            return there
+        made = self._state(
+            self.length[state] + 1, dict(self.next[there]), self.link[there], self.count[there], self.latest[there]
+        )
+        self.link[there] = made
+        while state >= ROOT and self.next[state].get(token) == there:
+            self.next[state][token] = made
+            state = self.link[state]
+        return made
+
+    def _state(self, length: int, following: dict[int, int], link: int, count: int, latest: int) -> int:
+        self.next.append(following)
+        self.length.append(length)
+        self.link.append(link)
+        self.count.append(count)
+        self.latest.append(latest)
+        return len(self.next) - 1
+
+    def following(self, state: int, most: int) -> list[tuple[int, float]]:
+        """(token, share) of what followed a state: most frequent first, then most recent; at most ``most``."""
+        choices = self.next[state]
+        if len(choices) == 1:
+            return [(token, 1.0) for token in choices]
+        count, latest = self.count, self.latest
+        total = sum(count[s] for s in choices.values())
+        ranked = sorted(choices, key=lambda token: (count[choices[token]], latest[choices[token]]), reverse=True)
+        return [(token, count[choices[token]] / total) for token in ranked[:most]]

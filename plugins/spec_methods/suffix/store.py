@@ -1,0 +1,64 @@
+"""Texts in bounded memory: two automata, of which the older is dropped when the younger is full."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_methods.suffix.automaton import NOTHING, Automaton, End, Match
+
+
+@attrs.define(eq=False)
+class Store:
+    """At most ``most`` tokens, in two generations; the oldest half goes first."""
+
+    most: int
+    depth: int
+    generations: list[Automaton] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.generations = [Automaton(self.depth)]
+
+    @property
+    def room(self) -> int:
+        """Tokens until the young generation is full."""
+        return max(1, self.most // 2) - self.generations[0].size
+
+    def young(self) -> Automaton:
+        """Where to write now."""
+        if self.room <= 0:
+            self.generations = [Automaton(self.depth), self.generations[0]]
+        return self.generations[0]
+
+
+@attrs.define(eq=False)
+class Track:
+    """One sequence in a store: what the end of its text matches, by automaton, and where it writes."""
+
+    store: Store
+    matches: dict[Automaton, Match] = attrs.field(factory=dict)
+    end: End = attrs.field(factory=End)
+    writing: Automaton | None = None
+
+    def read(self, tokens: list[int]) -> None:
+        """Go on in every generation; a token below 0 (a row given as an embedding) matches nothing."""
+        self.matches = {a: self._through(a, tokens) for a in self.store.generations}
+
+    def write(self, tokens: list[int]) -> None:
+        """Go on and learn: every token is matched before it is written, else a text would match itself."""
+        for token in tokens:
+            automaton = self.store.young()
+            self.read([token])
+            if automaton is not self.writing or token < 0:
+                self.writing, self.end = automaton, End()
+            if token >= 0:
+                automaton.push(self.end, token)
+
+    def _through(self, automaton: Automaton, tokens: list[int]) -> Match:
+        match = self.matches.get(automaton, NOTHING)
+        for token in tokens:
+            match = automaton.follow(match, token, automaton.depth)
+        return match
+
+    def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
+        """What would be matched after one token more, which is committed and not yet evaluated."""
+        return [(a, self._through(a, [token])) for a in self.store.generations]
