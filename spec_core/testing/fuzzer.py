@@ -35,11 +35,11 @@ class Fuzzer:
     """Drafts chains, trees or nothing of every law, reads noise, shortens, waits; with chance ``fault`` it misbehaves.
 
     text: {sequence name: its tokens, prompt and output}, from which some of its drafts are right.
-    fault: chance per hook and per sequence offered. delay: longest wait in a hook, in seconds.
+    fault: chance per hook and per sequence, five times that where it drafts. delay: longest wait in a hook, in seconds.
     did: what it did wrong, and how often.
     """
 
-    text: Mapping[str, list[int]] = attrs.field(factory=dict)
+    text: Mapping[str, list[int]] = attrs.field(factory=dict, repr=False)
     seed: int = 0
     fault: float = 0.01
     delay: float = 0.0
@@ -60,7 +60,7 @@ class Fuzzer:
     def draft(self, step: Step) -> None:
         self._turn(ANYWHERE, step, None)
         for seq, budget in step.undrafted:
-            self._turn(DRAFTING, step, seq)
+            self._turn(DRAFTING, step, seq, often=5)
             if self._chance(0.8):
                 step.propose(seq, self._draft(step, seq, budget))
             elif self._chance(0.2):
@@ -84,11 +84,11 @@ class Fuzzer:
         for seq, _ in rows.by_sequence():
             self._turn(AFTERWARDS, rows.step, seq)
 
-    def _turn(self, faults: Mapping[str, Fault], step: Step, seq: Sequence | None) -> None:
+    def _turn(self, faults: Mapping[str, Fault], step: Step, seq: Sequence | None, often: int = 1) -> None:
         """Wait a little, or do one of these faults; whatever is done wrong must end this hook with an error."""
         if self.delay and self._chance(0.1):
             sleep(self.rng.random() * self.delay)
-        if self._chance(self.fault):
+        if self._chance(self.fault * often):
             name = self.rng.choice(sorted(faults))
             self.did[name] += 1
             faults[name](self, step, seq)

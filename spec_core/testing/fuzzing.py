@@ -11,16 +11,23 @@ import attrs
 
 from spec_core.request import Request, Result
 from spec_core.run import Run
+from spec_core.sampling import Sampling
+from spec_core.sequence import Sequence
 from spec_core.target import Target
 from spec_core.testing.fuzzer import Fuzzer
 
 BATCH = 8
 """Most sequences that run at once."""
+FAULTS = (0.002, 0.01, 0.05)
+"""Chances of a fault, per hook and sequence: fuzzers that live for long, and fuzzers that fail at once."""
+
+
+TEMPERATURES = (0.0, 0.4, 0.8, 1.2, 1.5)
 
 
 @attrs.define
 class Report:
-    """What a campaign did. faults: {kind: times}; drafted and accepted: tokens."""
+    """What a campaign did. tokens: emitted; drafted, accepted: tokens; faults: {kind: times}."""
 
     rounds: int = 0
     steps: int = 0
@@ -28,8 +35,23 @@ class Report:
     tokens: int = 0
     drafted: int = 0
     accepted: int = 0
-    switched_off: int = 0
     faults: Counter[str] = attrs.field(factory=Counter)
+
+
+def asked(prompts: Iterable[list[int]], vocab: int, longest: int = 24, seed: int = 0) -> list[Request]:
+    """A request for each prompt: temperatures from 0 to 1.5, lengths up to ``longest``, some with a stop token."""
+    rng = random.Random(seed)
+    return [
+        Request(
+            prompt,
+            n=rng.randint(1, longest),
+            seed=rng.randrange(2**64),
+            sampling=Sampling(temperature=rng.choice(TEMPERATURES)),
+            stop_tokens={rng.randrange(vocab)} if rng.random() < 0.3 else (),
+            name=f"{i}",
+        )
+        for i, prompt in enumerate(prompts)
+    ]
 
 
 def plainly(target: Target, requests: Iterable[Request]) -> dict[str, Result]:
@@ -43,65 +65,85 @@ def campaign(
     steps: int,
     seed: int = 0,
     rollback: Callable[[random.Random], Any] = lambda rng: None,
-    fault: float = 0.01,
 ) -> Report:
     """Rounds of fresh runs until so many steps were taken; every text must equal plain decoding's.
 
-    requests: named; each round draws 1 to 16 of them. rollback: the owner of recurrent state for a round.
-    Raises AssertionError with what reproduces the round.
+    requests: named, their prompts token ids; each round draws some of them. rollback: the owner of recurrent state
+    for a round. Raises AssertionError that names the round; equal arguments give equal rounds.
     """
     known = plainly(target, requests)
+    texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
     report = Report()
     while report.steps < steps:
         rng = random.Random(f"{seed} {report.rounds}")
-        one_round(target, requests, known, rollback(rng), rng, fault, report)
+        Round(target, requests, texts, rollback(rng), rng).play(known, report)
         report.rounds += 1
     return report
 
 
-def one_round(
-    target: Target,
-    requests: list[Request],
-    known: dict[str, Result],
-    rollback: Any,
-    rng: random.Random,
-    fault: float,
-    report: Report,
-) -> None:
-    """One run: one to four fuzzers, a batch of 1 to 8, sequences that join while others run."""
-    texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
-    fuzzers = [Fuzzer(texts, seed=rng.randrange(2**32), fault=fault) for _ in range(rng.randint(1, 4))]
-    named = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(fuzzers)]
-    run = Run(target, named, rollback=rollback, on_error="isolate", **settings(rng))
-    waiting = [rng.choice(requests) for _ in range(rng.randint(1, 2 * BATCH))]
-    running = {}
-    while waiting or run.busy:
-        while waiting and (not run.busy or rng.random() < 0.5):
-            request = waiting.pop()
-            running[run.submit(request)] = request.name
-        run.step()
-        report.steps += 1
-    for seq, name in running.items():
-        result = run.take(seq)
-        where = f"round {report.rounds}, sequence {name}"
-        assert result.tokens == known[name].tokens, f"{where}: {result.tokens} is not plain {known[name].tokens}"
-        assert result.text == known[name].text, f"{where}: {result.text!r} is not plain {known[name].text!r}"
-        report.sequences += 1
-        report.tokens += len(result.tokens)
-    note(report, run, fuzzers)
+class Round:
+    """One run: two to four fuzzers, the last without faults, and a batch of 1 to 8 that changes all the time."""
 
+    def __init__(
+        self,
+        target: Target,
+        requests: list[Request],
+        texts: dict[str, list[int]],
+        rollback: Any,
+        rng: random.Random,
+    ) -> None:
+        self.rng = rng
+        chances = [*rng.choices(FAULTS, k=rng.randint(1, 3)), 0.0]
+        self.fuzzers = [Fuzzer(texts, seed=rng.randrange(2**32), fault=chance) for chance in chances]
+        named = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
+        self.run = Run(target, named, rollback=rollback, on_error="isolate", **settings(rng))
+        self.waiting = [rng.choice(requests) for _ in range(rng.randint(1, 2 * BATCH))]
+        self.started: dict[Sequence, str] = {}
 
-def note(report: Report, run: Run, fuzzers: list[Fuzzer]) -> None:
-    """Add a round; every fault must have switched its fuzzer off, and nothing else may have."""
-    faults = sum((fuzzer.did for fuzzer in fuzzers), Counter())
-    switched_off = run.stats.switched_off
-    assert len(switched_off) == sum(faults.values()), f"round {report.rounds}: {faults} switched off {switched_off}"
-    passed = [why for why in switched_off.values() if "was let pass" in why]
-    assert not passed, f"round {report.rounds}: {passed}"
-    report.faults += faults
-    report.switched_off += len(switched_off)
-    report.drafted += run.stats.report()["drafted"]
-    report.accepted += run.stats.report()["accepted"]
+    def play(self, known: dict[str, Result], report: Report) -> None:
+        """Run to the end and hold everything against what is known. Raises AssertionError."""
+        while self.waiting or self.run.busy:
+            self._join()
+            if self.rng.random() < 0.01:
+                self.run.cancel(self.rng.choice(list(self.started)))
+            self.run.step()
+            report.steps += 1
+        for seq, name in self.started.items():
+            report.tokens += self._check(seq, name, known[name], report.rounds)
+        self._count(report)
+
+    def _join(self) -> None:
+        """Some at once, some while others run; with all fuzzers, some of them, or none."""
+        while self.waiting and (not self.run.busy or self.rng.random() < 0.5):
+            request = self.waiting.pop()
+            some = tuple(name for name in sorted(self.run.drafters) if self.rng.random() < 0.5)
+            methods = some if self.rng.random() < 0.2 else None
+            seq = self.run.submit(request, methods=methods, draft_max=self.rng.choice([None] * 6 + [0, 3]))
+            self.started[seq] = request.name
+
+    def _check(self, seq: Sequence, name: str, plain: Result, number: int) -> int:
+        """Equal tokens and text; of a cancelled sequence as far as it came. Returns the number of tokens."""
+        result = self.run.take(seq)
+        tokens, text = plain.tokens, plain.text
+        if result.finish_reason == "cancelled":
+            tokens, text = tokens[: len(result.tokens)], text[: len(result.text)]
+        where = f"round {number}, sequence {name}, {result.finish_reason}"
+        assert result.tokens == tokens, f"{where}: {result.tokens} is not plain {tokens}"
+        assert result.text == text, f"{where}: {result.text!r} is not plain {text!r}"
+        return len(tokens)
+
+    def _count(self, report: Report) -> None:
+        """Every fault must have switched its fuzzer off, and nothing else may have."""
+        faults = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
+        stats = self.run.stats.report()
+        off = stats["switched_off"]
+        assert len(off) == faults.total(), f"round {report.rounds}: {dict(faults)} switched off {off}"
+        passed = [why for why in off.values() if "was let pass" in why]
+        assert not passed, f"round {report.rounds}: {passed}"
+        report.faults += faults
+        report.sequences += len(self.started)
+        report.drafted += stats["drafted"]
+        report.accepted += stats["accepted"]
 
 
 def settings(rng: random.Random) -> dict[str, Any]:

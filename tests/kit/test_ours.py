@@ -17,6 +17,8 @@ from spec_core.testing import (
 
 
 class TestNgram(DrafterConformance):
+    learns_from_verdicts = "length"
+
     def make(self):
         return Ngram()
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from spec_core.testing.conformance.memory import MemoryChecks
 from spec_core.testing.conformance.texts import TextChecks
 
 
-class DrafterConformance(TextChecks):
-    """Inherit, and let ``make`` return a fresh instance of the method."""
+class DrafterConformance(TextChecks, MemoryChecks):
+    """Inherit, and let ``make`` return a fresh instance of the method.
+
+    What a method does on purpose it declares as a class attribute: ``learns_from_verdicts = "length"`` or ``"tokens"``
+    where earlier verdicts change later drafts, ``shares_between_sequences = True`` where one text helps another.
+    """

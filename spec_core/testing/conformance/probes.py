@@ -15,7 +15,7 @@ from spec_core.run import Run
 from spec_core.sequence import Sequence
 from spec_core.step import Step
 from spec_core.target import Target
-from spec_core.values import LAWS, Batch, Checked, Compat, Draft, Needs, Rows, Verdict
+from spec_core.values import LAWS, Batch, Checked, Compat, Draft, Needs, Verdict
 
 SUBJECT = "subject"
 """The name of the plugin under test in the kit's runs."""
@@ -92,6 +92,11 @@ class Watched:
 
     inner: Target
     after: Callable[[Batch, Checked], None]
+    put_back: Callable[[Step], None] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        found = implementations(self.inner, "target").get("rollback")
+        self.put_back = found[0] if found else lambda step: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -107,9 +112,7 @@ class Watched:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        found = implementations(self.inner, "target").get("rollback")
-        if found is not None:
-            found[0](step)
+        self.put_back(step)
 
 
 def copied(checked: Checked) -> Checked:
@@ -122,16 +125,3 @@ def copied(checked: Checked) -> Checked:
 def views(checked: Checked) -> list[torch.Tensor]:
     """Every tensor of a forward's answer, apart from the trace."""
     return [checked.logits, *checked.hidden.values(), *([] if checked.final is None else [checked.final])]
-
-
-@attrs.define(eq=False)
-class AfterProcess:
-    """Calls a function when every other plugin's ``process`` is done."""
-
-    look: Callable[[Step], None]
-
-    @hookimpl(wrapper=True)
-    def process(self, rows: Rows) -> Any:
-        result = yield
-        self.look(rows.step)
-        return result

@@ -15,8 +15,7 @@ class RuleConformance(Conformance):
     """Inherit, and let ``make`` return a fresh rule."""
 
     def run(self, methods: Any, target: Target | None = None, **settings: Any) -> Run:
-        rule = ("rule", self.make())
-        return Run(target or self.model, list(methods), rule=rule, rollback=self.owner(), **settings)
+        return super().run(methods, target, rule=("rule", self.make()), **settings)
 
     @promise("A verdict is a path of the draft and one token more.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:

@@ -1,0 +1,253 @@
+"""Checks of a drafter by what it proposes: budget, law, rows, forwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+from spec_core.errors import PluginError
+from spec_core.guard import ask_compat
+from spec_core.request import Request
+from spec_core.step import Step
+from spec_core.testing.conformance.base import Conformance, described, expect, together
+from spec_core.testing.conformance.offers import Offer, proposals
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Judge, Watched, recorded, views
+from spec_core.testing.conformance.promise import Found, promise
+from spec_core.testing.conformance.weigh import tensors
+from spec_core.testing.drafters import Oracle
+from spec_core.testing.quick import QuickTarget
+from spec_core.values import Batch, Checked, Compat, Draft
+
+FAR = 6.0
+"""Standard deviations a mean may be away from what a law says; the seeds are fixed, so a check never flickers."""
+
+
+class DraftChecks(Conformance):
+    """Part of DrafterConformance."""
+
+    def all_offered(self, bad: Callable[[Offer], bool], first: Any = (), **settings: Any) -> list[Offer]:
+        """Everything proposed in a run; raises the first bad one as found."""
+        failure = None
+        with proposals() as offers:
+            try:
+                together(self.run([*first, self.mine()], **settings), self.requests())
+            except PluginError as error:  # the core refused it: then it is among the offers
+                failure = error
+        for offer in offers:
+            if bad(offer):
+                raise Found(f"{offer}; law {offer.draft.law!r}")
+        if failure is not None:
+            raise failure
+        return offers
+
+    @promise("A method that is tested drafts: the kit's prompts give it something to propose.")
+    def test_it_drafts_after_the_kits_prompts(self) -> None:
+        offers = self.all_offered(lambda offer: False)
+        expect(bool(offers), "not one draft; override prompts() with texts after which it has something to say")
+
+    @promise("A path has at most as many tokens as the budget, a tree at most step.nodes(seq).")
+    def test_drafts_keep_the_budget(self) -> None:
+        for settings in ({"draft_max": 1}, {"draft_max": 2, "nodes_max": 3}, {"draft_max": 5, "rows_max": 12}, {}):
+            self.all_offered(exceeds, **settings)
+
+    @promise("To draft nothing is to propose nothing: no draft is empty.")
+    def test_no_draft_is_empty(self) -> None:
+        self.all_offered(lambda offer: len(offer.draft) == 0)
+
+    @promise("Drafted tokens are ids of the target's vocabulary.")
+    def test_drafted_tokens_are_in_the_vocabulary(self) -> None:
+        vocab = self.model.info.vocab
+        self.all_offered(lambda offer: not all(0 <= token < vocab for token in offer.draft.ids))
+
+    @promise("Only sequences of step.undrafted are drafted: what another has served is served.")
+    def test_only_offered_sequences_are_drafted(self) -> None:
+        known = {r.name: self.text_of(r) for r in self.requests()[::2]}
+        served = Oracle({**dict.fromkeys(map(str, range(99)), []), **known}, vocab=self.model.info.vocab)
+        self.all_offered(lambda offer: not offer.free, first=[served], chunk=3)
+
+    @promise("A draft has a law that compat declared.")
+    def test_declared_laws_are_kept(self) -> None:
+        for rule in (None, Judge()):
+            declared = self.run([self.mine()], rule=rule).laws[SUBJECT]
+            self.all_offered(lambda offer, declared=declared: offer.draft.law not in declared, rule=rule)
+
+    @promise("A deterministic draft is a function of the text: neither seed nor chance changes it.")
+    def test_deterministic_drafts_are_the_same_twice(self) -> None:
+        greedy = self.requests(temperatures=(0.0,))
+        reseeded = [attrs.evolve(r, seed=r.seed + 1000) for r in greedy]
+        for key, (one, two) in self._twice(greedy, reseeded):
+            if one is not None and one.law == "deterministic":
+                expect(two is not None and shape(one) == shape(two), f"{_both(one, two)} {_where(greedy, key)}")
+
+    @promise("Chance comes from step.noise: the same request gets the same drafts again.")
+    def test_the_same_request_gets_the_same_drafts(self) -> None:
+        requests = self.requests()
+        for key, (one, two) in self._twice(requests, requests):
+            expect(shape(one) == shape(two), f"{_both(one, two)} {_where(requests, key)}")
+
+    def _twice(self, first: list[Request], second: list[Request]) -> Iterator[tuple[Any, Any]]:
+        """(key, (draft, draft)) of two runs, each with another state of everybody's global generators."""
+        drafts = []
+        for seed, requests in enumerate((first, second)):
+            run = self.run([self.mine()], rule=Cut(1))
+            drafts.append(recorded(run))
+            with seeded(seed):
+                together(run, requests)
+        for key in sorted({*drafts[0], *drafts[1]}):
+            yield key, (drafts[0].get(key), drafts[1].get(key))
+
+    @promise("Probs are rows [K, V] of distributions: finite, at least 0, summing to 1, positive where they drew.")
+    def test_rows_are_distributions(self) -> None:
+        vocab = self.model.info.vocab
+        for noise in ("shared", "private"):
+            offers = self.all_offered(lambda offer: not _distributions(offer.draft, vocab), rule=Judge(noise))
+        if all(offer.draft.law != "rows" for offer in offers):
+            pytest.skip("drafts no rows")
+
+    @promise("Probs cost memory: they are made only where the rule in force wants them.")
+    def test_rows_only_where_they_are_wanted(self) -> None:
+        self.all_offered(lambda offer: offer.draft.probs is not None)
+
+    @promise("Tokens of law 'rows' were really drawn from their rows of probs.")
+    def test_drafts_are_drawn_from_their_rows(self) -> None:
+        drawn = self._drawn()
+        if not drawn:
+            pytest.skip("drafts no rows")
+        tokens, q = torch.tensor([t for t, _ in drawn]), torch.stack([row for _, row in drawn]).double()
+        off = sharpness(tokens, q)
+        expect(abs(off) < FAR, f"the mean chance of {len(tokens)} drawn tokens is {off:.1f} sigma off")
+        worst, off = frequency(tokens, q)
+        expect(abs(off) < FAR, f"of {len(tokens)} drawn tokens, how many are {worst} is {off:.1f} sigma off")
+
+    def _drawn(self) -> list[tuple[int, torch.Tensor]]:
+        """(token, its row) of every draft of law rows, over many seeds."""
+        run = self.run([self.mine()], target=self.long_model(), rule=Judge("private"))
+        drafts = recorded(run)
+        hot = self.requests(temperatures=(1.0,) * 20)
+        together(run, hot)
+        rows = [draft for draft in drafts.values() if draft.law == "rows"]
+        return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
+
+    def long_model(self) -> Any:
+        """A quick target for many steps, unless the plugin needs a target of its own."""
+        return QuickTarget() if type(self).target is Conformance.target else self.model
+
+    @promise("A step costs at most Compat.forwards(K) forwards of the method's own, K the longest drafted path.")
+    def test_forwards_are_as_promised(self) -> None:
+        run = self.run([self.mine()])
+        promised = next(c.compat.forwards for c in run.plugins if c.name == SUBJECT)
+
+        def look(step: Step) -> None:
+            spent = step.forwards.get(SUBJECT, 0)
+            longest = max((p.draft.depth for p in step.parts if p.draft and p.source == SUBJECT), default=0)
+            if spent and promised is None:
+                raise Found(f"{spent} forwards in a step; declare them: Compat(forwards=lambda k: ...)")
+            if promised is not None and spent > promised(longest):
+                raise Found(f"{spent} forwards in a step that drafted {longest}, promised are {promised(longest)}")
+
+        run.observe(look)
+        together(run, self.requests())
+
+    @promise("compat answers from target.info and metadata: no forward, no weight, no memory of a sequence.")
+    def test_compat_reads_metadata_only(self) -> None:
+        plugin = self.make()
+        before = tensors(plugin)
+        answer = ask_compat(plugin, SUBJECT, MetadataOnly(self.model))
+        expect(answer is None or isinstance(answer, Compat), f"compat returned {answer!r}")
+        more = tensors(plugin) - before
+        expect(more == 0, f"after compat the plugin holds {more} more numbers; read weights in Compat.load")
+
+    @promise("What a plugin is shown it does not change: logits, hidden states, noise.")
+    def test_nothing_shown_is_changed(self) -> None:
+        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def keep(batch: Batch, checked: Checked) -> None:
+            kept[:] = [(view, view.clone()) for view in views(checked)]
+
+        def look(step: Step) -> None:
+            for now, then in kept:
+                expect(torch.equal(now, then), f"a tensor {list(now.shape)} of the forward was written to")
+
+        run = self.run([self.mine()], target=Watched(self.model, keep))
+        run.observe(look)
+        self.is_plain(run, self.requests())
+
+
+def sharpness(tokens: torch.Tensor, q: torch.Tensor) -> float:
+    """Sigmas between the mean of q(drawn token) and its expectation; above 0 where likely tokens are preferred."""
+    given, square = q.gather(1, tokens[:, None])[:, 0], (q * q).sum(-1)
+    variance = ((q**3).sum(-1) - square**2).sum()
+    return float((given - square).sum() / variance.clamp_min(1e-9).sqrt())
+
+
+def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
+    """The token whose count is furthest from its expectation, and by how many sigmas. tokens: [n], q: [n, V]."""
+    variance = (q * (1 - q)).sum(0)
+    off = (torch.nn.functional.one_hot(tokens, q.shape[1]) - q).sum(0) / variance.clamp_min(1e-9).sqrt()
+    off[variance < 5] = 0  # too few for a normal law
+    worst = int(off.abs().argmax())
+    return worst, float(off[worst])
+
+
+@attrs.define(eq=False)
+class MetadataOnly:
+    """A target of which only the description can be had."""
+
+    inner: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("info", "tokenizer", "config"):
+            return getattr(self.inner, name)
+        raise Found(f"compat asked for target.{name}")
+
+
+def exceeds(offer: Offer) -> bool:
+    draft = offer.draft
+    return draft.depth > offer.budget or len(draft) > (offer.budget if draft.parents is None else offer.nodes)
+
+
+def shape(draft: Draft | None) -> Any:
+    """What two drafts are compared by: tokens and tree, not rounding."""
+    return None if draft is None else (draft.ids, draft.parents)
+
+
+def _distributions(draft: Draft, vocab: int) -> bool:
+    if draft.law != "rows":
+        return draft.probs is None
+    q = draft.probs
+    if q is None or q.shape != (len(draft), vocab) or not q.dtype.is_floating_point:
+        return False
+    drawn = q.gather(1, draft.tokens.to(q.device)[:, None])
+    good = q.isfinite().all() and (q >= 0).all() and (drawn > 0).all()
+    return bool(good and ((q.double().sum(-1) - 1).abs() < 1e-4).all())
+
+
+def _both(one: Draft | None, two: Draft | None) -> str:
+    return " and then ".join("nothing" if d is None else str(list(d.ids)) for d in (one, two))
+
+
+def _where(requests: list[Request], key: tuple[str, int]) -> str:
+    name, committed = key
+    return f"after {committed} tokens of {described(next(r for r in requests if r.name == name))}"
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Everybody's global generators begin at ``seed``, and are put back afterwards."""
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])

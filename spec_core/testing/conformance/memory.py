@@ -1,0 +1,256 @@
+"""Checks of a drafter by what it remembers: committed text, per sequence and instance, bounded."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any, ClassVar, Literal
+
+import attrs
+import pytest
+import torch
+
+from spec_core.hookspecs import hookimpl
+from spec_core.request import Request
+from spec_core.run import Run
+from spec_core.sequence import Sequence
+from spec_core.testing.conformance.base import described, expect, together
+from spec_core.testing.conformance.drafts import DraftChecks, shape
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Muzzle, Watched, recorded, views
+from spec_core.testing.conformance.promise import Found, promise
+from spec_core.testing.conformance.weigh import weight
+from spec_core.testing.drafters import Oracle
+from spec_core.values import Batch, Checked, Compat, Draft, Rows
+
+KIB = 1024
+MANY = 1000
+"""Steps that a method is not asked for."""
+EARLIER, LATER = 600, 1200
+"""Steps between which the memory of a sequence is watched."""
+
+
+class MemoryChecks(DraftChecks):
+    """Part of DrafterConformance.
+
+    learns_from_verdicts: what its earlier drafts and their verdicts may change in later drafts: "nothing"; "length",
+    how long they are; "tokens", what is in them. shares_between_sequences: one text may change the drafts of another.
+    """
+
+    learns_from_verdicts: ClassVar[Literal["nothing", "length", "tokens"]] = "nothing"
+    shares_between_sequences: ClassVar[bool] = False
+
+    def agree(self, one: Draft | None, two: Draft | None) -> bool:
+        """Are these drafts after the same text, with another history, as equal as was promised?"""
+        if shape(one) == shape(two):
+            return True
+        if self.learns_from_verdicts != "length" or one is None or two is None:
+            return self.learns_from_verdicts == "length"
+        n = min(len(one), len(two))
+        first, second = ((d.parents or range(-1, len(d) - 1))[:n] for d in (one, two))
+        return one.ids[:n] == two.ids[:n] and list(first) == list(second)
+
+    def same_drafts(self, found: Drafts, wanted: Drafts, requests: list[Request], keys: Any = None) -> None:
+        """Hold the drafts of one run against another's at the given places, or at all of both."""
+        for key in sorted({*found, *wanted} if keys is None else keys):
+            one, two = found.get(key), wanted.get(key)
+            if not self.agree(one, two):
+                shown = [None if d is None else list(d.ids) for d in (one, two)]
+                request = next(r for r in requests if r.name == key[0])
+                raise Found(f"drafts {shown[0]}, expected {shown[1]}, after {key[1]} tokens of {described(request)}")
+
+    def _needs_fixed_tokens(self) -> None:
+        if self.learns_from_verdicts == "tokens":
+            pytest.skip("declared: earlier verdicts may change what is drafted")
+
+    def drafts_of(self, requests: list[Request], methods: Any = (), **settings: Any) -> Drafts:
+        run = self.run([*methods, self.mine()], **settings)
+        drafts = recorded(run)
+        together(run, requests)
+        return drafts
+
+    @promise("Drafts equal those of a fresh instance that was given the same text as a prompt.")
+    def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
+        self._needs_fixed_tokens()
+        requests = self.requests()
+        known = {r.name: self.text_of(r) for r in requests}
+        oracle = Oracle(known, right=lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
+        now_and_then = Muzzle(lambda seq: len(seq.tokens) % 3 == 0, "oracle")
+        grown = self.drafts_of(requests, [now_and_then, oracle], chunk=4)
+        places = [
+            (r, m) for r in requests for m in range(len(r.prompt) + 1, len(known[r.name])) if (r.name, m) in grown
+        ]
+        for request, m in places[:: 1 + len(places) // 12]:
+            again = continued(request, known[request.name], m)
+            fresh = self.drafts_of([again], draft_max=16)
+            self.same_drafts(grown, fresh, [again], [(request.name, m)])
+
+    @promise("A rejected draft leaves no trace: what is drafted next depends on committed text only.")
+    def test_rejected_drafts_leave_no_trace(self) -> None:
+        self._needs_fixed_tokens()
+        requests = self.requests()
+        often = self.drafts_of(requests, rule=Cut(0))
+        for late in (4, 9, 12):
+            held_back = Muzzle(lambda seq, late=late: len(seq.tokens) >= seq.prompt + late)
+            first = {(r.name, len(r.prompt) + late) for r in requests}
+            self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
+
+    @promise("What a sequence is drafted depends on that sequence alone, not on those beside it.")
+    def test_drafts_do_not_depend_on_the_batch(self) -> None:
+        self._may_not_share()
+        requests = self.requests()
+        beside = self.drafts_of(requests, rule=Cut(1))
+        for request in requests:
+            alone = self.drafts_of([request], rule=Cut(1))
+            self.same_drafts({k: d for k, d in beside.items() if k[0] == request.name}, alone, requests)
+
+    def _may_not_share(self) -> None:
+        if self.shares_between_sequences:
+            pytest.skip("declared: one text may change the drafts of another")
+
+    @promise("Two instances of one class serve one run: each keeps a memory of its own.")
+    def test_two_instances_share_nothing(self) -> None:
+        self._needs_fixed_tokens()
+        requests = self.requests()
+        alone = self.drafts_of(requests, rule=Cut(0))
+        odd = Muzzle(lambda seq: len(seq.tokens) % 2 == 1, "one")
+        even = Muzzle(lambda seq: len(seq.tokens) % 2 == 0, "two")
+        run = self.run([("odd", odd), ("even", even), ("one", self.make()), ("two", self.make())], rule=Cut(0))
+        ones, twos = recorded(run, "one"), recorded(run, "two")
+        together(run, requests)
+        self.same_drafts({**ones, **twos}, alone, requests)
+
+    @promise("Rows from span.start on are new: on a slot that is used again, nothing of the former text is left.")
+    def test_a_slot_that_is_used_again_holds_no_old_text(self) -> None:
+        self._needs_fixed_tokens()
+        run = self.run([Checkpoints(), self.mine()], slots=1, rule=Cut(1))
+        drafts = recorded(run)
+        reused = 0
+        requests = self._turns()
+        for request in requests:
+            seq = run.submit(request)
+            together(run, [])
+            reused += seq.reused
+        if not reused:
+            pytest.skip("this target reuses no prefix")
+        for request in requests:
+            fresh = self.drafts_of([request], reuse=False, rule=Cut(1))
+            self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
+
+    def _turns(self) -> list[Request]:
+        """A text, one that leaves it in the middle, another text, and the first again."""
+        first = self.requests(temperatures=(0.0,))[0]
+        text = self.text_of(first)
+        at = len(first.prompt) + 8
+        leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt[:4]]
+        prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
+        return [attrs.evolve(first, prompt=prompt, name=f"turn-{i}") for i, prompt in enumerate(prompts)]
+
+    @promise("Checked and Rows are views, valid until process returns: a plugin copies what it keeps.")
+    def test_views_are_not_kept(self) -> None:
+        shown: list[torch.Tensor] = []
+
+        def keep(batch: Batch, checked: Checked) -> None:
+            shown[:] = views(checked)
+
+        requests = self.requests()
+        run = self.run([self.mine()], target=Watched(self.model, keep), rule=Cut(1))
+        run.observe(lambda step: [view.fill_(torch.nan) for view in shown])
+        drafts = recorded(run)
+        together(run, requests)
+        wanted = self.drafts_of(requests, rule=Cut(1))
+        for key in sorted({*drafts, *wanted}):
+            one, two = drafts.get(key), wanted.get(key)
+            expect(
+                shape(one) == shape(two), f"after the views were overwritten, other drafts at {key}: {one} for {two}"
+            )
+
+    @promise("A method that was not asked for 1,000 steps and then is, drafts as if it had been asked all along.")
+    def test_asked_after_a_thousand_steps(self) -> None:
+        self._needs_fixed_tokens()
+        target = self.long_model()
+        request = self.requests(temperatures=(0.0,))[0]
+        steps = min(MANY, target.info.context - len(request.prompt) - 24)
+        request = attrs.evolve(request, n=steps + 20)
+        last = len(request.prompt) + steps
+        late = Muzzle(lambda seq: len(seq.tokens) >= last)
+        drafts = self.drafts_of([request], [late], target=target, rule=Cut(0))
+        text = [*request.prompt, *Run(target).generate(request).result.tokens]
+        again = continued(request, text, last)
+        fresh = self.drafts_of([again], target=target, rule=Cut(0))
+        self.same_drafts(drafts, fresh, [again], [(request.name, last)])
+
+    @promise("Work put off while a method is not asked has a bound: then it is done, or dropped.")
+    def test_the_backlog_of_an_idle_method_is_bounded(self) -> None:
+        asked, idle = (self._growth(Muzzle(lambda seq, may=may: may)) for may in (True, False))
+        expect(
+            idle <= 1.5 * asked + 16 * KIB,
+            f"{LATER - EARLIER} idle steps keep {idle} bytes, as many asked ones {asked}",
+        )
+
+    def _growth(self, muzzle: Muzzle) -> int:
+        """Bytes by which the memory of one sequence grows between two steps, once a backlog has reached its bound."""
+        sizes = self._sizes([EARLIER, LATER], muzzle)
+        return sizes[1] - sizes[0]
+
+    def _sizes(self, at: list[int], *methods: Any) -> list[int]:
+        """Bytes that the plugin keeps, its own and of one sequence, after so many output tokens."""
+        target = self.long_model()
+        request = attrs.evolve(self.requests(temperatures=(0.0,))[0], n=at[-1] + 1)
+        if target.info.context < len(request.prompt) + request.n:
+            pytest.skip(f"needs a target with a context of {len(request.prompt) + request.n}")
+        plugin = self.make()
+        run = self.run([*methods, (SUBJECT, plugin)], target=target, rule=Cut(0))
+        seq = run.submit(request)
+        sizes = []
+        while run.busy:
+            run.step()
+            if len(sizes) < len(at) and seq.t >= at[len(sizes)]:
+                sizes.append(weight([plugin, seq.stash], outside=[run, target, seq]))
+        return sizes
+
+    @promise("Memory of a sequence grows at most linearly with its text.")
+    def test_memory_grows_at_most_with_the_text(self) -> None:
+        short, long = self._sizes([MANY // 4, MANY])
+        expect(long <= 8 * short + 64 * KIB, f"{short} bytes after {MANY // 4} tokens, {long} after {MANY}")
+
+    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    def test_finished_sequences_are_forgotten(self) -> None:
+        plugin = self.make()
+        run = self.run([(SUBJECT, plugin)], slots=2, reuse=False)
+        sizes, seen = [], []
+        for _ in range(3):
+            seen += self._pass_through(run)
+            sizes.append(weight(plugin, outside=[run, self.model]))
+        gc.collect()
+        alive = sum(ref() is not None for ref in seen)
+        expect(alive <= 2, f"{alive} of {len(seen)} finished sequences are still held")
+        if not self.shares_between_sequences:
+            expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes")
+
+    def _pass_through(self, run: Run) -> list[weakref.ref[Sequence]]:
+        """Weak references to sequences that ran and ended."""
+        seqs = [run.submit(attrs.evolve(r, n=6)) for r in self.requests()]
+        together(run, [])
+        return [weakref.ref(run.take(seq) and seq) for seq in seqs]
+
+
+def continued(request: Request, text: list[int], m: int) -> Request:
+    """The same request, with what was committed before its m-th token as the prompt: its next token is that one."""
+    said = m - 1 - len(request.prompt)
+    return attrs.evolve(request, prompt=text[: m - 1], n=request.n - said, offset=said)
+
+
+@attrs.define(eq=False)
+class Checkpoints:
+    """Keeps the recurrent state after every step, so that a prefix can be reused anywhere."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=())
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        for seq, _ in rows.by_sequence():
+            state = rows.step.target.checkpoint(seq)
+            if state is not None:
+                seq.slot.checkpoints[seq.evaluated] = state

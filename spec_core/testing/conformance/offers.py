@@ -1,0 +1,59 @@
+"""What a method proposes, seen before the core judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.testing.conformance.probes import SUBJECT
+from spec_core.values import Draft
+
+
+@attrs.frozen(eq=False)
+class Offer:
+    """One proposal. budget, nodes: what was allowed. free: the sequence was offered and had no draft yet."""
+
+    seq: Sequence
+    committed: int
+    draft: Draft
+    budget: int
+    nodes: int
+    free: bool
+    wants_probs: bool
+
+    def __str__(self) -> str:
+        tree = "" if self.draft.parents is None else f", parents {list(self.draft.parents)}"
+        where = (
+            f"after {self.committed} tokens of request {self.seq.name!r}, prompt={self.seq.tokens[: self.seq.prompt]}"
+        )
+        return f"the draft {list(self.draft.ids)}{tree} {where}, budget {self.budget}"
+
+
+@contextmanager
+def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
+    """Fills up with every proposal of the plugin, good or bad, while the context is open."""
+    offers: list[Offer] = []
+    propose = Step.propose
+
+    def look(step: Step, seq: Sequence, draft: Draft) -> None:
+        if step.asking == plugin and isinstance(draft, Draft):
+            offers.append(_offer(step, seq, draft))
+        propose(step, seq, draft)
+
+    Step.propose = look  # type: ignore[method-assign]
+    try:
+        yield offers
+    finally:
+        Step.propose = propose  # type: ignore[method-assign]
+
+
+def _offer(step: Step, seq: Sequence, draft: Draft) -> Offer:
+    part = step.part(seq)
+    free = part.draft is None and part.budget > 0 and seq.wants(step.asking)
+    budget = min([part.budget, *(n for method, n in part.limits.items() if method in (None, step.asking))])
+    nodes = part.nodes if step.trees else budget
+    return Offer(seq, len(seq.tokens), draft, budget, nodes, free, step.wants_probs)
