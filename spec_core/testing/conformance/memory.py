@@ -184,7 +184,7 @@ class MemoryChecks(DraftChecks):
         asked, idle = (self._growth(Muzzle(lambda seq, may=may: may)) for may in (True, False))
         expect(
             idle <= 1.5 * asked + 16 * KIB,
-            f"{LATER - EARLIER} idle steps keep {idle} bytes, as many asked ones {asked}",
+            f"{idle} bytes more in {LATER - EARLIER} idle steps, {asked} when asked",
         )
 
     def _growth(self, muzzle: Muzzle) -> int:

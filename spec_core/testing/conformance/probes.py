@@ -92,11 +92,10 @@ class Watched:
 
     inner: Target
     after: Callable[[Batch, Checked], None]
-    put_back: Callable[[Step], None] = attrs.field(init=False)
+    hooks: dict[str, Any] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        found = implementations(self.inner, "target").get("rollback")
-        self.put_back = found[0] if found else lambda step: None
+        self.hooks = implementations(self.inner, "target")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -112,7 +111,8 @@ class Watched:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        self.put_back(step)
+        if "rollback" in self.hooks:
+            self.hooks["rollback"][0](step)
 
 
 def copied(checked: Checked) -> Checked:
