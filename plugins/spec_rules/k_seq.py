@@ -14,7 +14,7 @@ from spec_rules.coins import Coins
 from spec_rules.judging import DRAWN, judge
 from spec_rules.laws import Case, excess, normalised
 
-BISECTIONS = 50
+BISECTIONS = 30
 
 
 @attrs.define(eq=False)

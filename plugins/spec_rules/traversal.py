@@ -53,5 +53,5 @@ def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
 
 def chance(mass: float, before: float) -> float:
     """m / (m + 1 - r): the chance of a path whose next token was rejected. mass: of (r p - q)+; before: r."""
-    whole = mass + 1 - before
+    whole = mass + (1 - before)  # exactly the mass where the path was certain
     return mass / whole if whole > 0 else 1.0

@@ -1,0 +1,171 @@
+"""Exact laws of emitted text: every draft and every answer of chance, weighted, through the rule's own function.
+
+A rule asks its coins two questions, and both have finitely many answers of known probability. Following all of them
+integrates the uniform variables out, so a difference from the target's law is the rule's, not a sample's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+from spec_rules.laws import Case, Law
+
+from spec_core import Draft, Verdict
+
+Verify = Callable[[Case, Any], Verdict]
+Prefix = tuple[int, ...]
+Weighted = tuple[Draft, list[np.ndarray], float]
+"""A draft, the law each of its tokens is said to come from, and the probability of the draft."""
+
+
+class Script:
+    """Coins that answer by a script and then go on with the first answer; what else they could say is noted."""
+
+    def __init__(self, script: tuple[int, ...]) -> None:
+        self.script, self.asked, self.weight = script, 0, 1.0
+        self.others: list[tuple[int, ...]] = []
+
+    def accept(self, p: float, q: float) -> bool:
+        chance = min(1.0, p / q) if q > 0 else float(p > 0)
+        return bool(self._answer([(1, chance), (0, 1 - chance)]))
+
+    def draw(self, weights: np.ndarray) -> int:
+        return self._answer(list(enumerate((weights / weights.sum()).tolist())))
+
+    def _answer(self, answers: list[tuple[int, float]]) -> int:
+        answers = [a for a in answers if a[1] > 0]
+        if self.asked == len(self.script):
+            self.others += [(*self.script, i) for i in range(1, len(answers))]
+            self.script += (0,)
+        value, chance = answers[self.script[self.asked]]
+        self.asked += 1
+        self.weight *= chance
+        return value
+
+
+def outcomes(verify: Verify, case: Case) -> Iterator[tuple[Verdict, float]]:
+    """Every verdict of a rule on one draft, with its probability."""
+    todo: list[tuple[int, ...]] = [()]
+    while todo:
+        coins = Script(todo.pop())
+        yield verify(case, coins), coins.weight
+        todo += coins.others
+
+
+@attrs.define
+class World:
+    """Random laws of a target and a drafter, one for every prefix shorter than ``length`` tokens.
+
+    flat: the drafter does not see the tokens drafted before, like one that drafts a block in one forward.
+    sparse: half of the target's laws give one token no chance, and half of the drafter's another. same: q is p.
+    """
+
+    vocab: int
+    length: int
+    seed: int = 0
+    flat: bool = False
+    sparse: bool = False
+    same: bool = False
+    p: dict[Prefix, np.ndarray] = attrs.field(factory=dict)
+    q: dict[Prefix, np.ndarray] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        for n in range(self.length):
+            shared = self._law(rng)
+            for prefix in itertools.product(range(self.vocab), repeat=n):
+                self.p[prefix] = self._law(rng)
+                self.q[prefix] = self.p[prefix] if self.same else shared if self.flat else self._law(rng)
+
+    def _law(self, rng: np.random.Generator) -> np.ndarray:
+        law = rng.dirichlet(np.ones(self.vocab))
+        return struck(law, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else law
+
+    def texts(self) -> Iterator[Prefix]:
+        return itertools.product(range(self.vocab), repeat=self.length)
+
+    def law(self, after: Prefix = ()) -> np.ndarray:
+        """The target's law of the texts of ``length`` tokens that begin with ``after``."""
+        return np.array(
+            [self.chance(text, len(after)) if text[: len(after)] == after else 0.0 for text in self.texts()]
+        )
+
+    def chance(self, text: Prefix, start: int = 0) -> float:
+        return float(np.prod([self.p[text[:i]][text[i]] for i in range(start, len(text))]))
+
+    def rows(self, draft: Draft) -> Law:
+        """The target's law by row."""
+        return lambda row: self.p[prefix(draft, row - 1)]
+
+
+def prefix(draft: Draft, node: int) -> Prefix:
+    """Drafted tokens down to a node, itself included."""
+    return tuple(draft.ids[i] for i in draft.ancestry(node))
+
+
+def parents_of(shape: Iterable[int]) -> list[int]:
+    """``(3, 2)``: three children of the root, each with two."""
+    parents: list[int] = []
+    level = [-1]
+    for children in shape:
+        begin = len(parents)
+        parents += [node for node in level for _ in range(children)]
+        level = list(range(begin, len(parents)))
+    return parents
+
+
+def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
+    """Every tree of sampled drafts. Without replacement a token is struck from the law its later siblings come from."""
+    parents = parents_of(shape)
+    make = lambda ids: Draft(ids, law="rows", parents=None if chain else parents[: len(ids)])
+
+    def extend(ids: list[int], laws: list[np.ndarray], weight: float) -> Iterator[Weighted]:
+        if len(ids) == len(parents):
+            yield make(ids), laws, weight
+            return
+        law = next_law(ids)
+        for token in law.nonzero()[0].tolist():
+            yield from extend([*ids, token], [*laws, law], weight * law[token])
+
+    def next_law(ids: list[int]) -> np.ndarray:
+        parent = parents[len(ids)]
+        law = world.q[prefix(make(ids), parent)]
+        siblings = [token for token, p in zip(ids, parents, strict=False) if p == parent]
+        return law if replace or not siblings else struck(law, tuple(siblings))
+
+    return extend([], [], 1.0)
+
+
+def struck(law: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
+    law = law.copy()
+    law[list(tokens)] = 0
+    return law / law.sum()
+
+
+def text_law(world: World, verify: Verify, drafts: Iterable[Weighted]) -> np.ndarray:
+    """The law of texts of ``world.length`` tokens when a step begins them and the target goes on."""
+    emitted: dict[Prefix, float] = defaultdict(float)
+    for draft, laws, weight in drafts:
+        case = Case(draft, world.rows(draft), laws.__getitem__)
+        for verdict, chance in outcomes(verify, case):
+            emitted[(*(draft.ids[i] for i in verdict.path), verdict.token)] += weight * chance
+    return sum(weight * world.law(text) for text, weight in emitted.items())
+
+
+def distance(world: World, verify: Verify, drafts: Iterable[Weighted]) -> float:
+    """Total variation between the emitted text's law and the target's."""
+    return float(np.abs(text_law(world, verify, drafts) - world.law()).sum() / 2)
+
+
+def emitted_per_step(world: World, verify: Verify, drafts: Iterable[Weighted]) -> float:
+    """Expected tokens of a step."""
+    total = 0.0
+    for draft, laws, weight in drafts:
+        case = Case(draft, world.rows(draft), laws.__getitem__)
+        total += sum(weight * chance * (len(v.path) + 1) for v, chance in outcomes(verify, case))
+    return total
