@@ -1,0 +1,81 @@
+"""What pytest loads wherever spec-core is installed: fixtures, and a report of promises. Loads no torch by itself.
+
+``pytest --conformance`` lists, per conformance class, how many promises are kept and which are broken.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from spec_core.testing import ToyRollback, ToyTarget
+
+WORDS = {"passed": "kept", "failed": "broken", "skipped": "not applicable"}
+
+
+@pytest.fixture
+def toy_target() -> ToyTarget:
+    """A fresh toy hybrid target: attention rows, a gated delta state and a convolution window."""
+    from spec_core.testing import ToyTarget
+
+    return ToyTarget()
+
+
+@pytest.fixture
+def toy_rollback() -> ToyRollback:
+    """A fresh owner of the toy target's recurrent state."""
+    from spec_core.testing import ToyRollback
+
+    return ToyRollback()
+
+
+@pytest.fixture
+def conformance() -> Callable[..., Any]:
+    """``conformance(DrafterConformance, make)``: every check on a plugin, as a list of outcomes."""
+    from spec_core.testing.conformance.report import conform
+
+    return conform
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("spec-core").addoption(
+        "--conformance", action="store_true", help="list the promises that conformance classes found kept and broken"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The promise travels with the report, also between processes."""
+    report = yield
+    sentence = getattr(getattr(item, "obj", None), "promise", None)
+    if sentence is not None and item.parent is not None:
+        report.user_properties.append(("promise", sentence))
+        report.user_properties.append(("plugin", item.parent.name))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not config.getoption("conformance"):
+        return
+    found = outcomes(terminalreporter.stats)
+    terminalreporter.section("conformance")
+    for plugin, by_result in found.items():
+        counts = ", ".join(f"{len(told)} {result}" for result, told in by_result.items() if told)
+        terminalreporter.line(f"{plugin}: {counts}")
+        for sentence in by_result["broken"]:
+            terminalreporter.line(f"  broken: {sentence}")
+
+
+def outcomes(stats: dict[str, list[Any]]) -> dict[str, dict[str, list[str]]]:
+    """{plugin's class: {"kept", "broken" or "not applicable": promises}} from pytest's reports."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: {word: [] for word in WORDS.values()})
+    for result, word in WORDS.items():
+        for report in stats.get(result, []):
+            told = dict(getattr(report, "user_properties", ()))
+            if "promise" in told:
+                found[told["plugin"]][word].append(told["promise"])
+    return found

@@ -1,0 +1,81 @@
+"""What pytest sees of the kit: fixtures, messages, the report; and that it costs nobody torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from spec_core.testing import ToyRollback, ToyTarget
+from spec_core.testing.conformance.promise import Found, promise
+
+pytest_plugins = ["pytester"]
+
+MUTE = """
+from spec_core import hookimpl
+from spec_core.testing import DrafterConformance
+
+class Mute:
+    @hookimpl
+    def draft(self, step):
+        pass
+
+class TestMute(DrafterConformance):
+    def make(self):
+        return Mute()
+"""
+
+
+class OnePromise:
+    """A kit of two checks."""
+
+    @promise("It is three.")
+    def test_it_is_three(self):
+        assert self.make() == 3
+
+    @promise("It is four.")
+    def test_it_is_four(self):
+        if self.make() != 4:
+            raise Found(str(self.make()))
+
+
+def test_collecting_a_test_loads_no_torch(tmp_path):
+    """The entry point is imported in every session of everybody who installed the package."""
+    (tmp_path / "test_empty.py").write_text("def test_nothing(): pass\n")
+    (tmp_path / "conftest.py").write_text(
+        "import sys\n\ndef pytest_unconfigure(config):\n"
+        "    print('plugin', config.pluginmanager.hasplugin('spec-core'), 'torch', 'torch' in sys.modules)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "--co", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert "plugin True torch False" in done.stdout
+
+
+def test_fixtures_are_fresh_toys(toy_target, toy_rollback):
+    assert (type(toy_target), toy_target.forwards) == (ToyTarget, 0)
+    assert type(toy_rollback) is ToyRollback
+
+
+def test_the_conformance_fixture_reports_every_promise(conformance):
+    """On a kit of one check, so that it is quick."""
+    outcomes = conformance(OnePromise, lambda: 3)
+
+    assert [(o.check, o.result) for o in outcomes] == [("test_it_is_three", "kept"), ("test_it_is_four", "broken")]
+    assert 'promise broken: It is four.\nfound: 3\nalone: pytest -k "' in outcomes[1].found
+
+
+def test_a_failure_names_the_promise_and_how_to_see_it_alone(pytester):
+    """And ``--conformance`` lists it."""
+    pytester.makepyfile(MUTE)
+
+    result = pytester.runpytest_inprocess("-p", "no:xdist", "-k", "kits_prompts or empty", "--conformance")
+
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*promise broken: A method that is tested drafts: the kit's prompts give it something to propose.",
+            '*alone: pytest -k "TestMute and test_it_drafts_after_the_kits_prompts"',
+            "TestMute: 1 kept, 1 broken",
+            "  broken: A method that is tested drafts*",
+        ]
+    )
