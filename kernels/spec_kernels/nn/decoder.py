@@ -11,6 +11,7 @@ from torch import Tensor
 from spec_kernels.nn.forward import Forward, Scratch
 from spec_kernels.nn.linear import LEAST_ROWS, Linear
 from spec_kernels.nn.norm import RMSNorm
+from spec_kernels.nn.recurrence import Recurrence
 from spec_kernels.nn.rotary import RotaryTable
 from spec_kernels.nn.window import Stretch
 
@@ -55,16 +56,22 @@ class Decoder:
         return self.embedding.index_select(0, _padded(tokens))
 
     def trunk(
-        self, x: Tensor, positions: Tensor, stretches: Sequence[Stretch], taps: Collection[int] = ()
+        self,
+        x: Tensor,
+        positions: Tensor,
+        stretches: Sequence[Stretch],
+        taps: Collection[int] = (),
+        recurrence: Recurrence | None = None,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """The residual stream after the last block, and the streams that were asked for.
 
         x: as ``embed`` gives it    positions: int64 [R]    stretches: together they cover rows 0 to R - 1
         taps: indices i of streams entering block i; i = len(blocks) left the last block
+        recurrence: states and lineage of the same rows, where blocks are recurrent
         returns [rows of x, D] and {i: [R, D]}
         """
         count = len(positions)
-        forward = Forward(self.rotary(_padded(positions)), stretches, self._scratch_for(x))
+        forward = Forward(self.rotary(_padded(positions)), stretches, self._scratch_for(x), recurrence)
         tapped = {}
         for i, block in enumerate(self.blocks):
             if i in taps:

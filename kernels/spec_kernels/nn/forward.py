@@ -9,6 +9,7 @@ from torch import Tensor
 
 from spec_kernels.nn.heads import HeadScratch, HeadShape
 from spec_kernels.nn.mlp import MlpScratch
+from spec_kernels.nn.recurrence import Recurrence
 from spec_kernels.nn.window import Entry, Stretch, windows
 
 
@@ -50,12 +51,19 @@ class Scratch:
 
 
 class Forward:
-    """One pass: rotation complex64 [R, 1, Dk / 2], who attends over what, and scratch memory."""
+    """One pass: rotation complex64 [R, 1, Dk / 2], who attends over what, recurrent states, and scratch memory."""
 
-    __slots__ = ("_heads", "_stretches", "rotation", "scratch")
+    __slots__ = ("_heads", "_stretches", "recurrence", "rotation", "scratch")
 
-    def __init__(self, rotation: Tensor, stretches: Sequence[Stretch], scratch: Scratch) -> None:
-        self.rotation, self.scratch = rotation, scratch
+    def __init__(
+        self,
+        rotation: Tensor,
+        stretches: Sequence[Stretch],
+        scratch: Scratch,
+        recurrence: Recurrence | None = None,
+    ) -> None:
+        """recurrence: None where no layer is recurrent."""
+        self.rotation, self.scratch, self.recurrence = rotation, scratch, recurrence
         self._stretches = stretches
         self._heads: dict[HeadShape, Heads] = {}
 

@@ -1,0 +1,99 @@
+"""Recurrent states of all sequences of a target, in one piece of memory that slots take places of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaShape:
+    """A gated delta net layer: Hk key heads serve Hv value heads.
+
+    tiled: value head j is served by key head j % Hk, as GGUF files of qwen35 have them; else by j // (Hv / Hk).
+    kernel: inputs that the convolution sees, the current one included.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    tiled: bool = False
+
+    @property
+    def key_width(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: q, k and v."""
+        return 2 * self.key_width + self.value_width
+
+    @property
+    def state_bytes(self) -> int:
+        """Of one layer after one token: matrices and window, float32."""
+        return 4 * (self.key_dim * self.value_width + (self.kernel - 1) * self.channels)
+
+    @property
+    def record_bytes(self) -> int:
+        """Of one layer for one token that can be replayed: its convolution inputs, k, d and g, float32."""
+        return 4 * (self.channels + self.key_width + self.value_width + self.value_heads)
+
+    def key_of(self, device: torch.device | str = "cpu") -> Tensor:
+        """int64 [Hv]: the key head of each value head."""
+        heads = torch.arange(self.value_heads, device=device)
+        return heads % self.key_heads if self.tiled else heads // (self.value_heads // self.key_heads)
+
+
+class StatePool:
+    """Places for states: matrices [L, N, Hv, Dk, Dv] and convolution windows [L, N, W - 1, C], float32.
+
+    A place holds the state of all L layers after one token. Whoever takes a place gives it back.
+    """
+
+    def __init__(self, shape: DeltaShape, layers: int, device: torch.device | str = "cpu") -> None:
+        self.shape, self.layers = shape, layers
+        s = shape
+        self.matrices = torch.zeros(layers, 0, s.value_heads, s.key_dim, s.value_dim, device=device)
+        self.windows = torch.zeros(layers, 0, s.kernel - 1, s.channels, device=device)
+        self._free: list[int] = []
+
+    @property
+    def places(self) -> int:
+        return self.matrices.shape[1]
+
+    def take(self, count: int = 1) -> list[int]:
+        """Places with any content."""
+        missing = count - len(self._free)
+        if missing > 0:
+            self._grow(missing)
+        return [self._free.pop() for _ in range(count)]
+
+    def give(self, places: list[int]) -> None:
+        self._free += places
+
+    def clear(self, place: int) -> None:
+        """The state before the first token."""
+        self.matrices[:, place].zero_()
+        self.windows[:, place].zero_()
+
+    def copy(self, place: int) -> tuple[Tensor, Tensor]:
+        """A state as tensors of its own: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]."""
+        return self.matrices[:, place].clone(), self.windows[:, place].clone()
+
+    def put(self, place: int, state: tuple[Tensor, Tensor]) -> None:
+        self.matrices[:, place], self.windows[:, place] = state
+
+    def _grow(self, count: int) -> None:
+        old = self.places
+        self._free += range(old + count - 1, old - 1, -1)
+        self.matrices, self.windows = (
+            torch.cat([m, m.new_empty(self.layers, count, *m.shape[2:])], dim=1) for m in (self.matrices, self.windows)
+        )
