@@ -8,6 +8,7 @@ from typing import Any
 
 from spec_core.accept import RULE, Coupled
 from spec_core.discovery import discover
+from spec_core.errors import PluginError, SpecError
 from spec_core.manager import (
     Chosen,
     admitted,
@@ -29,9 +30,19 @@ def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, give
     """
     plugins = check(target, methods, rule, rollback, given)
     for c in plugins:
-        if c.compat.load is not None:
-            c.compat.load(target)
+        _load(c, target)
     return plugins
+
+
+def _load(chosen: Chosen, target: Any) -> None:
+    if chosen.compat.load is None:
+        return
+    try:
+        chosen.compat.load(target)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise PluginError(chosen.name, "load", error) from error
 
 
 def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:

@@ -30,6 +30,18 @@ class Refused(UsageError):
     """One or more plugins refused the target in ``compat``; every refusal is listed."""
 
 
+BEFORE = ("compat", "load")
+"""Where a plugin is asked before anything runs."""
+
+
+def message(error: BaseException) -> str:
+    """What an error says; whoever wrote it may have made a mistake there too."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be printed)"
+
+
 class PluginError(SpecError):
     """A plugin raised, or proposed or decided something it may not.
 
@@ -38,9 +50,10 @@ class PluginError(SpecError):
 
     def __init__(self, plugin: str, hook: str, cause: BaseException, sequence: str = "") -> None:
         where = f" on sequence {sequence}" if sequence else ""
+        isolated = "" if hook in BEFORE else "or with on_error=isolate, "
         super().__init__(
-            f"plugin {plugin!r} failed in {hook}{where}: {type(cause).__name__}: {cause}",
-            mend=f"run without it, or with on_error=isolate, or report it to the author of {plugin!r}",
+            f"plugin {plugin!r} failed in {hook}{where}: {type(cause).__name__}: {message(cause)}",
+            mend=f"run without it, {isolated}or report it to the author of {plugin!r}",
         )
         self.plugin = plugin
         self.hook = hook

@@ -37,7 +37,7 @@ def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any
         if isinstance(options, dict):
             hook = options.get("specname") or attribute
             _check(method, hook, name)
-            _check_kind(options, hook, name)
+            _check_kind(method, options, hook, name)
             found[hook] = (method, options)
     return found
 
@@ -61,9 +61,19 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
             )
 
 
-def _check_kind(options: dict[str, Any], hook: str, name: str) -> None:
+def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, name: str) -> None:
+    """A body that yields or awaits is not run by calling it: nothing would happen, and nobody would hear of it."""
     if options["hookwrapper"]:
         raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", mend="mark it @hookimpl(wrapper=True)")
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise UsageError(f"plugin {name!r}: {hook} is async, and nobody awaits it", mend="remove async")
+    if inspect.isgeneratorfunction(method) and not options["wrapper"]:
+        raise UsageError(
+            f"plugin {name!r}: {hook} yields and is no wrapper: its body would never run",
+            mend="remove the yield, or mark it @hookimpl(wrapper=True)",
+        )
+    if options["wrapper"] and not inspect.isgeneratorfunction(method):
+        raise UsageError(f"plugin {name!r}: the wrapper {hook} never yields", mend="yield once: the others' turn")
 
 
 class Proxy:
@@ -88,7 +98,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
     takes_argument = bool(inspect.signature(method).parameters)
 
     def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
-        step.asking = name
+        step.asking, step.about = name, None
         try:
             around = method(argument) if takes_argument else method()
             next(around)
@@ -96,9 +106,11 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
             failed(name, hook, error, step)
             return (yield)
         result = yield
-        step.asking = name
+        step.asking, step.about = name, None
         try:
             around.send(result)
+            around.close()
+            raise RuntimeError("a wrapper yields once")
         except StopIteration:
             pass
         except Exception as error:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from spec_core.discovery import find, imported
-from spec_core.errors import Refused, UsageError
+from spec_core.errors import PluginError, Refused, SpecError, UsageError
 from spec_core.guard import ask_compat, implementations
 from spec_core.structure import construct
 from spec_core.values import Compat
@@ -104,7 +104,12 @@ def admitted(answered: list[Chosen]) -> list[Chosen]:
 
 
 def _answer(chosen: Chosen, target: Any) -> Compat:
-    answer = ask_compat(chosen.plugin, chosen.name, target)
+    try:
+        answer = ask_compat(chosen.plugin, chosen.name, target)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise PluginError(chosen.name, "compat", error) from error
     if answer is not None and not isinstance(answer, Compat):
         raise UsageError(
             f"compat of {chosen.name} returned {type(answer).__name__}", mend="it must return a Compat, or None"

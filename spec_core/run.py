@@ -65,7 +65,7 @@ class Run:
         self.stats = Stats(lossy=next((c.compat.lossy for c in self.plugins if c.compat.lossy), None))
         self._wants_probs = wants_probs(self.plugins)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
-        self._owners = {RULE, *(c.name for c in self.plugins if c.compat.owns)}
+        self._owners = frozenset({RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._manager = hookspecs.manager()
         self._register()
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
@@ -147,7 +147,12 @@ class Run:
 
     def _plan(self) -> Step:
         step = Step(
-            self.target, self.laws, wants_probs=self._wants_probs, trees=self.needs.trees, private=self._private
+            self.target,
+            self.laws,
+            self._owners,
+            wants_probs=self._wants_probs,
+            trees=self.needs.trees,
+            private=self._private,
         )
         return plan(self.running, self.target, self.settings, bool(self.drafters), step)
 

@@ -6,6 +6,7 @@ A call that belongs to another hook raises PhaseError: it would be silently lost
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import index
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ class Step:
 
     target: Target
     laws: Mapping[str, frozenset[str]]
+    owners: frozenset[str] = frozenset()
     parts: list[Part] = attrs.field(factory=list)
     wants_probs: bool = False
     trees: bool = False
@@ -95,8 +97,9 @@ class Step:
         self._by_seq[part.seq] = part
 
     def part(self, seq: Sequence) -> Part:
+        part = self._by_seq[seq]
         self.about = seq
-        return self._by_seq[seq]
+        return part
 
     def spent(self, forwards: int = 0, rows: int = 0) -> None:
         """A plugin reports forwards of its own and the rows they had."""
@@ -134,7 +137,7 @@ class Step:
     def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
         """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step."""
         self._in("limit", "draft")
-        limits = self._by_seq[seq].limits
+        n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
@@ -218,10 +221,13 @@ class Step:
     def rewind(self, seq: Sequence, position: int) -> None:
         """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
 
-        Only for a sequence that decided in this step, else a long prompt would never end.
+        Only for a sequence that decided in this step, else a long prompt would never end; and only by an owner, who
+        has put the state it owns back to ``position``.
         """
         self._in("rewind", "rollback")
         part = self.part(seq)
+        if self.asking not in self.owners:
+            raise ValueError("only an owner of target state can rewind a sequence: Compat(owns={...})")
         if part.verdict is None:
             raise ValueError("only a sequence that decided in this step can be rewound")
         if not 0 <= position <= part.end + len(part.verdict.path):

@@ -45,7 +45,7 @@ def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]
         )
     layers = frozenset(range(target.info.layers + 1) if hidden else ())
     needs = Needs(hidden=layers, final=hidden, all_logits=True)
-    seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset())
+    seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset(), {})
     target.open(seq, 0)
     step = Step(target, {})
     step.add(Part(seq, 0, tokens, decides=True))

@@ -1,0 +1,326 @@
+"""What else a plugin can do wrong, beside raising and answering badly: the blame is its own, the text the target's."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from spec_core import Compat, Draft, Refusal, Refused, Request, Run, SpecError, StashKey, UsageError, guard, hookimpl
+from spec_core.errors import PluginError
+from spec_core.testing import ToyRollback, ToyTarget
+from tests.core.toys import (
+    DENSE,
+    STRATEGIES,
+    Fixed,
+    dense,
+    drafter,
+    finish,
+    gated,
+    ones,
+    plain,
+    requests,
+    texts,
+    toy_run,
+)
+
+# before anything runs
+
+
+class Falls:
+    """Raises when it is asked what it can, or when it is to load."""
+
+    def __init__(self, where: str, error: Exception) -> None:
+        self.where, self.error = where, error
+
+    @hookimpl
+    def compat(self):
+        if self.where == "compat":
+            raise self.error
+        return Compat(load=self.load)
+
+    def load(self, target):
+        raise self.error
+
+
+@pytest.mark.parametrize("where", ["compat", "load"])
+def test_a_plugin_that_falls_before_the_run_is_named(where):
+    """The message says who and where; what the author needs is the cause."""
+    error = ZeroDivisionError("mine")
+
+    with pytest.raises(PluginError, match=f"plugin 'falls' failed in {where}: ZeroDivisionError: mine") as raised:
+        dense([Falls(where, error)])
+
+    assert error is raised.value.__cause__
+    assert "isolate" not in raised.value.mend, "there is no run yet to isolate it in"
+
+
+@pytest.mark.parametrize("where", ["compat", "load"])
+def test_a_refusal_of_its_own_words_stays_as_it_is(where):
+    """An error with a mend was written for the user: a damaged file, a missing tensor."""
+    error = SpecError("head.gguf ends in the middle of a tensor", mend="download it again")
+
+    with pytest.raises(SpecError) as raised:
+        dense([Falls(where, error)])
+
+    assert error is raised.value
+
+
+def test_nothing_is_loaded_when_anybody_refuses():
+    """Also not for the plugins that are content."""
+
+    class Asks:
+        @hookimpl
+        def compat(self):
+            return Compat(refusals=[Refusal("too small", "take a larger one")])
+
+    with pytest.raises(Refused):
+        dense([Falls("load", AssertionError("loaded")), Asks()])
+
+
+def generator(self, step):
+    yield
+
+
+def never(self, step):
+    pass
+
+
+async def waits(self, step):
+    pass
+
+
+async def waits_and_yields(self, step):
+    yield
+
+
+@pytest.mark.parametrize(
+    ("body", "mark", "message"),
+    [
+        (generator, {}, "yields and is no wrapper"),
+        (generator, {"trylast": True}, "yields and is no wrapper"),
+        (never, {"wrapper": True}, "never yields"),
+        (waits, {}, "async"),
+        (waits_and_yields, {"wrapper": True}, "async"),
+    ],
+    ids=["generator", "generator-trylast", "wrapper-without-yield", "coroutine", "async-wrapper"],
+)
+def test_a_body_that_would_not_run_is_refused(body, mark, message):
+    """Calling it would do nothing, and nobody would hear of it."""
+    plugin = type("Lazy", (), {"accept": hookimpl(**mark)(body)})()
+
+    with pytest.raises(UsageError, match=message) as error:
+        dense([("lazy", plugin)])
+
+    assert error.value.mend
+
+
+# while it runs
+
+
+def isolated(plugin, strategy="snapshot", **more) -> Run:
+    """Everybody's text is plain although ``plugin`` takes part beside a drafter of trees; returns the finished run."""
+    run = toy_run([plugin, drafter("trees", texts(requests()))], strategy, on_error="isolate", **more)
+    seqs = [run.submit(r) for r in requests()]
+    gated(run)
+    assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
+    return run
+
+
+def test_an_error_whose_message_fails_is_an_error_like_any_other():
+    """Whoever cannot draft may not be able to say why either."""
+
+    class Unprintable(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    def make(step, seq, budget):
+        raise Unprintable
+
+    run = isolated(("mute", Fixed(make)))
+
+    assert "Unprintable: (its message cannot be printed)" in run.stats.switched_off["mute"]
+
+
+@pytest.mark.parametrize("hook", ["draft", "accept", "rollback", "process"])
+def test_a_wrapper_that_yields_twice_is_switched_off(hook):
+    """pluggy takes one yield; the others' turns are not lost."""
+
+    def twice(self, argument):
+        yield
+        yield
+
+    name = "rows" if hook == "process" else "step"
+    scope = {}
+    exec(f"def wraps(self, {name}): return (yield from twice(self, {name}))", {"twice": twice}, scope)
+    run = isolated(("twice", type("Twice", (), {hook: hookimpl(wrapper=True)(scope["wraps"])})()))
+
+    assert f"'twice' failed in {hook}: RuntimeError: a wrapper yields once" in run.stats.switched_off["twice"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_an_owner_rewinds(strategy):
+    """Rewound by a stranger, a sequence would be evaluated again on a state that nobody put back: wrong text."""
+
+    class Meddles:
+        @hookimpl
+        def rollback(self, step):
+            for seq in step.verdicts:
+                if seq.t > 3:
+                    step.rewind(seq, 1)
+
+    run = isolated(Meddles(), strategy)
+
+    assert "only an owner of target state" in run.stats.switched_off["meddles"]
+
+
+@pytest.mark.parametrize("limit", [1.5, "2", None, float("nan")], ids=str)
+def test_a_limit_that_is_no_number_is_blamed_on_who_set_it(limit):
+    """Not on the method that is offered the budget afterwards."""
+
+    class Limits:
+        @hookimpl(tryfirst=True)
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.limit(seq, limit)
+
+    run = isolated(Limits())
+
+    assert {"limits"} == set(run.stats.switched_off)
+    assert run.stats.report()["drafted"] > 0
+
+
+@pytest.mark.parametrize("stranger", [None, "a", object()], ids=["none", "text", "object"])
+def test_asking_for_a_sequence_that_is_none_is_the_plugins_error(stranger):
+    """Whatever is asked for, the step knows its sequences only, and the error is named after the real one."""
+
+    def make(step, seq, budget):
+        step.part(stranger)
+
+    run = isolated(("lost", Fixed(make)))
+
+    assert "'lost' failed in draft on sequence" in run.stats.switched_off["lost"]
+
+
+def test_a_sequence_that_finished_is_not_drafted_for():
+    """A plugin that keeps sequences and serves them later is told so."""
+    kept = []
+
+    def make(step, seq, budget):
+        kept.append(seq)
+        if kept[0].finish:
+            step.propose(kept[0], Draft([1]))
+
+    run = isolated(("clings", Fixed(make)), slots=1)
+
+    assert "KeyError" in run.stats.switched_off["clings"]
+
+
+def test_time_is_counted_where_it_is_spent(monkeypatch):
+    """A slow plugin slows the run and nothing else: its seconds stand under its name, hook by hook."""
+    now = [0.0]
+    monkeypatch.setattr(guard, "perf_counter", lambda: now[0])
+
+    class Slow:
+        @hookimpl(tryfirst=True)
+        def draft(self, step):
+            now[0] += 2.0
+
+        @hookimpl
+        def process(self, rows):
+            now[0] += 0.5
+
+    run = isolated(Slow())
+    seconds = run.stats.report()["seconds"]
+    processed = run.stats.report()["forwards"]["target"]
+
+    assert processed * 0.5 == seconds["process.slow"]
+    assert seconds["draft.slow"] % 2 == 0 < seconds["draft.slow"] <= processed * 2
+    assert seconds["draft.random-trees"] == 0
+
+
+# memory
+
+
+class Hoards:
+    """Keeps everything it is shown, for ever."""
+
+    def __init__(self) -> None:
+        self.hoard = []
+
+    @hookimpl
+    def accept(self, step):
+        self.hoard += [step, step.batch, step.checked, *(step.logits(seq) for seq in step.undecided)]
+
+    @hookimpl
+    def process(self, rows):
+        self.hoard += [rows, *rows.by_sequence(), *(dict(span.hidden) for _, span in rows.by_sequence())]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_keeping_everything_changes_nothing(strategy):
+    """Views are overwritten or not: whoever keeps them spoils nobody's text and nobody's state."""
+    hoards = Hoards()
+    isolated(hoards, strategy)
+
+    assert len(hoards.hoard) > 50
+
+
+class Notes:
+    """Keeps something about each sequence in its stash."""
+
+    class Something:
+        pass
+
+    def __init__(self) -> None:
+        self.key = StashKey()
+        self.made = []
+
+    @hookimpl
+    def process(self, rows):
+        for seq, _ in rows.by_sequence():
+            if self.key not in seq.stash:
+                seq.stash[self.key] = something = self.Something()
+                self.made.append(weakref.ref(something))
+
+
+def test_a_stash_goes_away_with_its_slot():
+    """Nobody cleans up: what was kept about a text is gone when its place is taken by another."""
+    notes = Notes()
+    run = Run(ToyTarget(**DENSE), [notes], slots=1)
+    for token in range(4):
+        run.generate([token, token], n=3).result
+    gc.collect()
+
+    assert [made() is None for made in notes.made] == [True, True, True, False]
+
+
+def test_a_run_keeps_nothing_of_a_sequence_that_was_taken():
+    """A server's run lives for months: no table of finished requests grows."""
+    run = toy_run([ones(), ("faulty", Fixed(lambda step, seq, budget: Draft([99]) if seq.name == "3" else None))])
+    run.settings = type(run.settings)(on_error="isolate")
+    seen = []
+    for i in range(8):
+        seq = run.submit(Request([i, 1], n=4, name=str(i)))
+        seen.append(weakref.ref(seq))
+        if i == 5:
+            run.cancel(seq)
+        finish(run)
+        run.take(seq)
+        del seq
+    gc.collect()
+
+    assert not [ref() for ref in seen if ref() is not None]
+
+
+def test_an_owner_is_not_switched_off_by_the_faults_of_others():
+    """Its rollback goes on although everybody else is gone."""
+    faulty = [(f"bad-{i}", Fixed(lambda step, seq, budget: Draft([99]))) for i in range(3)]
+    run = Run(ToyTarget(), faulty, rollback=ToyRollback(), on_error="isolate")
+    seqs = [run.submit(r) for r in requests()]
+    gated(run)
+
+    assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
+    assert {"bad-0", "bad-1", "bad-2"} == set(run.stats.switched_off)
+    assert not run.drafters
