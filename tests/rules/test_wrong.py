@@ -1,0 +1,353 @@
+"""How losslessness breaks: each wrong variant of the field shifts the law, and its right twin does not.
+
+The enumeration that passes the rules must find these, or it proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from exact import Script, Weighted, World, distance, drawn, outcomes, parents_of, prefix, struck
+from spec_rules import block, rejection, traversal
+from spec_rules.laws import Case
+from spec_rules.laws import point_mass as certain
+
+from spec_core import Draft
+
+SHIFTED, EXACT = 1e-3, 1e-12
+CHAIN = (1, 1, 1)
+Drafts = Iterable[Weighted]
+
+chain_rules = pytest.mark.parametrize("rule", [rejection, block], ids=["rejection", "block"])
+
+
+def chains(world: World) -> Iterator[Weighted]:
+    return drawn(world, CHAIN[: world.length - 1], chain=True)
+
+
+def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Iterator[Weighted]:
+    """Drafted in full, verified in part. length: (draft, its laws) -> tokens that are verified."""
+    for draft, laws, weight in drafts:
+        n = length(draft, laws)
+        yield Draft(draft.ids[:n], law="rows"), laws[:n], weight
+
+
+def first(found: Iterable[bool], otherwise: int) -> int:
+    return next((i for i, yes in enumerate(found) if yes), otherwise)
+
+
+# a draft that is dropped for what it is (7.1)
+
+
+LOW = 0.3
+
+
+def low(draft: Draft, laws: list[np.ndarray]) -> int:
+    """Where the first token is that its drafter was not sure of."""
+    return first((q[x] < LOW for x, q in zip(draft.ids, laws, strict=True)), len(draft))
+
+
+@chain_rules
+def test_a_token_dropped_after_it_was_drawn_shifts_the_law(rule):
+    world = World(3, 4, 1)
+
+    assert distance(world, rule.verify, cut(chains(world), low)) > SHIFTED
+
+
+@chain_rules
+def test_a_stop_behind_the_token_does_not(rule):
+    """What was drawn is verified, and it may have decided to be the last."""
+    world = World(3, 4, 1)
+
+    behind = cut(chains(world), lambda draft, laws: min(low(draft, laws) + 1, len(draft)))
+
+    assert distance(world, rule.verify, behind) < EXACT
+
+
+@chain_rules
+def test_a_stop_by_the_row_before_the_draw_does_not(rule):
+    """The entropy of q is known before anything is drawn from it."""
+    world = World(3, 4, 1)
+    sure = lambda draft, laws: first((q.max() < 0.6 for q in laws), len(draft))
+
+    assert distance(world, rule.verify, cut(chains(world), sure)) < EXACT
+
+
+# a grammar (7.1)
+
+
+FORBIDDEN = 2
+
+
+def grammatical(world: World) -> World:
+    """The target never says one of the tokens; the drafter does."""
+    world.p = {prefix: struck(law, (FORBIDDEN,)) for prefix, law in world.p.items()}
+    return world
+
+
+@chain_rules
+def test_a_cut_at_a_forbidden_token_shifts_the_law(rule):
+    world = grammatical(World(3, 4, 2))
+    allowed = lambda draft, laws: first((x == FORBIDDEN for x in draft.ids), len(draft))
+
+    assert distance(world, rule.verify, cut(chains(world), allowed)) > SHIFTED
+
+
+@chain_rules
+def test_a_forbidden_token_that_is_kept_for_the_rule_does_not(rule):
+    """Its chance is 0: the rule rejects it."""
+    world = grammatical(World(3, 4, 2))
+
+    assert distance(world, rule.verify, chains(world)) < EXACT
+
+
+@chain_rules
+def test_a_grammar_applied_to_the_drafters_row_does_not(rule):
+    """Masked and renormalised before drawing."""
+    world = grammatical(World(3, 4, 2))
+    world.q = {prefix: struck(law, (FORBIDDEN,)) for prefix, law in world.q.items()}
+
+    assert distance(world, rule.verify, chains(world)) < EXACT
+
+
+# budgets over positions (7.2)
+
+
+COSTS = (1.0, 1.0, 1.35, 1.35)
+"""Of verifying 0 to 3 drafts: stepped, like the sizes a graph was captured for."""
+
+
+def survivals(laws: list[np.ndarray]) -> np.ndarray:
+    """Chance that 0, 1, ... drafts survive, as far as the largest q of each row tells."""
+    return np.cumprod([1.0, *(q.max() for q in laws)])
+
+
+def best(chances: np.ndarray) -> int:
+    """The length with the most expected tokens for its cost."""
+    return int(np.argmax(chances.cumsum() / COSTS))
+
+
+def descent(chances: np.ndarray) -> int:
+    """The first length after which a token more is worth less than before."""
+    worth = chances.cumsum() / COSTS
+    return first((b <= a for a, b in pairwise(worth)), len(worth) - 1)
+
+
+@chain_rules
+def test_the_best_budget_of_drafts_already_drawn_shifts_the_law(rule):
+    """With stepped costs a later token decides whether an earlier one is verified."""
+    world = World(3, 4, 1)
+    budget = lambda draft, laws: best(survivals(laws))
+
+    assert distance(world, rule.verify, cut(chains(world), budget)) > SHIFTED
+
+
+@chain_rules
+def test_a_budget_found_step_by_step_does_not(rule):
+    """It stops at the first descent, which no later token can change."""
+    world = World(3, 4, 1)
+    budget = lambda draft, laws: descent(survivals(laws))
+
+    assert distance(world, rule.verify, cut(chains(world), budget)) < EXACT
+
+
+@chain_rules
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_budget_by_the_rows_of_a_block_does_not(rule, seed):
+    """Rows that do not depend on drawn tokens are known before anything is drawn."""
+    world = World(3, 4, seed, flat=True)
+    budget = lambda draft, laws: best(survivals(laws))
+
+    assert distance(world, rule.verify, cut(chains(world), budget)) < EXACT
+
+
+@chain_rules
+def test_the_best_budget_by_the_drawn_tokens_of_a_block_shifts_the_law(rule):
+    world = World(3, 4, 1, flat=True)
+    own = lambda draft, laws: np.cumprod([1.0, *(q[x] for x, q in zip(draft.ids, laws, strict=True))])
+
+    assert distance(world, rule.verify, cut(chains(world), lambda draft, laws: best(own(draft, laws)))) > SHIFTED
+
+
+# a wrong q (7.3)
+
+
+def said(drafts: Drafts, law: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
+    """Drafts with other laws than they were drawn from. law: (draft, index, right one) -> the one that is told."""
+    for draft, laws, weight in drafts:
+        yield draft, [law(draft, i, q) for i, q in enumerate(laws)], weight
+
+
+def drafting(world: World, change: Callable[[np.ndarray], np.ndarray]) -> World:
+    """The same target with a drafter that draws from changed laws."""
+    other = World(world.vocab, world.length, world.seed)
+    other.q = {prefix: change(law) for prefix, law in world.q.items()}
+    return other
+
+
+def greedy(law: np.ndarray) -> np.ndarray:
+    return certain(int(law.argmax()), len(law))
+
+
+def sharpened(law: np.ndarray) -> np.ndarray:
+    """Another temperature."""
+    return law**2 / (law**2).sum()
+
+
+def pruned(law: np.ndarray) -> np.ndarray:
+    """Only the two likeliest tokens, renormalised."""
+    return struck(law, (int(law.argmin()),))
+
+
+@chain_rules
+@pytest.mark.parametrize("change", [greedy, sharpened, pruned], ids=lambda change: change.__name__)
+def test_a_law_from_before_the_draw_was_shaped_shifts_the_law(rule, change):
+    """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
+    world = World(3, 4, 4)
+    drafter = drafting(world, change)
+    told = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
+
+    assert distance(world, rule.verify, told) > SHIFTED
+    assert distance(world, rule.verify, chains(drafter)) < EXACT, "told what it was really drawn from"
+
+
+@chain_rules
+def test_a_pruned_law_that_was_not_renormalised_shifts_the_law(rule):
+    world = World(3, 4, 4)
+    holed = lambda draft, i, q: world.q[draft.ids[:i]] * (q > 0)
+
+    assert distance(world, rule.verify, said(chains(drafting(world, pruned)), holed)) > SHIFTED
+
+
+@chain_rules
+def test_a_law_in_bfloat16_shifts_the_law(rule):
+    """Three digits are too few, over several positions."""
+    world = World(3, 4, 2)
+    rounded = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
+
+    assert distance(world, rule.verify, said(chains(world), rounded)) > SHIFTED
+
+
+@chain_rules
+def test_rows_of_another_step_shift_the_law(rule):
+    """As after a partial accept, when the rows were not moved along."""
+    world = World(3, 4, 5)
+    stale = lambda draft, i, q: world.q[draft.ids[1:i]]
+
+    assert distance(world, rule.verify, said(chains(world), stale)) > SHIFTED
+
+
+# siblings (3)
+
+
+tree_rules = pytest.mark.parametrize("rule", [rejection, traversal], ids=["rejection", "traversal"])
+
+
+@tree_rules
+def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_law(rule):
+    """The k best of q are a function of the text; the ratios p / q are for samples."""
+    world = World(3, 3, 6)
+    parents = parents_of((2, 1))
+    ids: list[int] = []
+    for i, parent in enumerate(parents):
+        order = np.argsort(-world.q[prefix(Draft(ids, parents=parents[:i]), parent)])
+        ids.append(int(order[parents[:i].count(parent)]))
+    draft = Draft(ids, law="rows", parents=parents)
+    softmax = [world.q[prefix(draft, parent)] for parent in parents]
+
+    assert distance(world, rule.verify, [(draft, softmax, 1.0)]) > SHIFTED
+
+
+@tree_rules
+def test_siblings_without_replacement_told_as_with_it_shift_the_law(rule):
+    """After a rejection q must lose the token too."""
+    world = World(3, 3, 6)
+    told = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
+
+    assert distance(world, rule.verify, told) > SHIFTED
+
+
+@tree_rules
+def test_siblings_tested_in_another_order_than_drawn_shift_the_law(rule):
+    """Sorted by probability, with the rows that this order would have had."""
+    world = World(3, 2, 6)
+
+    assert distance(world, rule.verify, by_probability(world)) > SHIFTED
+
+
+def by_probability(world: World) -> Iterator[Weighted]:
+    q = world.q[()]
+    for draft, _, weight in drawn(world, (2,)):
+        ids = sorted(draft.ids, key=lambda x: -q[x])
+        yield Draft(ids, law="rows", parents=draft.parents), [q, struck(q, (ids[0],))], weight
+
+
+# noise that is met again (a rule that looks ahead must not share it)
+
+
+def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
+    """The law of three tokens when a rejected position is drafted again: from the same noise, or from new.
+
+    The drafter's laws depend on the position only, so that its token is a function of that position's noise.
+    """
+    law = np.zeros(world.vocab**world.length)
+    for draft, laws, weight in drawn(world, (1, 1), chain=True):
+        for verdict, chance in outcomes(rule, Case(draft, world.rows(draft), laws.__getitem__)):
+            text = (*(draft.ids[i] for i in verdict.path), verdict.token)
+            seconds = enumerate(laws[1]) if not again else [(draft.ids[1], 1.0)]
+            for x, one in seconds if len(text) == 1 else ():
+                for emitted, more in second_step(world, rule, text, x, laws[1]).items():
+                    law += weight * chance * one * more * world.law(emitted)
+            if len(text) > 1:
+                law += weight * chance * world.law(text)
+    return law
+
+
+def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: np.ndarray) -> dict:
+    """{text: chance} after a draft of the token x."""
+    case = Case(Draft([x], law="rows"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
+    found: dict[tuple[int, ...], float] = defaultdict(float)
+    for verdict, chance in outcomes(rule, case):
+        found[(*text, *([x] if verdict.path else []), verdict.token)] += chance
+    return found
+
+
+@pytest.mark.parametrize("rule, again, shifts", [
+    (block, True, True),
+    (block, False, False),
+    (rejection, True, False),
+    (rejection, False, False),
+], ids=["block-shared", "block-private", "rejection-shared", "rejection-private"])  # fmt: skip
+def test_a_rule_that_looks_ahead_must_not_meet_the_same_noise_again(rule, again, shifts):
+    """Block verification rejects a position for tokens behind it; from the same numbers they would come again."""
+    world = World(3, 3, 8, flat=True)
+    off = float(np.abs(two_steps(world, rule.verify, again) - world.law()).sum() / 2)
+
+    assert off > SHIFTED if shifts else off < EXACT
+
+
+@pytest.mark.parametrize("rule, shifts", [(traversal, True), (rejection, False)], ids=["traversal", "rejection"])
+def test_a_rule_that_looks_below_needs_branches_drawn_apart(rule, shifts):
+    """One noise for all nodes of a depth makes the same token follow both siblings; rejected once, it comes again."""
+    world = World(3, 3, 9, flat=True)
+    alike = ((draft, laws, weight / laws[2][draft.ids[2]]) for draft, laws, weight in drawn(world, (2, 1))
+             if draft.ids[2] == draft.ids[3])  # fmt: skip
+    off = distance(world, rule.verify, alike)
+
+    assert off > SHIFTED if shifts else off < EXACT
+
+
+def test_the_enumeration_follows_every_answer():
+    """Two questions, five outcomes, and their chances add up to one."""
+
+    def verify(case, coins: Script):
+        return (coins.accept(1.0, 4.0), coins.draw(np.array([1.0, 0.0, 3.0])) if case else None)
+
+    found = dict(outcomes(verify, True))
+
+    assert found == {(True, 0): 1 / 16, (True, 2): 3 / 16, (False, 0): 3 / 16, (False, 2): 9 / 16}
