@@ -36,13 +36,14 @@ class Fuzzer:
 
     text: {sequence name: its tokens, prompt and output}, from which some of its drafts are right.
     fault: chance per hook and per sequence, five times that where it drafts. delay: longest wait in a hook, in seconds.
-    did: what it did wrong, and how often.
+    only: the one thing it does wrong; unsaid, anything. did: what it did wrong, and how often.
     """
 
     text: Mapping[str, list[int]] = attrs.field(factory=dict, repr=False)
     seed: int = 0
     fault: float = 0.01
     delay: float = 0.0
+    only: str = ""
     did: Counter[str] = attrs.field(factory=Counter, init=False)
     vocab: int = attrs.field(default=0, init=False)
     trees: bool = attrs.field(default=False, init=False)
@@ -88,8 +89,9 @@ class Fuzzer:
         """Wait a little, or do one of these faults; whatever is done wrong must end this hook with an error."""
         if self.delay and self._chance(0.1):
             sleep(self.rng.random() * self.delay)
-        if self._chance(self.fault * often):
-            name = self.rng.choice(sorted(faults))
+        kinds = sorted(faults) if not self.only else [self.only] * (self.only in faults)
+        if kinds and self._chance(self.fault * often):
+            name = self.rng.choice(kinds)
             self.did[name] += 1
             faults[name](self, step, seq)
             raise AssertionError(f"{name} was let pass in {step.phase}")

@@ -1,0 +1,136 @@
+"""Thousands of steps with plugins that do everything, also what they may not: every text is plain decoding's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spec_core import Run, load
+from spec_core.testing import QuickTarget, ToyRollback, ToyTarget
+from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING, Fuzzer
+from spec_core.testing.fuzzing import Report, Round, asked, campaign, plainly
+from tests.core.toys import STRATEGIES
+
+PROMPTS = [[(7 * i + 3 * j) % 48 for j in range(1 + i % 11)] for i in range(40)]
+CODE = [
+    "def add(a, b):\n",
+    "import os\nimport",
+    "x = [1, 1, 1, 1, ",
+    "class Point:\n    def",
+    "# ",
+    "for i in range(10):",
+]
+STEPS = 1500
+
+
+def strategy(rng: random.Random) -> ToyRollback:
+    return ToyRollback(rng.choice(STRATEGIES))
+
+
+def test_texts_of_a_hybrid_are_plain_under_fuzzers():
+    """Rows and recurrent state, three strategies, batches of 1 to 8, temperatures from 0 to 1.5."""
+    report = campaign(ToyTarget(), asked(PROMPTS, 48), STEPS, rollback=strategy)
+
+    assert report.accepted > STEPS / 2, "most steps are fuzzed: drafts go on after faults"
+    assert report.faults.total() > STEPS / 40
+
+
+def test_texts_of_a_target_without_memory_are_plain_under_fuzzers():
+    """The same, quicker."""
+    report = campaign(QuickTarget(), asked(PROMPTS, 48, seed=1), STEPS, seed=1)
+
+    assert report.accepted > STEPS / 2
+    assert report.faults.total() > STEPS / 40
+
+
+@pytest.mark.parametrize("kind", sorted({*ANYWHERE, *DRAFTING, *DECIDING, *AFTERWARDS}))
+def test_each_kind_of_fault_is_noticed_and_changes_nothing(kind):
+    """The one who made it is switched off, drafts of the other go on."""
+    requests = asked(PROMPTS[:6], 48)
+    known = plainly(ToyTarget(), requests)
+    texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
+    bad, good = Fuzzer(texts, fault=0.2, only=kind), Fuzzer(texts, seed=1, fault=0)
+    run = Run(ToyTarget(), [("bad", bad), ("good", good)], rollback=ToyRollback(), on_error="isolate")
+    seqs = {run.submit(r): r.name for r in requests}
+    for _ in run:
+        pass
+
+    assert all(known[name].tokens == run.take(seq).tokens for seq, name in seqs.items())
+    assert {kind: 1} == bad.did
+    assert list(run.stats.switched_off) == ["bad"]
+    assert "was let pass" not in run.stats.switched_off["bad"]
+    assert run.stats.report()["methods"]["good"]["accepted"] > 0
+
+
+def test_texts_of_a_trained_model_are_plain_under_fuzzers():
+    """The longer campaign on it is ``benchmarks/fuzz.py``."""
+    target = load("zoo:pico")
+    prompts = [target.tokenizer.encode(text) for text in CODE]
+    report = campaign(target, asked(prompts, target.info.vocab, longest=12), 60)
+
+    assert report.accepted > 20
+
+
+def test_a_campaign_is_the_same_twice():
+    """What is found can be found again: everything follows from the seed."""
+    first, second = (campaign(ToyTarget(), asked(PROMPTS[:8], 48), 60, seed=3, rollback=strategy) for _ in range(2))
+
+    assert first == second
+
+
+class Forgetful(ToyRollback):
+    """Leaves the recurrent state where the forward left it, when a path of more than one token was kept."""
+
+    def _restore(self, step, seq):
+        if len(step.verdicts[seq].path) < 2:
+            super()._restore(step, seq)
+
+
+def test_a_campaign_finds_a_wrong_rollback():
+    """The texts are held against the plain ones: a state that is not put back shows."""
+    with pytest.raises(AssertionError, match="is not plain"):
+        campaign(ToyTarget(), asked(PROMPTS, 48), STEPS, rollback=lambda rng: Forgetful())
+
+
+def test_a_campaign_finds_a_fault_that_goes_through(monkeypatch):
+    """A fault that nobody notices is one of the core's."""
+    monkeypatch.setitem(AFTERWARDS, "decides-late", lambda fuzzer, step, seq: None)
+
+    with pytest.raises(AssertionError, match="was let pass"):
+        campaign(QuickTarget(), asked(PROMPTS, 48), STEPS)
+
+
+def test_delays_are_waited_and_change_nothing(monkeypatch):
+    """A slow plugin is only slow."""
+    waits = []
+    monkeypatch.setattr("spec_core.testing.fuzzer.sleep", waits.append)
+    requests = asked(PROMPTS, 48)
+    known, target = plainly(QuickTarget(), requests), QuickTarget()
+    report = Report()
+    for seed in range(8):
+        texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
+        fuzzed = Round(target, requests, texts, None, random.Random(seed))
+        for fuzzer in fuzzed.fuzzers:
+            fuzzer.delay = 0.25
+        fuzzed.play(known, report)
+
+    assert all(0 <= wait <= 0.25 for wait in waits)
+    assert sum(waits) > 1
+
+
+def test_a_fuzzer_without_faults_keeps_the_contract():
+    """It drafts every law, chains and trees, and is never switched off, under ``raise`` neither."""
+    requests = asked(PROMPTS, 48)
+    known = plainly(ToyTarget(), requests)
+    texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
+    run = Run(ToyTarget(), [Fuzzer(texts, fault=0)], rollback=ToyRollback())
+    drafts = []
+    run.observe(lambda step: drafts.extend(part.draft for part in step.parts if part.draft))
+    seqs = {run.submit(r): r.name for r in requests}
+    for _ in run:
+        pass
+
+    assert all(known[name].tokens == run.take(seq).tokens for seq, name in seqs.items())
+    assert {"deterministic", "rows", "unknown"} == {draft.law for draft in drafts}
+    assert any(draft.parents and draft.depth < len(draft) for draft in drafts)
