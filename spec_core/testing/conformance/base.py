@@ -16,10 +16,11 @@ from spec_core.sampling import Sampling
 from spec_core.target import Target
 from spec_core.testing.conformance.probes import SUBJECT
 from spec_core.testing.conformance.promise import Found
+from spec_core.testing.quick import QuickTarget
 from spec_core.testing.rollback import ToyRollback
 from spec_core.testing.toy import ToyTarget
 
-_plain: dict[tuple[Any, str], list[int]] = {}
+_plain: dict[tuple[Any, str, str], list[int]] = {}
 
 
 class Conformance:
@@ -69,18 +70,27 @@ class Conformance:
         """A fresh plugin under the name that the kit's partners know."""
         return SUBJECT, self.make()
 
-    def plain(self, request: Request) -> list[int]:
+    @cached_property
+    def long_model(self) -> Target:
+        """A quick target for many steps, unless the plugin needs a target of its own."""
+        return QuickTarget() if self._default else self.model
+
+    @property
+    def _default(self) -> bool:
+        return type(self).target is Conformance.target
+
+    def plain(self, request: Request, target: Target | None = None) -> list[int]:
         """Output of plain decoding in a run of its own; remembered."""
-        default = type(self).target is Conformance.target
+        target = target or self.model
         bare = attrs.evolve(request, name="", methods=None, draft_max=None)
-        key = (Conformance if default else type(self), described(bare))
+        key = (Conformance if self._default else type(self), target.info.name, described(bare))
         if request.embeds or key not in _plain:
-            _plain[key] = Run(self.model, reuse=False).generate(bare).result.tokens
+            _plain[key] = Run(target, reuse=False).generate(bare).result.tokens
         return _plain[key]
 
-    def text_of(self, request: Request) -> list[int]:
+    def text_of(self, request: Request, target: Target | None = None) -> list[int]:
         """Prompt and plain output."""
-        return [*request.prompt, *self.plain(request)]
+        return [*request.prompt, *self.plain(request, target)]
 
     def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
         """Run to the end; every request's text must be that of plain decoding."""

@@ -22,7 +22,6 @@ from spec_core.testing.conformance.probes import SUBJECT, Cut, Judge, Watched, r
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.weigh import tensors
 from spec_core.testing.drafters import Oracle
-from spec_core.testing.quick import QuickTarget
 from spec_core.values import Batch, Checked, Compat, Draft
 
 FAR = 6.0
@@ -128,16 +127,12 @@ class DraftChecks(Conformance):
 
     def _drawn(self) -> list[tuple[int, torch.Tensor]]:
         """(token, its row) of every draft of law rows, over many seeds."""
-        run = self.run([self.mine()], target=self.long_model(), rule=Judge("private"))
+        run = self.run([self.mine()], target=self.long_model, rule=Judge("private"))
         drafts = recorded(run)
         hot = self.requests(temperatures=(1.0,) * 20)
         together(run, hot)
         rows = [draft for draft in drafts.values() if draft.law == "rows"]
         return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
-
-    def long_model(self) -> Any:
-        """A quick target for many steps, unless the plugin needs a target of its own."""
-        return QuickTarget() if type(self).target is Conformance.target else self.model
 
     @promise("A step costs at most Compat.forwards(K) forwards of the method's own, K the longest drafted path.")
     def test_forwards_are_as_promised(self) -> None:

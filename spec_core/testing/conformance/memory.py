@@ -19,7 +19,6 @@ from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Muzzle, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.weigh import weight
-from spec_core.testing.drafters import Oracle
 from spec_core.values import Batch, Checked, Compat, Draft, Rows
 
 KIB = 1024
@@ -27,6 +26,8 @@ MANY = 1000
 """Steps that a method is not asked for."""
 EARLIER, LATER = 600, 1200
 """Steps between which the memory of a sequence is watched."""
+LONG = 60
+"""Tokens after which a text has repeated itself."""
 
 
 class MemoryChecks(DraftChecks):
@@ -62,8 +63,14 @@ class MemoryChecks(DraftChecks):
         if self.learns_from_verdicts == "tokens":
             pytest.skip("declared: earlier verdicts may change what is drafted")
 
+    def long_requests(self) -> list[Request]:
+        """Texts long enough to repeat themselves."""
+        longest = max(map(len, self.prompts()))
+        return self.requests(n=min(LONG, self.long_model.info.context - longest))
+
     def drafts_of(self, requests: list[Request], methods: Any = (), **settings: Any) -> Drafts:
-        run = self.run([*methods, self.mine()], **settings)
+        """What is drafted in a run of these requests on the quick target."""
+        run = self.run([*methods, self.mine()], **{"target": self.long_model, **settings})
         drafts = recorded(run)
         together(run, requests)
         return drafts
@@ -71,50 +78,42 @@ class MemoryChecks(DraftChecks):
     @promise("Drafts equal those of a fresh instance that was given the same text as a prompt.")
     def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
         self._needs_fixed_tokens()
-        requests = self.requests()
-        known = {r.name: self.text_of(r) for r in requests}
-        oracle = Oracle(known, right=lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
-        now_and_then = Muzzle(lambda seq: len(seq.tokens) % 3 == 0, "oracle")
-        grown = self.drafts_of(requests, [now_and_then, oracle], chunk=4)
-        places = [
-            (r, m) for r in requests for m in range(len(r.prompt) + 1, len(known[r.name])) if (r.name, m) in grown
-        ]
-        for request, m in places[:: 1 + len(places) // 12]:
-            again = continued(request, known[request.name], m)
-            fresh = self.drafts_of([again], draft_max=16)
-            self.same_drafts(grown, fresh, [again], [(request.name, m)])
+        requests = self.long_requests()
+        grown = self.drafts_of(requests, rule=Cut(1))
+        by_name = {r.name: r for r in requests}
+        for name, m in sorted(grown)[:: 1 + len(grown) // 20]:
+            again = continued(by_name[name], self.text_of(by_name[name], self.long_model), m)
+            self.same_drafts(grown, self.drafts_of([again]), [again], [(name, m)])
 
     @promise("A rejected draft leaves no trace: what is drafted next depends on committed text only.")
     def test_rejected_drafts_leave_no_trace(self) -> None:
         self._needs_fixed_tokens()
-        requests = self.requests()
+        requests = self.long_requests()
         often = self.drafts_of(requests, rule=Cut(0))
-        for late in (4, 9, 12):
+        for late in (4, LONG // 2, LONG - 4):
             held_back = Muzzle(lambda seq, late=late: len(seq.tokens) >= seq.prompt + late)
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
 
     @promise("What a sequence is drafted depends on that sequence alone, not on those beside it.")
     def test_drafts_do_not_depend_on_the_batch(self) -> None:
-        self._may_not_share()
-        requests = self.requests()
+        if self.shares_between_sequences:
+            pytest.skip("declared: one text may change the drafts of another")
+        requests = self.long_requests()
         beside = self.drafts_of(requests, rule=Cut(1))
         for request in requests:
             alone = self.drafts_of([request], rule=Cut(1))
             self.same_drafts({k: d for k, d in beside.items() if k[0] == request.name}, alone, requests)
 
-    def _may_not_share(self) -> None:
-        if self.shares_between_sequences:
-            pytest.skip("declared: one text may change the drafts of another")
-
     @promise("Two instances of one class serve one run: each keeps a memory of its own.")
     def test_two_instances_share_nothing(self) -> None:
         self._needs_fixed_tokens()
-        requests = self.requests()
+        requests = self.long_requests()
         alone = self.drafts_of(requests, rule=Cut(0))
         odd = Muzzle(lambda seq: len(seq.tokens) % 2 == 1, "one")
         even = Muzzle(lambda seq: len(seq.tokens) % 2 == 0, "two")
-        run = self.run([("odd", odd), ("even", even), ("one", self.make()), ("two", self.make())], rule=Cut(0))
+        methods = [("odd", odd), ("even", even), ("one", self.make()), ("two", self.make())]
+        run = self.run(methods, target=self.long_model, rule=Cut(0))
         ones, twos = recorded(run, "one"), recorded(run, "two")
         together(run, requests)
         self.same_drafts({**ones, **twos}, alone, requests)
@@ -122,7 +121,7 @@ class MemoryChecks(DraftChecks):
     @promise("Rows from span.start on are new: on a slot that is used again, nothing of the former text is left.")
     def test_a_slot_that_is_used_again_holds_no_old_text(self) -> None:
         self._needs_fixed_tokens()
-        run = self.run([Checkpoints(), self.mine()], slots=1, rule=Cut(1))
+        run = self.run([Checkpoints(), self.mine()], target=self.long_model, slots=1, rule=Cut(1))
         drafts = recorded(run)
         reused = 0
         requests = self._turns()
@@ -138,8 +137,8 @@ class MemoryChecks(DraftChecks):
 
     def _turns(self) -> list[Request]:
         """A text, one that leaves it in the middle, another text, and the first again."""
-        first = self.requests(temperatures=(0.0,))[0]
-        text = self.text_of(first)
+        first = self.long_requests()[0]
+        text = self.text_of(first, self.long_model)
         at = len(first.prompt) + 8
         leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt[:4]]
         prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
@@ -157,7 +156,7 @@ class MemoryChecks(DraftChecks):
         run.observe(lambda step: [view.fill_(torch.nan) for view in shown])
         drafts = recorded(run)
         together(run, requests)
-        wanted = self.drafts_of(requests, rule=Cut(1))
+        wanted = self.drafts_of(requests, target=self.model, rule=Cut(1))
         for key in sorted({*drafts, *wanted}):
             one, two = drafts.get(key), wanted.get(key)
             expect(
@@ -167,16 +166,15 @@ class MemoryChecks(DraftChecks):
     @promise("A method that was not asked for 1,000 steps and then is, drafts as if it had been asked all along.")
     def test_asked_after_a_thousand_steps(self) -> None:
         self._needs_fixed_tokens()
-        target = self.long_model()
+        target = self.long_model
         request = self.requests(temperatures=(0.0,))[0]
         steps = min(MANY, target.info.context - len(request.prompt) - 24)
         request = attrs.evolve(request, n=steps + 20)
         last = len(request.prompt) + steps
         late = Muzzle(lambda seq: len(seq.tokens) >= last)
-        drafts = self.drafts_of([request], [late], target=target, rule=Cut(0))
-        text = [*request.prompt, *Run(target).generate(request).result.tokens]
-        again = continued(request, text, last)
-        fresh = self.drafts_of([again], target=target, rule=Cut(0))
+        drafts = self.drafts_of([request], [late], rule=Cut(0))
+        again = continued(request, self.text_of(request, target), last)
+        fresh = self.drafts_of([again], rule=Cut(0))
         self.same_drafts(drafts, fresh, [again], [(request.name, last)])
 
     @promise("Work put off while a method is not asked has a bound: then it is done, or dropped.")
@@ -194,7 +192,7 @@ class MemoryChecks(DraftChecks):
 
     def _sizes(self, at: list[int], *methods: Any) -> list[int]:
         """Bytes that the plugin keeps, its own and of one sequence, after so many output tokens."""
-        target = self.long_model()
+        target = self.long_model
         request = attrs.evolve(self.requests(temperatures=(0.0,))[0], n=at[-1] + 1)
         if target.info.context < len(request.prompt) + request.n:
             pytest.skip(f"needs a target with a context of {len(request.prompt) + request.n}")

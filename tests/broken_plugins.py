@@ -1,0 +1,68 @@
+"""One plugin per promise of the conformance kit, each breaking it, beside a healthy one that differs in that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from spec_core.testing import DrafterConformance
+from tests.kit import broken_drafters as drafters
+
+
+@attrs.frozen(eq=False)
+class Case:
+    """The check ``check`` of ``kit`` must fail on what ``broken`` makes, and pass on what ``healthy`` makes."""
+
+    kit: type
+    check: str
+    broken: Callable[[], Any]
+    healthy: Callable[[], Any]
+    declared: dict[str, Any] = attrs.field(factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.broken.__name__}-{self.check.removeprefix('test_')}"
+
+
+def drafter(check: str, broken: Any, healthy: Any = drafters.Lookup, **declared: Any) -> Case:
+    return Case(DrafterConformance, f"test_{check}", broken, healthy, declared)
+
+
+DRAFTERS = [
+    drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
+    drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),
+    drafter("text_does_not_depend_on_what_is_accepted", drafters.LooksBehindThePath),
+    drafter("order_of_registration_changes_no_text", drafters.TakesEveryDraftForItsOwn),
+    drafter("text_ends_where_plain_decoding_ends", drafters.CleansUpWhatIsNotThere),
+    drafter("sequences_come_and_go", drafters.CountsThemIn),
+    drafter("a_request_without_it_is_left_alone", drafters.DraftsEverybody),
+    drafter("embedded_prompts_are_survived", drafters.LooksUpEveryToken),
+    drafter("the_end_of_the_context_is_kept", drafters.HasTooFewPlaces),
+    drafter("it_drafts_after_the_kits_prompts", drafters.Mute),
+    drafter("drafts_keep_the_budget", drafters.IgnoresTheBudget),
+    drafter("no_draft_is_empty", drafters.ProposesNothing),
+    drafter("drafted_tokens_are_in_the_vocabulary", drafters.FillsUp),
+    drafter("only_offered_sequences_are_drafted", drafters.DraftsEverybody),
+    drafter("declared_laws_are_kept", drafters.SaysAnotherLaw),
+    drafter("deterministic_drafts_are_the_same_twice", drafters.ThrowsDice),
+    drafter("the_same_request_gets_the_same_drafts", drafters.HasItsOwnChance, drafters.Sampler),
+    drafter("rows_are_distributions", drafters.ShowsNoDistribution, drafters.Sampler),
+    drafter("rows_only_where_they_are_wanted", drafters.AlwaysShowsRows, drafters.Sampler),
+    drafter("drafts_are_drawn_from_their_rows", drafters.DrawsTheBest, drafters.Sampler),
+    drafter("forwards_are_as_promised", drafters.SpendsMore, drafters.Spender),
+    drafter("compat_reads_metadata_only", drafters.ReadsWeightsEarly),
+    drafter("nothing_shown_is_changed", drafters.NormalisesInPlace, drafters.Reader),
+    drafter("drafts_equal_those_of_a_fresh_instance", drafters.TakesTheLastRowOnly),
+    drafter("rejected_drafts_leave_no_trace", drafters.BelievesItsDrafts),
+    drafter("drafts_do_not_depend_on_the_batch", drafters.LearnsFromNeighbours),
+    drafter("two_instances_share_nothing", drafters.HasOneKeyForAll, drafters.Counter),
+    drafter("a_slot_that_is_used_again_holds_no_old_text", drafters.OnlyAppends),
+    drafter("views_are_not_kept", drafters.KeepsTheView, drafters.Reader),
+    drafter("asked_after_a_thousand_steps", drafters.DropsItsBacklog),
+    drafter("the_backlog_of_an_idle_method_is_bounded", drafters.PutsOffForEver, drafters.Reader),
+    drafter("memory_grows_at_most_with_the_text", drafters.CopiesTheText),
+    drafter("finished_sequences_are_forgotten", drafters.RemembersEverybody),
+]
+
+CASES = DRAFTERS

@@ -1,0 +1,505 @@
+"""Methods that break one promise each, beside healthy ones that keep all."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import attrs
+import torch
+
+from spec_core import Compat, Draft, Needs, StashKey, Verdict, hookimpl
+
+
+@attrs.define(eq=False)
+class Lookup:
+    """Healthy: drafts what followed the last earlier occurrence of the last token."""
+
+    length: int = 3
+    log: StashKey[list[int]] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            ids = self.ahead(seq, min(budget, self.length))
+            if ids:
+                step.propose(seq, Draft(ids))
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            self.learn(seq.stash.setdefault(self.log, []), span)
+
+    def ahead(self, seq, most: int) -> list[int]:
+        log = seq.stash.get(self.log, [])
+        at = next((i for i in reversed(range(len(log))) if log[i] == seq.tokens[-1]), len(log))
+        ids = log[at + 1 : at + 1 + most]
+        return ids[: ids.index(-1)] if -1 in ids else ids
+
+    def learn(self, log: list[int], span) -> None:
+        log[span.start :] = span.tokens
+
+
+@attrs.define(eq=False)
+class Sampler:
+    """Healthy: draws from a fixed random table with the step's noise, and shows its rows where they are wanted."""
+
+    length: int = 2
+    table: Any = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"rows", "unknown"}, forwards=lambda k: k, load=self.load)
+
+    def load(self, target) -> None:
+        vocab = target.info.vocab
+        self.table = torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            ids, probs = [seq.tokens[-1]], []
+            for i in range(min(budget, self.length)):
+                probs.append(torch.softmax(self.table[ids[-1]], -1))
+                ids.append(self.drawn(step, seq, i, probs[-1]))
+            step.propose(seq, self.made(step, ids[1:], torch.stack(probs)))
+
+    def drawn(self, step, seq, i: int, q) -> int:
+        return int((q.log() + step.noise(seq, i)).argmax())
+
+    def made(self, step, ids, probs) -> Draft:
+        return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, law="unknown")
+
+
+# by the text
+
+
+@attrs.define(eq=False)
+class KeepsItsDrafts(Lookup):
+    """Accepts whatever it drafted itself."""
+
+    @hookimpl
+    def accept(self, step) -> None:
+        for seq in step.undecided:
+            if step.part(seq).source == step.asking:
+                rows = step.logits(seq)
+                step.decide(seq, Verdict(range(len(rows) - 1), int(rows[-1].argmax())))
+
+
+@attrs.define(eq=False)
+class OneLogForAll(Lookup):
+    """Keeps one log on the instance, and counts on its growing row by row."""
+
+    mine: list[int] = attrs.field(factory=list, init=False)
+
+    def learn(self, log, span) -> None:
+        assert span.start == len(self.mine), "a gap in the rows"
+        self.mine += span.tokens
+        super().learn(log, span)
+
+
+@attrs.define(eq=False)
+class LooksBehindThePath(Lookup):
+    """Reads the last kept draft, though none may be kept."""
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        for seq, verdict in step.verdicts.items():
+            if step.part(seq).source == step.asking:
+                verdict.path[-1]
+
+
+@attrs.define(eq=False)
+class TakesEveryDraftForItsOwn(Lookup):
+    """Expects that a verdict is about a draft of its own."""
+
+    sent: StashKey[int] = attrs.field(factory=StashKey, init=False)
+
+    def ahead(self, seq, most):
+        ids = super().ahead(seq, most)
+        seq.stash[self.sent] = len(ids)
+        return ids
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        for seq, verdict in step.verdicts.items():
+            if step.part(seq).draft is not None:
+                assert len(verdict.path) <= seq.stash.get(self.sent, 0), "more was kept than was drafted"
+
+
+@attrs.define(eq=False)
+class CleansUpWhatIsNotThere(Lookup):
+    """Deletes at the end what it made when it drafted: a text may end before."""
+
+    asked: StashKey[bool] = attrs.field(factory=StashKey, init=False)
+
+    def ahead(self, seq, most):
+        seq.stash[self.asked] = True
+        return super().ahead(seq, most)
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            self.learn(seq.stash.setdefault(self.log, []), span)
+            if seq.finish:
+                del seq.stash[self.asked]
+
+
+@attrs.define(eq=False)
+class CountsThemIn(Lookup):
+    """Counts sequences in and out, but a cancelled one has no last row; it has room for as many as run at once."""
+
+    inside: set = attrs.field(factory=set, init=False)
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            self.learn(seq.stash.setdefault(self.log, []), span)
+            self.inside.add(seq)
+            assert len(self.inside) <= 3, "no room for another sequence"
+            if seq.finish:
+                self.inside.remove(seq)
+
+
+@attrs.define(eq=False)
+class DraftsEverybody(Lookup):
+    """Goes over the parts of the step instead of what is offered."""
+
+    def ahead(self, seq, most):
+        return seq.tokens[-1:] if most else []
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for part in step.parts:
+            ids = self.ahead(part.seq, min(part.budget, self.length))
+            if ids:
+                step.propose(part.seq, Draft(ids))
+
+
+@attrs.define(eq=False)
+class LooksUpEveryToken(Lookup):
+    """Every token gets a row of a table; a position given as an embedding has none."""
+
+    def learn(self, log, span) -> None:
+        torch.nn.functional.one_hot(torch.tensor(span.tokens), 48)
+        super().learn(log, span)
+
+
+@attrs.define(eq=False)
+class HasTooFewPlaces(Lookup):
+    """Has a table of positions that is a little shorter than the context."""
+
+    places: int = attrs.field(default=0, init=False)
+
+    @hookimpl
+    def compat(self, target) -> None:
+        self.places = target.info.context - 4
+
+    def learn(self, log, span) -> None:
+        assert span.end <= self.places, "position outside of the table"
+        super().learn(log, span)
+
+
+# by what is proposed
+
+
+class Mute:
+    """Never drafts."""
+
+    @hookimpl
+    def draft(self, step) -> None:
+        pass
+
+
+@attrs.define(eq=False)
+class IgnoresTheBudget(Lookup):
+    """Drafts its own length, whatever is allowed."""
+
+    def ahead(self, seq, most):
+        return super().ahead(seq, self.length)
+
+
+@attrs.define(eq=False)
+class ProposesNothing(Lookup):
+    """Says that it has nothing by an empty draft."""
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            step.propose(seq, Draft(self.ahead(seq, min(budget, self.length))))
+
+
+@attrs.define(eq=False)
+class FillsUp(Lookup):
+    """Fills short drafts up with an id that is no token."""
+
+    def ahead(self, seq, most):
+        ids = super().ahead(seq, most)
+        return ids + [48] * (most - len(ids))
+
+
+@attrs.define(eq=False)
+class SaysAnotherLaw(Lookup):
+    """Declares deterministic drafts and proposes unknown ones."""
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            ids = self.ahead(seq, min(budget, self.length))
+            if ids:
+                step.propose(seq, Draft(ids, law="unknown"))
+
+
+@attrs.define(eq=False)
+class ThrowsDice(Lookup):
+    """Declares deterministic drafts and chooses their length by chance."""
+
+    def ahead(self, seq, most):
+        return super().ahead(seq, random.randint(1, most))
+
+
+@attrs.define(eq=False)
+class HasItsOwnChance(Sampler):
+    """Draws by a generator of its own."""
+
+    def drawn(self, step, seq, i, q):
+        return int(torch.multinomial(q, 1))
+
+
+@attrs.define(eq=False)
+class ShowsNoDistribution(Sampler):
+    """Its rows sum to less than 1."""
+
+    def made(self, step, ids, probs):
+        return super().made(step, ids, probs * 0.99)
+
+
+@attrs.define(eq=False)
+class AlwaysShowsRows(Sampler):
+    """Makes rows of probs though nobody reads them."""
+
+    def made(self, step, ids, probs):
+        return Draft(ids, probs=probs)
+
+
+@attrs.define(eq=False)
+class DrawsTheBest(Sampler):
+    """Takes the most likely token and says that it was drawn."""
+
+    def drawn(self, step, seq, i, q):
+        return int(q.argmax())
+
+
+@attrs.define(eq=False)
+class Spender(Lookup):
+    """Healthy: pretends to run a model once per drafted token, all sequences together."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(forwards=lambda k: k)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        lengths = [0]
+        for seq, budget in step.undrafted:
+            ids = self.ahead(seq, min(budget, self.length))
+            if ids:
+                lengths.append(len(ids))
+                step.propose(seq, Draft(ids))
+        step.spent(forwards=self.needed(lengths))
+
+    def needed(self, lengths: list[int]) -> int:
+        return max(lengths)
+
+
+@attrs.define(eq=False)
+class SpendsMore(Spender):
+    """Runs its model for one sequence after the other."""
+
+    def needed(self, lengths):
+        return sum(lengths)
+
+
+@attrs.define(eq=False)
+class ReadsWeightsEarly(Lookup):
+    """Reads weights when it is only asked what it can."""
+
+    weights: Any = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self, target) -> None:
+        self.weights = target.tensor("token_embd.weight")
+
+
+@attrs.define(eq=False)
+class Reader(Lookup):
+    """Healthy: reads hidden states, and drafts a token that depends on the last one."""
+
+    last: StashKey[Any] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(needs=Needs(hidden={1}))
+
+    def ahead(self, seq, most):
+        if self.last not in seq.stash:
+            return []
+        return [int(seq.stash[self.last].sum().abs() * 1000) % 48]
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            seq.stash[self.last] = self.kept(span.hidden[1][-1:])
+
+    def kept(self, hidden):
+        return hidden.clone()
+
+
+@attrs.define(eq=False)
+class NormalisesInPlace(Reader):
+    """Scales what it was shown instead of a copy."""
+
+    def kept(self, hidden):
+        hidden /= hidden.norm()
+        return hidden.clone()
+
+
+# by what is remembered
+
+
+@attrs.define(eq=False)
+class TakesTheLastRowOnly(Lookup):
+    """Learns one row per step, though a chunk of a prompt or a kept draft has several."""
+
+    def learn(self, log, span) -> None:
+        log[span.start :] = [-1] * (len(span.tokens) - 1) + span.tokens[-1:]
+
+
+@attrs.define(eq=False)
+class BelievesItsDrafts(Lookup):
+    """Enters drafts into its log, and takes the rows of the step for the end of it."""
+
+    def ahead(self, seq, most):
+        ids = super().ahead(seq, most)
+        seq.stash.setdefault(self.log, []).extend(ids)
+        return ids
+
+    def learn(self, log, span) -> None:
+        log += span.tokens
+
+
+@attrs.define(eq=False)
+class LearnsFromNeighbours(Lookup):
+    """Remembers which token followed which, of all sequences together."""
+
+    after: dict[int, int] = attrs.field(factory=dict, init=False)
+
+    def ahead(self, seq, most):
+        return [self.after[seq.tokens[-1]]] if seq.tokens[-1] in self.after else []
+
+    def learn(self, log, span) -> None:
+        self.after.update(zip(span.tokens, span.next, strict=True))
+
+
+@attrs.define(eq=False)
+class Counter(Lookup):
+    """Healthy: drafts what followed a token at least twice."""
+
+    seen: StashKey[dict] = attrs.field(factory=StashKey, init=False)
+
+    def ahead(self, seq, most):
+        counts = seq.stash.get(self.seen, {})
+        return [b for (a, b), n in sorted(counts.items()) if a == seq.tokens[-1] and n >= 2][:1]
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            counts = seq.stash.setdefault(self.seen, {})
+            for pair in zip(span.tokens, span.next, strict=True):
+                counts[pair] = counts.get(pair, 0) + 1
+
+
+ONE_KEY: StashKey[dict] = StashKey()
+
+
+@attrs.define(eq=False)
+class HasOneKeyForAll(Counter):
+    """Its key is made once for the class."""
+
+    seen: StashKey[dict] = attrs.field(default=ONE_KEY, init=False)
+
+
+@attrs.define(eq=False)
+class OnlyAppends(Lookup):
+    """Takes every row for the next one, though a used slot begins in the middle."""
+
+    def learn(self, log, span) -> None:
+        log += span.tokens
+
+
+@attrs.define(eq=False)
+class KeepsTheView(Reader):
+    """Keeps what it was shown instead of a copy."""
+
+    def kept(self, hidden):
+        return hidden
+
+
+@attrs.define(eq=False)
+class DropsItsBacklog(Lookup):
+    """Puts its work off until it is asked, and forgets what it could not keep."""
+
+    late: StashKey[list] = attrs.field(factory=StashKey, init=False)
+    bound: int = 8
+
+    def ahead(self, seq, most):
+        log = seq.stash.get(self.log, [])
+        for start, tokens in seq.stash.get(self.late, [])[-self.bound :]:
+            log[start:] = tokens
+        seq.stash[self.late] = []
+        return super().ahead(seq, most)
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            seq.stash.setdefault(self.log, [])
+            seq.stash.setdefault(self.late, []).append((span.start, span.tokens))
+
+
+@attrs.define(eq=False)
+class PutsOffForEver(Reader):
+    """Keeps every row until it is asked."""
+
+    late: StashKey[list] = attrs.field(factory=StashKey, init=False)
+
+    def ahead(self, seq, most):
+        seq.stash[self.late] = []
+        return super().ahead(seq, most)
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            seq.stash[self.last] = self.kept(span.hidden[1][-1:])
+            seq.stash.setdefault(self.late, []).append(span.hidden[1].clone())
+
+
+@attrs.define(eq=False)
+class CopiesTheText(Lookup):
+    """Keeps the whole text again in every step."""
+
+    texts: StashKey[list] = attrs.field(factory=StashKey, init=False)
+
+    def ahead(self, seq, most):
+        seq.stash.setdefault(self.texts, []).append(list(seq.tokens))
+        return super().ahead(seq, most)
+
+
+@attrs.define(eq=False)
+class RemembersEverybody(Lookup):
+    """Has a dictionary of sequences on the instance."""
+
+    seen: dict = attrs.field(factory=dict, init=False)
+
+    def ahead(self, seq, most):
+        self.seen[seq] = len(seq.tokens)
+        return super().ahead(seq, most)

@@ -1,0 +1,29 @@
+"""The kit can fail: for every promise there is a plugin that breaks it, and the check that names it says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_core.testing import DrafterConformance
+from spec_core.testing.conformance.promise import promises
+from spec_core.testing.conformance.report import outcome
+from tests.broken_plugins import CASES
+
+KITS = (DrafterConformance,)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_kit_catches_the_broken_plugin_and_passes_its_healthy_twin(case):
+    """The failure quotes the promise and tells how to see it alone; the twin differs in that alone."""
+    caught = outcome(case.kit, case.check, case.broken, **case.declared)
+    healthy = outcome(case.kit, case.check, case.healthy, **case.declared)
+
+    assert (caught.result, healthy.result) == ("broken", "kept"), f"{caught.found}\n{healthy.found}"
+    assert f"promise broken: {caught.promise}\n" in caught.found
+    assert f'alone: pytest -k "Test{case.broken.__name__} and {case.check}"' in caught.found
+
+
+@pytest.mark.parametrize("kit", KITS)
+def test_every_promise_has_a_plugin_that_breaks_it(kit):
+    """A check that nothing fails would be no check."""
+    assert {name for name, _ in promises(kit)} == {case.check for case in CASES if case.kit is kit}
