@@ -1,0 +1,99 @@
+"""A drafter that samples, and the exact law of a small target's texts."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import torch
+
+from spec_core import Compat, Draft, Needs, Sampling, Sequence, Step, hookimpl
+from spec_core.sampling import adjust, support
+from spec_core.testing import ToyTarget
+from tests.core.toys import forward
+
+SAMPLED = Sampling(temperature=1.0)
+
+
+@attrs.define(eq=False)
+class Sampler:
+    """Draws from q[last token] by the step's noise: a chain, or a tree of ``shape`` (children per level).
+
+    Branches of a tree get numbers of their own, as rules that look below before they reject need.
+    """
+
+    q: np.ndarray
+    shape: tuple[int, ...] = ()
+    replace: bool = False
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"rows", "unknown"}, needs=Needs(trees=bool(self.shape)))
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            ids, laws, parents = self._tree(seq, budget) if self.shape else self._chain(step, seq, budget)
+            probs = torch.from_numpy(np.array(laws)) if step.wants_probs else None
+            step.propose(seq, Draft(ids, "rows" if step.wants_probs else "unknown", probs, parents))
+
+    def _chain(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], None]:
+        text = list(seq.tokens)
+        laws = []
+        for i in range(budget):
+            laws.append(self.q[text[-1]])
+            text.append(int((np.log(laws[-1]) + step.noise(seq, i).numpy()).argmax()))
+        return text[len(seq.tokens) :], laws, None
+
+    def _tree(self, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], list[int]]:
+        rng = np.random.default_rng([seq.seed, seq.rounds])
+        ids: list[int] = []
+        laws: list[np.ndarray] = []
+        parents: list[int] = []
+        level = [-1]
+        for children in self.shape[:budget]:
+            begin = len(ids)
+            for node in level:
+                self._siblings(ids[node] if node >= 0 else seq.tokens[-1], children, rng, ids, laws)
+                parents += [node] * children
+            level = list(range(begin, len(ids)))
+        return ids, laws, parents
+
+    def _siblings(
+        self, last: int, count: int, rng: np.random.Generator, ids: list[int], laws: list[np.ndarray]
+    ) -> None:
+        law = self.q[last]
+        for _ in range(count):
+            ids.append(int(rng.choice(len(law), p=law)))
+            laws.append(law)
+            if not self.replace:
+                law = np.where(np.arange(len(law)) == ids[-1], 0.0, law)
+                law = law / law.sum()
+
+
+def near(target: ToyTarget, seed: int = 0) -> np.ndarray:
+    """A drafter's laws [V, V]: what the target says after single tokens, with noise on the logits."""
+    rng = np.random.default_rng(seed)
+    rows = [forward(target, [token])[1].logits[-1].numpy() for token in range(target.info.vocab)]
+    logits = np.array(rows) + rng.normal(size=(len(rows), len(rows)))
+    return torch.softmax(torch.from_numpy(logits), -1).numpy()
+
+
+def text_law(
+    target: ToyTarget, prompt: list[int], n: int, sampling: Sampling = SAMPLED
+) -> dict[tuple[int, ...], float]:
+    """{text: chance} of all texts of n tokens, as plain decoding draws them."""
+    law: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(n):
+        law = {
+            (*text, x): chance * one
+            for text, chance in law.items()
+            for x, one in next_law(target, prompt, list(text), sampling)
+        }
+    return law
+
+
+def next_law(target: ToyTarget, prompt: list[int], text: list[int], sampling: Sampling) -> list[tuple[int, float]]:
+    """(token, chance) of what may follow."""
+    row = forward(target, [*prompt, *text])[1].logits[-1]
+    ids, z = support(adjust(row, sampling, [*prompt, *text], len(prompt)), sampling)
+    return list(zip(ids.tolist(), torch.softmax(z, -1).tolist(), strict=True))

@@ -1,0 +1,167 @@
+"""Rules in a run: the law of whole texts, refusals at the start, temperature 0, failures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sampler import SAMPLED, Sampler, near, text_law
+
+from spec_core import Compat, PluginError, Refused, Request, Run, Sampling, hookimpl
+from spec_core.discovery import discover
+from spec_core.errors import TargetError
+from spec_core.testing import Oracle, ToyTarget
+from tests.core.toys import chi_square_p, dense, finish, ones, plain
+
+TINY = {"vocab": 3, "width": 4, "recurrent": False, "sharpness": 1.0}
+PROMPT, N, TEXTS = [0, 2], 4, 600
+DREW = ["rejection", "block", "traversal", "k-seq"]
+LOSSLESS = [*DREW, "point-mass"]
+
+lossless = pytest.mark.parametrize("rule", LOSSLESS)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return ToyTarget(**TINY)
+
+
+@pytest.fixture(scope="module")
+def law(tiny):
+    return text_law(tiny, PROMPT, N)
+
+
+def counted(run: Run, law: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
+    """How often each text comes, over seeds."""
+    seqs = [run.submit(PROMPT, n=N, seed=seed, sampling=sampling) for seed in range(TEXTS)]
+    finish(run)
+    order = {text: i for i, text in enumerate(law)}
+    return np.bincount([order[tuple(run.take(seq).tokens)] for seq in seqs], minlength=len(law))
+
+
+def checked(counts: np.ndarray, law: dict) -> float:
+    return chi_square_p(counts, np.array(list(law.values())))
+
+
+@lossless
+def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
+    """Through the whole loop, over several steps: chi-square of all texts of four tokens."""
+    run = Run(tiny, [Sampler(near(tiny))], rule=rule, slots=32)
+
+    assert checked(counted(run, law), law) > 1e-3
+    assert run.stats.report()["draft_acceptance"] > 0.3
+
+
+@pytest.mark.parametrize(
+    "rule, replace", [*((rule, False) for rule in LOSSLESS if rule != "k-seq"), ("rejection", True), ("k-seq", True)]
+)
+def test_texts_of_a_sampling_tree_have_the_targets_law(rule, replace, tiny, law):
+    """Siblings drawn with and without replacement."""
+    run = Run(tiny, [Sampler(near(tiny), (2, 2), replace)], rule=rule, slots=32)
+
+    assert checked(counted(run, law), law) > 1e-3
+    assert run.stats.report()["accepted_per_step"] > 0.5
+
+
+def test_the_chi_square_finds_a_lossy_rule(tiny, law):
+    """The same measure and the same number of texts."""
+    run = Run(tiny, [Sampler(near(tiny))], rule="typical", slots=32)
+
+    assert checked(counted(run, law), law) < 1e-6
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block", "k-seq"])
+def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
+    """The law is that of plain decoding, where a token that was just said is penalised at once."""
+    sampling = Sampling(temperature=0.9, top_k=2, repetition_penalty=1.6)
+    law = text_law(tiny, PROMPT, N, sampling)
+
+    assert checked(counted(Run(tiny, [Sampler(near(tiny))], rule=rule, slots=32), law, sampling), law) > 1e-3
+
+
+@lossless
+@pytest.mark.parametrize("kind", ["right", "wrong"])
+def test_at_temperature_0_every_rule_is_exact_match(rule, kind):
+    """The core decides: the text is plain decoding's, token for token."""
+    request = Request([3, 1, 4], n=12, name="a")
+    text = {"a": [3, 1, 4, *plain(request, recurrent=False).tokens]}
+    run = dense([Oracle(text, lambda i, seq: kind == "right")], rule=rule)
+
+    assert plain(request, recurrent=False).tokens == run.generate(request).result.tokens
+
+
+@lossless
+def test_the_same_seed_gives_the_same_text(rule, tiny):
+    """Coins are a function of seed and position; they do not depend on who runs beside."""
+    requests = [Request(PROMPT, n=9, seed=seed, sampling=SAMPLED) for seed in range(6)]
+    alone = [Run(tiny, [Sampler(near(tiny))], rule=rule).generate(r).result.tokens for r in requests]
+    run = Run(tiny, [Sampler(near(tiny))], rule=rule, slots=4)
+    seqs = [run.submit(r) for r in requests]
+    finish(run)
+
+    assert alone == [run.take(seq).tokens for seq in seqs]
+
+
+# refusals
+
+
+class Declares:
+    """Says what it would draft."""
+
+    def __init__(self, *laws):
+        self.laws = laws
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts=self.laws)
+
+    @hookimpl
+    def draft(self, step):
+        pass
+
+
+@pytest.mark.parametrize("rule", DREW)
+def test_a_rule_with_ratios_refuses_drafts_of_unknown_law(rule):
+    """At the start, with a mend: without q there is nothing to divide by."""
+    with pytest.raises(Refused, match=f"rule {rule} judges drafts of law deterministic, rows") as error:
+        dense([("secret", Declares("unknown"))], rule=rule)
+
+    assert f"leave --rule out (the default judges every law), or run {rule} without secret" in str(error.value)
+    assert dense([Declares("rows"), ones()], rule=rule)
+
+
+@pytest.mark.parametrize("rule", ["point-mass", "typical", "synthetic"])
+def test_the_other_rules_judge_drafts_of_every_law(rule):
+    run = dense([Declares("rows", "unknown", "deterministic")], rule=rule)
+
+    assert not run._wants_probs
+
+
+def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):
+    with pytest.raises(PluginError, match="k-seq judges siblings drawn independently from one law") as error:
+        Run(tiny, [Sampler(near(tiny), (2,))], rule="k-seq").generate(PROMPT, n=4, sampling=SAMPLED).result
+
+    assert "use --rule rejection or traversal" in str(error.value)
+
+
+@pytest.mark.parametrize("rule", [*LOSSLESS, "typical"])
+def test_logits_that_are_no_numbers_end_their_sequence_only(rule, tiny):
+    class Sick(ToyTarget):
+        def forward(self, batch, needs):
+            checked = super().forward(batch, needs)
+            for part in batch.parts:
+                if part.seq.name == "sick" and part.drafted:
+                    checked.logits[part.at] = torch.nan
+            return checked
+
+    run = Run(Sick(**TINY), [Sampler(near(tiny))], rule=rule)
+    sick, well = (run.submit(PROMPT, n=N, sampling=SAMPLED, name=name) for name in ("sick", "well"))
+    finish(run)
+
+    with pytest.raises(TargetError, match="not numbers"):
+        run.take(sick)
+    assert len(run.take(well).tokens) == N
+
+
+def test_all_rules_are_installed():
+    assert {*LOSSLESS, "coupled", "typical", "synthetic"} <= {entry.name for entry in discover(["rule"])}
