@@ -7,8 +7,9 @@ from typing import Any
 
 import attrs
 
-from spec_core.testing import DrafterConformance
+from spec_core.testing import DrafterConformance, RollbackConformance
 from tests.kit import broken_drafters as drafters
+from tests.kit import broken_owners as owners
 
 
 @attrs.frozen(eq=False)
@@ -65,4 +66,27 @@ DRAFTERS = [
     drafter("finished_sequences_are_forgotten", drafters.RemembersEverybody),
 ]
 
-CASES = DRAFTERS
+
+def owner(check: str, broken: Any) -> Case:
+    return Case(RollbackConformance, f"test_{check}", broken, owners.Owner)
+
+
+OWNERS = [
+    owner("state_after_nothing_was_accepted", owners.CountsTheFirstDraftIn),
+    owner("state_after_everything_was_accepted", owners.ThinksNothingIsToBeDone),
+    owner("state_after_part_of_a_draft_was_accepted", owners.TakesTheLastRow),
+    owner("state_in_steps_without_a_draft", owners.PutsTheLastOneBack),
+    owner("state_of_prompts_as_long_as_a_draft", owners.TakesAPromptForADraft),
+    owner("state_in_a_mixed_batch", owners.KeepsAsManyForAll),
+    owner("state_when_a_stop_lies_inside_the_draft", owners.ReadsTheRawVerdict),
+    owner("state_after_trees", owners.KnowsChainsOnly),
+    owner("text_equals_plain_decoding", owners.LeavesItOut),
+    owner("order_of_owners_changes_nothing", owners.WaitsForTheTarget),
+    owner("a_slot_that_is_used_again_begins_anew", owners.RemembersTheSlot),
+    owner("checkpoints_stay_as_they_were", owners.KeepsWrongCheckpoints),
+    owner("a_step_is_one_forward", owners.ForwardsAgain),
+    owner("owned_state_is_declared", owners.OwnsMoreThanThereIs),
+    owner("finished_sequences_are_forgotten", owners.RemembersSequences),
+]
+
+CASES = [*DRAFTERS, *OWNERS]

@@ -2,23 +2,197 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+import weakref
+from typing import Any, ClassVar
 
-from spec_core.testing.conformance.base import Conformance
+import attrs
+import pytest
+
+from spec_core.guard import ask_compat
+from spec_core.request import Request
+from spec_core.run import Run
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.target import Target
+from spec_core.testing.conformance.base import Conformance, expect, same, together
+from spec_core.testing.conformance.drafts import MetadataOnly
+from spec_core.testing.conformance.drive import Along, along, close, host, leaves
+from spec_core.testing.conformance.memory import Checkpoints
+from spec_core.testing.conformance.probes import Muzzle, Watched
 from spec_core.testing.conformance.promise import promise
-from spec_core.testing.drafters import Oracle
+from spec_core.testing.drafters import Oracle, RandomTrees
+from spec_core.values import Compat
 
 
 class RollbackConformance(Conformance):
-    """Inherit, and let ``make`` return a fresh owner of the target's recurrent state."""
+    """Inherit, and let ``make`` return a fresh owner of the target's recurrent state.
+
+    After every step the state must be that of a fresh forward over the evaluated tokens, up to ``tolerance`` of its
+    largest number. Drafters of the kit force what is kept.
+    """
+
+    tolerance: ClassVar[float] = 1e-9
 
     def owner(self) -> Any:
         return self.make()
 
+    def right(self, requests: list[Request], kept: Any, length: int = 4) -> Oracle:
+        """A drafter whose first drafts are right: ``kept(sequence)`` of them."""
+        known = {r.name: self.text_of(r) for r in requests}
+        return Oracle(known, lambda i, seq: i < kept(seq), length, self.model.info.vocab)
+
+    def gated(self, run: Run, requests: list[Request], each: Any = None) -> None:
+        """Run to the end; after every step hold every sequence's state, and what it said, against plain decoding."""
+        plain = {r.name: along(self.model, self.text_of(r)) for r in requests}
+        run.observe(lambda step: _right_rows(step, plain, self.tolerance))
+        seqs = [run.submit(r) for r in requests]
+        while run.busy:
+            before = list(run.running)
+            run.step()
+            for seq in dict.fromkeys([*before, *run.running]):
+                self._right_state(run.target, seq, plain[seq.name])
+            if each is not None:
+                each(seqs)
+        for seq, request in zip(seqs, requests, strict=True):
+            result = run.take(seq)
+            if result.finish_reason != "cancelled":
+                same(result.tokens, self.plain(request), str(request.prompt))
+
+    def _right_state(self, target: Target, seq: Sequence, plain: Along) -> None:
+        found, wanted = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
+        if not seq.evaluated:
+            return
+        what = f"the state of prompt {seq.tokens[: seq.prompt]} after {seq.evaluated} tokens"
+        expect(len(found) == len(wanted), f"{what} has {len(found)} tensors, expected {len(wanted)}")
+        for i, (one, two) in enumerate(zip(found, wanted, strict=True)):
+            close(one, two, self.tolerance, f"{what}, tensor {i},")
+
+    @promise("After a step in which nothing was accepted, the state is that of the committed tokens.")
+    def test_state_after_nothing_was_accepted(self) -> None:
+        requests = self.requests()
+        self.gated(self.run([self.right(requests, lambda seq: 0)]), requests)
+
+    @promise("After a step in which everything was accepted, the state is that of the committed tokens.")
+    def test_state_after_everything_was_accepted(self) -> None:
+        requests = self.requests()
+        self.gated(self.run([self.right(requests, lambda seq: 9)]), requests)
+
+    @promise("After a step in which part of a draft was accepted, the state is that of the committed tokens.")
+    def test_state_after_part_of_a_draft_was_accepted(self) -> None:
+        requests = self.requests()
+        for kept in (1, 2, 3):
+            self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
+
+    @promise("A step without a draft leaves the state where the forward put it.")
+    def test_state_in_steps_without_a_draft(self) -> None:
+        requests = self.requests()
+        pattern = [2, 0, 0, 4, 0, 1, 3]
+        drafter = self.right(requests, lambda seq: pattern[seq.rounds % 7])
+        sometimes = Muzzle(lambda seq: pattern[seq.rounds % 7] > 0, "oracle")
+        self.gated(self.run([sometimes, drafter]), requests)
+
+    @promise("A prompt about as long as a draft is a prompt: of 1 token, of K, K + 1 and K + 2.")
+    def test_state_of_prompts_as_long_as_a_draft(self) -> None:
+        prompt = self.prompts()[0]
+        requests = [Request((prompt * 2)[:n], n=9, name=str(n)) for n in (1, 2, 3, 4, 5, 6)]
+        for request in requests:
+            self.gated(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
+
+    @promise("Sequences of one step keep different numbers of drafts, some none, beside prompts in chunks.")
+    def test_state_in_a_mixed_batch(self) -> None:
+        requests = self.requests(n=18)
+        requests[1] = attrs.evolve(requests[1], methods=())
+        drafter = self.right(requests, lambda seq: int(seq.name) % 5)
+        run = self.run([drafter], chunk=3, draft_max=4, rows_max=24)
+        self.gated(run, requests, each=lambda seqs: run.cancel(seqs[2]) if seqs[2].t > 5 else None)
+
+    @promise("Where a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
+    def test_state_when_a_stop_lies_inside_the_draft(self) -> None:
+        first = self.requests(temperatures=(1.0,))[0]
+        said = self.plain(first)
+        for at in range(2, 9):
+            stop = said[at]
+            stopping = attrs.evolve(first, stop_tokens={stop}, name="stops")
+            run = self.run([Oracle({"stops": self.text_of(first)}, vocab=self.model.info.vocab)])
+            self.gated(run, [stopping])
+
+    @promise("After a step with a tree, the state is that along the kept path.")
+    def test_state_after_trees(self) -> None:
+        requests = self.requests()
+        if not self.model.info.trees:
+            pytest.skip("this target takes chains only")
+        for seed in range(2):
+            trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
+            self.gated(self.run([trees]), requests)
+
     @promise("Whatever is kept of a draft, the text is that of plain decoding.")
     def test_text_equals_plain_decoding(self) -> None:
+        requests = self.requests(n=24)
+        for kept in (1, 3):
+            self.is_plain(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
+
+    @promise("Owners do not depend on the order of plugins: before the target or after it.")
+    def test_order_of_owners_changes_nothing(self) -> None:
         requests = self.requests()
-        known = {r.name: self.text_of(r) for r in requests}
-        for kept in range(4):
-            oracle = Oracle(known, lambda i, seq, kept=kept: i < kept, vocab=self.model.info.vocab)
-            self.is_plain(self.run([oracle]), requests)
+        drafter = self.right(requests, lambda seq: 2)
+        self.gated(Run(self.model, [("owner", self.make()), drafter]), requests)
+
+    @promise("A slot that is used again begins from the state that the target opened it with.")
+    def test_a_slot_that_is_used_again_begins_anew(self) -> None:
+        requests = self.requests(n=8)
+        run = self.run([self.right(requests, lambda seq: 2)], slots=1, reuse=False)
+        self.gated(run, requests)
+
+    @promise("Checkpoints are data of the slot: an owner changes none, and a text can go on from each.")
+    def test_checkpoints_stay_as_they_were(self) -> None:
+        first = self.requests(temperatures=(0.0,))[0]
+        text = self.text_of(first)
+        plain = along(self.model, text)
+        run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], slots=1)
+        seq = run.submit(first)
+        together(run, [])
+        for position, state in seq.slot.checkpoints.items():
+            for one, two in zip(leaves(state), plain.states[position], strict=True):
+                close(one, two, self.tolerance, f"the checkpoint at {position} of prompt {first.prompt}")
+        again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], n=6)
+        self.is_plain(run, [again])
+
+    @promise("A step is one forward of the target: an owner that cannot restore a state rewinds.")
+    def test_a_step_is_one_forward(self) -> None:
+        requests = self.requests()
+        counts = [0]
+
+        def count(batch: Any, checked: Any) -> None:
+            counts[-1] += 1
+
+        run = self.run([self.right(requests, lambda seq: 2)], target=Watched(self.model, count))
+        run.observe(lambda step: counts.append(0))
+        together(run, requests)
+        expect(max(counts) == 1, f"{max(counts)} forwards in one step")
+
+    @promise("compat says what is owned, kinds of state that the target has, from metadata only.")
+    def test_owned_state_is_declared(self) -> None:
+        answer = ask_compat(self.make(), "owner", MetadataOnly(self.model)) or Compat()
+        states = self.model.info.states - {"attention"}
+        expect(bool(answer.owns) and answer.owns <= states, f"owns {sorted(answer.owns)}, there is {sorted(states)}")
+
+    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    def test_finished_sequences_are_forgotten(self) -> None:
+        requests = self.requests(n=6)
+        run = self.run([self.right(requests, lambda seq: 2)], slots=1, reuse=False)
+        seen = [weakref.ref(run.submit(r)) for r in requests]
+        while run.busy:
+            run.step()
+        run.results.clear()
+        gc.collect()
+        alive = sum(ref() is not None for ref in seen)
+        expect(alive <= 1, f"{alive} of {len(seen)} finished sequences are still held")
+
+
+def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
+    """The logits that followed committed text, in a step that drafted, are those of plain decoding."""
+    for part in step.parts:
+        if part.verdict is not None:
+            wanted = plain[part.seq.name].logits[part.end]
+            close(host(step.logits(part.seq)[0]), wanted, tolerance, f"the row after {part.end} tokens")
