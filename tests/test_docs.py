@@ -7,24 +7,55 @@ import re
 from pathlib import Path
 
 import attrs
+import click
 import pytest
+from pages import Skimmer, follow
 from spec_methods.draft_model import DraftModel
 from spec_methods.ngram import Ngram
 
-from spec_core import hookspecs
+import spec_core
+from spec_core import UsageError, hookspecs
 from spec_core.commands.document import document
+from spec_core.discovery import GROUPS
 from spec_core.guard import HOOKS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+FOLLOWED = ("write-a-method.md",)
+"""Pages that somebody follows in a folder of his own."""
 
 
-def test_the_example_of_the_readme_runs(capsys):
-    """It is executed as it stands."""
-    source = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)[1]
-    exec(compile(source, "README.md", "exec"), {})
+def name(page):
+    return page.relative_to(ROOT).as_posix()
 
-    assert "tokens per step" in capsys.readouterr().out
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in FOLLOWED], ids=name)
+def test_the_examples_of_a_page_run(page, tmp_path):
+    """Its Python runs and prints what it says it prints; its commands and their options exist."""
+    follow(page, Skimmer(), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_a_page_can_be_followed_to_the_letter(page, stranger, tmp_path):
+    """In an empty folder, by somebody who has the wheel and the page: files, installation, commands, tests."""
+    follow(DOCS / page, stranger, tmp_path)
+
+
+def test_an_example_that_does_not_work_is_found(tmp_path):
+    """Wrong output, an option that does not exist, an error, a language that nobody runs."""
+    page = tmp_path / "page.md"
+    for wrong in (
+        "```python\nprint(1)\n```\n\n```text\n2\n```",
+        "```sh\nspec generate --no-such-option\n```",
+        "```sh\nspec no-such-command\n```",
+        "```python\nfrom spec_core import NoSuchName\n```",
+        "```bash\nls\n```",
+    ):
+        page.write_text(wrong + "\n", "utf-8")
+        with pytest.raises((AssertionError, ImportError, click.ClickException, UsageError)):
+            follow(page, Skimmer(), tmp_path)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -32,6 +63,21 @@ def test_every_hook_is_in_the_manual_with_its_arguments(hook):
     arguments = ", ".join(inspect.signature(getattr(hookspecs, hook)).parameters)
 
     assert f"## {hook}({arguments})" in (DOCS / "hooks.md").read_text("utf-8")
+
+
+def test_the_contract_page_is_about_this_version_and_these_names():
+    """Its version is the program's, and what it calls public is what can be imported."""
+    text = (DOCS / "contract.md").read_text("utf-8")
+    exported = re.search(r"What `spec_core` exports: (.*?);", text)[1]
+
+    assert "Version **{}.{}**".format(*spec_core.CONTRACT) in text
+    assert sorted(spec_core.__all__) == sorted(re.findall(r"`(\w+)`", exported))
+
+
+def test_the_contract_page_names_every_entry_point_group():
+    text = (DOCS / "contract.md").read_text("utf-8")
+
+    assert [group for group in GROUPS.values() if f"`{group}`" not in text] == []
 
 
 @pytest.mark.parametrize("page", ["hooks.md", "settings.md"])
@@ -51,7 +97,7 @@ def test_every_setting_of_a_method_is_on_its_page(page, plugin):
             assert re.search(rf"\| `{field.name}` \| {re.escape(shown)} ?\|", text), field.name
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target

@@ -1,9 +1,14 @@
-"""What the author of spec-echo tests: the method itself."""
+"""What the author of spec-echo tests: the kit's promises, and the method itself."""
 
 from spec_echo import Echo
 
 from spec_core import Run
-from spec_core.testing import ToyTarget
+from spec_core.testing import DrafterConformance, ToyTarget
+
+
+class TestEcho(DrafterConformance):
+    def make(self):
+        return Echo()
 
 
 def test_a_repeated_token_is_drafted_as_often_as_asked():
