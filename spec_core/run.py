@@ -228,7 +228,7 @@ class Run:
             prompt_tokens=seq.prompt,
             reused=seq.reused,
             seed=seq.seed,
-            stats=tally.report(),
+            stats={**tally.report(), "lossy": self.stats.lossy},
             logprobs=self._logprobs.pop(seq, None),
         )
 

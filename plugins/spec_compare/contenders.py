@@ -19,10 +19,10 @@ IN_LAW = "equal in law, not in tokens"
 
 
 def contenders(target: Target, settings: Settings, batch: int) -> list[Contender]:
-    """Plain decoding first; no run continues on rows of an earlier prompt."""
+    """Plain decoding first, without the rule; no run continues on rows of an earlier prompt."""
 
     def maker(methods: list[str]) -> Callable[[], Run]:
-        return lambda: common.run_of(target, settings, methods, reuse=False, slots=batch)
+        return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, slots=batch)
 
     chains = [chain(spec) for spec in dict.fromkeys(settings["methods"])]
     return [Contender(PLAIN, maker([]))] + [Contender(n, maker(c)) for n, c in zip(names(chains), chains, strict=True)]

@@ -92,8 +92,13 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
     return load(settings["model"], weights=weights, **options)
 
 
-def run_of(target: Target, settings: Settings, methods: Iterable[Any] | None = None, **changes: Any) -> Run:
-    """A run with the settings' plugins, or with other methods. What was not named and takes part is noted."""
+def run_of(
+    target: Target, settings: Settings, methods: Iterable[Any] | None = None, judged: bool = True, **changes: Any
+) -> Run:
+    """A run with the settings' plugins, or with other methods. What was not named and takes part is noted.
+
+    judged: False leaves the settings' rule out: what is compared with is plain decoding.
+    """
     import attrs
 
     from spec_core.run import Run
@@ -103,7 +108,7 @@ def run_of(target: Target, settings: Settings, methods: Iterable[Any] | None = N
     run = Run(
         target,
         methods=wanted,
-        rule=settings["rule"],
+        rule=settings["rule"] if judged else None,
         rollback=settings["rollback"],
         plugin_settings=plugin_settings(settings),
         settings=attrs.evolve(settings.build(RunSettings), **changes),

@@ -42,6 +42,8 @@ def generate(show_drafts: bool, as_json: bool, **flags: Any) -> None:
     run = common.run_of(target, settings)
     common.check_used(settings, [c.name for c in run.plugins])
     generation = run.generate(request, prompt=prompt.encoded(text, target))
+    if run.stats.lossy:
+        common.note(f"LOSSY: {run.stats.lossy}")
     clock = Clock(began)
     clock.follow(generation, _shower(run, show_drafts, as_json))
     if as_json:

@@ -1,0 +1,228 @@
+"""Rules whose text is not the target's own: they do what they say, and every output says it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from exact import outcomes
+from sampler import SAMPLED, Sampler, near
+from spec_rules.laws import Case
+from spec_rules.synthetic import Synthetic, kept
+from spec_rules.typical import Typical, threshold
+
+from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, hookimpl
+from spec_core.cli import run as spec
+from spec_core.testing import ToyTarget
+from tests.core.toys import dense, finish, plain, requests
+from tests.toy_plugins import install
+
+RATES = (0.9, 0.6, 0.6, 0.15)
+LOSSY = {
+    "synthetic": "synthetic acceptance at rates 0.8, 0.6, 0.4, 0.2: not real text",
+    "typical": "typical acceptance keeps drafts that the target would not have drawn",
+}
+TINY = {"vocab": 8, "width": 4, "recurrent": False}
+CHAIN = Draft([1, 2, 3, 4, 5])
+TREE = Draft([6, 1, 2, 3, 7, 4, 5], parents=[-1, -1, 1, 2, 2, 3, 5])
+"""Its longest path is none of first children."""
+
+lossy = pytest.mark.parametrize("rule", LOSSY)
+
+
+class Says:
+    """Drafts the same again and again, where it fits."""
+
+    def __init__(self, draft):
+        self.said = draft
+
+    @hookimpl
+    def compat(self):
+        return Compat(needs=Needs(trees=True))
+
+    @hookimpl
+    def draft(self, step):
+        for seq, budget in step.undrafted:
+            if budget >= self.said.depth:
+                step.propose(seq, self.said)
+
+
+# synthetic
+
+
+@pytest.mark.parametrize("draft, temperature", [(CHAIN, 1.0), (TREE, 0.0)], ids=["chain", "tree"])
+def test_synthetic_accepts_at_the_given_rates(draft, temperature):
+    """Each position within four standard deviations; nothing behind the last rate, whatever the target thinks."""
+    run = Run(ToyTarget(**TINY), [Says(draft)], rule=("synthetic", Synthetic(RATES)), slots=32)
+    for i in range(64):
+        run.submit([i % 8, i // 8], n=40, sampling=Sampling(temperature=temperature))
+    finish(run)
+    stats = run.stats.report()
+    rates = np.array(RATES)
+
+    assert stats["drafts"] > 500
+    assert np.all(abs(np.array(stats["marginal"][:4]) - rates) < 4 * np.sqrt(rates * (1 - rates) / stats["drafts"]))
+    assert stats["marginal"][4:] == []
+
+
+def test_rates_over_many_coins():
+    """8,000 steps: at least i + 1 are kept as often as the i-th rate says."""
+    rule = Synthetic(RATES)
+    lengths = [kept(RATES, rule.coin(Sequence([7, i], 1, 9, SAMPLED, None, offset=i))) for i in range(8000)]
+    seen = [np.mean([n > i for n in lengths]) for i in range(4)]
+
+    assert seen == pytest.approx(RATES, abs=4 * 0.5 / np.sqrt(8000))
+
+
+def test_the_pattern_is_the_settings_seed_and_not_the_requests():
+    """So that repeats of a measurement, and other drafters, meet the same acceptance."""
+
+    def pattern(seed: int, of_request: int, temperature: float = 0.0) -> list[int]:
+        lengths: list[int] = []
+        run = Run(ToyTarget(**TINY), [Says(CHAIN)], rule=("synthetic", Synthetic(RATES, seed)))
+        run.observe(lambda step: lengths.extend(len(part.raw.path) for part in step.parts))
+        run.generate([1, 2], n=60, seed=of_request, sampling=Sampling(temperature=temperature)).result
+        return lengths
+
+    assert pattern(0, 1) == pattern(0, 2) == pattern(0, 3, temperature=1.0)
+    assert pattern(0, 1) != pattern(1, 1)
+
+
+def test_rate_0_is_plain_decoding_and_rate_1_keeps_everything():
+    """The token after the kept drafts is the target's own choice."""
+    none = dense([Says(CHAIN)], rule=("synthetic", Synthetic((0.0,))))
+    for request in requests(3):
+        assert plain(request, recurrent=False).tokens == none.generate(request).result.tokens
+
+    every = dense([Says(CHAIN)], rule=("synthetic", Synthetic((1.0,) * 5)))
+    assert every.generate([1, 2], n=13).result.tokens[1:6] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("rates", [(), (0.5, 0.6), (1.2,), (0.5, -0.1)], ids=str)
+def test_rates_that_cannot_be_are_refused(rates):
+    with pytest.raises(UsageError, match="give numbers from 1 down to 0"):
+        Synthetic(rates)
+
+
+# typical
+
+
+def test_typical_keeps_what_is_above_its_threshold():
+    """Medusa's condition, by hand: min(0.09, 0.3 exp(-H)); the token behind is the likeliest."""
+    rows = np.array([[0.5, 0.25, 0.125, 0.125], [0.97, 0.03, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    case = lambda *ids: Case(Draft(ids), lambda row: rows[row], None)
+
+    assert threshold(rows[0], 0.09, 0.3) == pytest.approx(min(0.09, 0.3 * 2**-1.75))
+    assert threshold(rows[1], 0.09, 0.3) == 0.09
+    assert Typical().kept(case(2, 0)) == (0, 1)
+    assert Typical().kept(case(2, 1)) == (0,), "0.03 is less than 0.09, however sure the target is"
+    assert [(v.path, v.token) for v, _ in outcomes(Typical().verify, case(3, 0))] == [((0, 1), 3)]
+
+
+def test_typical_keeps_the_longest_path_and_of_equal_ones_the_likeliest():
+    rows = {0: [0.4, 0.6, 0.0], 1: [0.5, 0.5, 0.0], 2: [0.2, 0.8, 0.0], 3: [0.0, 0.0, 1.0], 4: [1.0, 0.0, 0.0]}
+    law = lambda row: np.array(rows.get(row, [1.0, 0.0, 0.0]))
+    both = Case(Draft([0, 1, 0, 1], parents=[-1, -1, 0, 1]), law, None)
+    longer = Case(Draft([0, 1, 0, 2], parents=[-1, -1, 0, 2]), law, None)
+
+    assert Typical().kept(both) == (1, 3), "0.6 times 0.8 is more than 0.4 times 0.5"
+    assert Typical().kept(longer) == (0, 2, 3)
+
+
+def test_a_typical_token_may_be_drawn():
+    """Then only the kept drafts cost law: where none is kept the token has the target's."""
+    law = np.array([0.5, 0.25, 0.125, 0.125])
+    rule = Typical(epsilon=0.2, delta=1.0, token="sampled")
+    found = outcomes(rule.verify, Case(Draft([3]), lambda row: law, None))
+
+    assert {(v.path, v.token): chance for v, chance in found} == {((), x): law[x] for x in range(4)}
+
+
+@pytest.mark.parametrize("settings", ["epsilon=1.5", "delta=-0.1", "token=best"])
+def test_typical_settings_are_checked(settings, capsys):
+    assert spec(["settings", "--rule", "typical", "-o", f"typical.{settings}"]) == 2
+    assert "typical." in capsys.readouterr().err
+
+
+# labels
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capsys):
+    """``spec`` on the toy target; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+    install(monkeypatch)
+    (tmp_path / "prompts.jsonl").write_text('{"id": "a", "family": "one", "prompt": "HELLO"}')
+
+    def call(name: str, *arguments: str) -> tuple[int, str, str]:
+        code = spec([name, "-m", "toy:dense", "--method", "repeat", *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+PROMPT = ("-p", "HELLO", "-n", "12", "--temperature", "0.7")
+
+
+@lossy
+def test_a_result_says_that_it_is_lossy(rule):
+    run = Run(ToyTarget(**TINY), [Sampler(near(ToyTarget(**TINY)))], rule=rule)
+
+    assert run.generate([1, 2], n=5).result.stats["lossy"] == LOSSY[rule]
+    assert run.stats.report()["lossy"] == LOSSY[rule]
+
+
+def test_a_lossless_result_says_nothing():
+    assert dense([Says(CHAIN)], rule="block").generate([1, 2], n=5).result.stats["lossy"] is None
+
+
+@lossy
+def test_generate_says_that_its_text_is_lossy(rule, command):
+    _, _, err = command("generate", *PROMPT, "--rule", rule)
+    _, out, with_json = command("generate", *PROMPT, "--rule", rule, "--json")
+
+    assert f"LOSSY: {LOSSY[rule]}" in err
+    assert f"LOSSY: {LOSSY[rule]}" in with_json
+    assert json.loads(out)["stats"]["lossy"] == LOSSY[rule]
+
+
+def test_generate_says_nothing_of_a_lossless_rule(command):
+    _, out, err = command("generate", *PROMPT, "--rule", "block", "--json")
+
+    assert "LOSSY" not in err
+    assert json.loads(out)["stats"]["lossy"] is None
+
+
+@lossy
+def test_compat_says_that_a_rule_is_lossy(rule, command):
+    assert f"{rule}: lossy: {LOSSY[rule]}" in command("compat", "--rule", rule)[1]
+
+
+@lossy
+def test_compare_labels_the_method_and_leaves_plain_decoding_alone(rule, command):
+    """Plain is what is compared with: no rule judges it."""
+    code, out, _ = command("compare", "--prompts", "prompts.jsonl", "-n", "12", "--rule", rule, "--json")
+    rows = {row["contender"]: row for row in json.loads(out)["rows"]}
+
+    assert code == 0
+    assert rows["repeat"]["label"] == f"LOSSY: {LOSSY[rule]}"
+    assert rows["plain"]["label"] is None
+
+
+def test_compare_does_not_demand_equal_tokens_of_a_rule_with_coins_of_its_own(command):
+    code, out, _ = command(
+        "compare", "--prompts", "prompts.jsonl", "-n", "12", "--temperature", "1", "--rule", "block", "--json"
+    )
+    rows = {row["contender"]: row for row in json.loads(out)["rows"]}
+
+    assert code == 0
+    assert rows["repeat"]["label"] == "equal in law, not in tokens"
+
+
+def test_settings_of_a_rule_are_given_by_name(command):
+    _, out, _ = command("generate", *PROMPT, "--rule", "synthetic", "-o", "synthetic.rates=1,1", "--json")
+    body = json.loads(out)
+
+    assert body["stats"]["draft_acceptance"] == pytest.approx(2 / 3, abs=0.1), "two of three drafted tokens"
+    assert body["stats"]["lossy"] == "synthetic acceptance at rates 1, 1: not real text"
