@@ -1,0 +1,48 @@
+"""What was likely to follow each token, whenever the target last said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nlargest
+from itertools import pairwise
+from operator import itemgetter
+
+import attrs
+import torch
+from torch import Tensor
+
+Row = list[tuple[int, float]]
+"""(token, probability), most likely first."""
+
+
+@attrs.define(eq=False)
+class Table:
+    """The adjacency matrix: for every token at most ``k`` successors; a token that was never checked has none.
+
+    fresh: how much a new row counts against what is known; 1 keeps the last row only.
+    """
+
+    k: int
+    fresh: float
+    rows: dict[int, Row] = attrs.field(factory=dict)
+
+    def learn(self, token: int, successors: Iterable[tuple[int, float]]) -> None:
+        """Blend one verified row into the token's own."""
+        blend = {t: (1 - self.fresh) * p for t, p in self.rows.get(token, ())}
+        for t, p in successors:
+            blend[t] = blend.get(t, 0.0) + self.fresh * p
+        self.rows[token] = nlargest(self.k, blend.items(), key=itemgetter(1))
+
+    def read(self, tokens: list[int]) -> None:
+        """Learn from a text what followed each token in it; a row given as an embedding (-1) is no token."""
+        for token, following in pairwise(tokens):
+            if token >= 0 and following >= 0:
+                self.learn(token, [(following, 1.0)])
+
+
+def likeliest(logits: Tensor, k: int) -> list[Row]:
+    """The k best tokens of every row of logits [R, V] and their probabilities; on a device one transfer."""
+    best, ids = logits.topk(min(k, logits.shape[-1]), dim=-1)
+    chances = (best - logits.logsumexp(-1, keepdim=True)).exp()
+    both = torch.stack([ids.double(), chances.double()], -1).tolist()
+    return [[(int(token), chance) for token, chance in row] for row in both]
