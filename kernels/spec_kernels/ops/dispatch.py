@@ -1,0 +1,74 @@
+"""Which form of an operator runs: plain torch on a CPU, triton on CUDA. The only place where that is decided."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class KernelsMissing(RuntimeError):
+    """Tensors are on a device whose kernels cannot be imported. ``mend`` says what to do."""
+
+    def __init__(self, op: str) -> None:
+        self.mend = "pip install 'spec-core[triton]', or run on the CPU: --device cpu"
+        super().__init__(f"{op} on CUDA tensors is a triton kernel, and triton cannot be imported; {self.mend}")
+
+
+def by_device(reference: Callable[P, T]) -> Callable[P, T]:
+    """The operator that is ``reference`` on a CPU and its namesake in the folder's ``triton.py`` on CUDA.
+
+    The first tensor among the arguments decides; lists of tensors are looked into.
+    Raises KernelsMissing for CUDA tensors without triton: plain torch never steps in unasked.
+    """
+
+    @functools.wraps(reference)
+    def op(*args: P.args, **kwargs: P.kwargs) -> T:
+        if on_cuda((*args, *kwargs.values())):
+            return twin(reference)(*args, **kwargs)
+        return reference(*args, **kwargs)
+
+    return op
+
+
+def on_cuda(arguments: Iterable[Any]) -> bool:
+    """Where the first tensor is."""
+    first = next(_tensors(arguments), None)
+    return first is not None and first.is_cuda
+
+
+def _tensors(arguments: Iterable[Any]) -> Iterable[Tensor]:
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield argument
+        elif isinstance(argument, list | tuple):
+            yield from _tensors(argument)
+
+
+@functools.cache
+def twin(reference: Callable[P, T]) -> Callable[P, T]:
+    """The triton form of a reference operator. Raises KernelsMissing."""
+    module = reference.__module__.replace(".reference", ".triton")
+    try:
+        return getattr(importlib.import_module(module), reference.__name__)
+    except ModuleNotFoundError as missing:
+        if missing.name != "triton":
+            raise
+        raise KernelsMissing(reference.__name__) from missing
+
+
+def in_use() -> str:
+    """What runs on this machine, in words, for ``spec env``."""
+    plain = "reference (plain torch)"
+    if not torch.cuda.is_available():
+        return plain
+    found = importlib.util.find_spec("triton") is not None
+    return f"{plain} on cpu; {'triton' if found else 'none: triton is not installed'} on cuda"

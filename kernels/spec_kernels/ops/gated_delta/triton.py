@@ -1,0 +1,283 @@
+"""The gated delta rule with the state in registers: a program carries some columns of one head through all its rows.
+
+The columns of a state do not depend on each other, so programs never wait for one another. Rows alone are one launch:
+a row continues the state in registers, or, in a tree, fetches the one that its parent left. Runs of rows are two: the
+triangular systems of all pieces side by side, then the state from piece to piece (2412.06464, section 3.3).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.ops.gated_delta.plan import PIECE, Launch, plan
+from spec_kernels.ops.lineage import Lineage
+
+COLUMNS = 8
+"""Columns of a state in one warp: 32 bytes of a row, the least that memory delivers."""
+WIDE = 32
+"""The same where pieces of rows are products."""
+
+
+class Given(NamedTuple):
+    """What all launches read; rows may lie apart. g: [R, Hv, Dk], of any strides"""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    beta: Tensor
+    g: Tensor
+    states: Tensor
+    key_of: Tensor
+
+
+def gated_delta(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, states: Tensor, lineage: Lineage, key_of: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S = exp(g) S_before + k dᵀ with d = beta (v - (exp(g) S_before)ᵀ k), o = Sᵀ q (Yang et al., 2412.06464, eq. 10).
+
+    q, k: float32 [R, Hk, Dk], unit vectors, q scaled    v: float32 [R, Hv, Dv]    beta: float32 [R, Hv]
+    g: float32, at most 0: [R, Hv], or [R, Hv, Dk] for a decay per channel (KDA)
+    states: float32 [N, Hv, Dk, Dv]; those that ``lineage`` keeps are overwritten with the state after their row
+    key_of: int64 [Hv], the key head that serves each value head
+    returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
+        ``lineage.chunks`` are summed in another order than rows alone
+    """
+    work = plan(lineage, v.device)
+    q, k, v, beta = (_packed(m) for m in (q, k, v, beta))
+    given = Given(q, k, v, beta, _by_channel(g, k), _written(states), key_of)
+    o, d = (torch.empty(v.shape, device=v.device) for _ in range(2))
+    aside = torch.empty(work.asides, *states.shape[1:], device=v.device)
+    for launch in work.launches:
+        compute = _runs if launch.runs else _alone
+        compute(launch, given, aside, o, d)
+    return o, d
+
+
+def replay(
+    states: Tensor, k: Tensor, d: Tensor, g: Tensor, key_of: Tensor, path: Sequence[int], source: int, target: int
+) -> None:
+    """Run recorded rows along a path: S = exp(g) S + k dᵀ from states[source] into states[target], in place if equal.
+
+    k: float32 [n, Hk, Dk]    d: float32 [n, Hv, Dv]    g: float32 [n, Hv] or [n, Hv, Dk]    path: rows, in order
+    The result is that of ``gated_delta`` for the same rows, bit for bit.
+    """
+    if not path:
+        return
+    k, d, g = _packed(k), _packed(d), _by_channel(g, k)
+    heads, key_dim, value_dim = states.shape[1:]
+    _replay[heads, triton.cdiv(value_dim, COLUMNS)](
+        _written(states), k, d, g, key_of, _on_device(tuple(path), k.device),
+        k.stride(0), d.stride(0), *g.stride(), len(path), source, target,
+        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), COLUMNS, num_warps=1,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)
+def _on_device(path: tuple[int, ...], device: torch.device) -> Tensor:
+    """All layers replay the same path."""
+    return torch.tensor(path, dtype=torch.int64).to(device)
+
+
+def _packed(rows: Tensor) -> Tensor:
+    """Rows [R, ...] that may lie apart, each in one piece."""
+    return rows if not len(rows) or rows[0].is_contiguous() else rows.contiguous()
+
+
+def _by_channel(g: Tensor, k: Tensor) -> Tensor:
+    """[R, Hv, Dk]; a decay per head is that of all its channels."""
+    return g if g.dim() == 3 else g[..., None].expand(*g.shape, k.shape[-1])
+
+
+def _written(states: Tensor) -> Tensor:
+    """A copy would be written and lost."""
+    if not states.is_contiguous():
+        raise ValueError(f"states are overwritten in place and must be contiguous, not of strides {states.stride()}")
+    return states
+
+
+@triton.jit
+def _fetch(state, piece, table, states, aside, SIZE: tl.constexpr, place, held):
+    """The state before a piece: in hand, stored, or laid aside."""
+    before = tl.load(table + piece * 5 + 2)
+    if before != -1:
+        # Another thread of this program may have written it.
+        tl.debug_barrier()
+        stored = tl.load(states + before * SIZE + place, held & (before >= 0), other=0.0)
+        state = stored + tl.load(aside + (-2 - before) * SIZE + place, held & (before < -1), other=0.0)
+    return state
+
+
+@triton.jit
+def _leave(state, piece, table, states, aside, SIZE: tl.constexpr, place, held):
+    """Keep the state after a piece, and lay it aside, where anyone will look at it."""
+    keep, beside = tl.load(table + piece * 5 + 3), tl.load(table + piece * 5 + 4)
+    if keep >= 0:
+        tl.store(states + keep * SIZE + place, state, held)
+    if beside >= 0:
+        tl.store(aside + beside * SIZE + place, state, held)
+
+
+@triton.jit
+def _advance(state, k, d, decay):
+    """The same rounding wherever it is inlined: one product, then one fused product and sum."""
+    return tl.fma(k[:, None], d[None, :], state * decay[:, None])
+
+
+def _alone(launch: Launch, given: Given, aside: Tensor, o: Tensor, d: Tensor) -> None:
+    """Rows one after the other."""
+    q, k, v, beta, g, states, key_of = given
+    heads, key_dim, value_dim = states.shape[1:]
+    _rows[launch.sequences, heads, triton.cdiv(value_dim, COLUMNS)](
+        q, k, v, beta, g, states, aside, o, d, launch.table, launch.begins, key_of,
+        *(m.stride(0) for m in (q, k, v, beta)), *g.stride(),
+        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), COLUMNS, num_warps=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _rows(
+    q, k, v, beta, g, states, aside, o, d, table, begins, key_of,
+    q_row, k_row, v_row, beta_row, g_row, g_head, g_channel,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
+    sequence, head = tl.program_id(0), tl.program_id(1)
+    key_head = tl.load(key_of + head)
+    i, j = tl.arange(0, BLOCK_K), tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)
+    held = (i < DK)[:, None] & (j < DV)[None, :]
+    place = head * DK * DV + i[:, None] * DV + j[None, :]
+    state = tl.zeros([BLOCK_K, BLOCK_V], tl.float32)
+    for piece in range(tl.load(begins + sequence), tl.load(begins + sequence + 1)):
+        row = tl.load(table + piece * 5)
+        state = _fetch(state, piece, table, states, aside, HV * DK * DV, place, held)
+        key = tl.load(k + row * k_row + key_head * DK + i, i < DK, other=0.0)
+        query = tl.load(q + row * q_row + key_head * DK + i, i < DK, other=0.0)
+        decay = tl.exp(tl.load(g + row * g_row + head * g_head + i * g_channel, i < DK, other=0.0))
+        value = tl.load(v + row * v_row + head * DV + j, j < DV, other=0.0)
+        recalled = tl.sum(state * (key * decay)[:, None], 0)
+        answer = tl.sum(state * (query * decay)[:, None], 0)
+        written = tl.load(beta + row * beta_row + head) * (value - recalled)
+        tl.store(d + (row * HV + head) * DV + j, written, j < DV)
+        tl.store(o + (row * HV + head) * DV + j, answer + tl.sum(query * key, 0) * written, j < DV)
+        state = _advance(state, key, written, decay)
+        _leave(state, piece, table, states, aside, HV * DK * DV, place, held)
+
+
+@triton.jit
+def _replay(
+    states, k, d, g, key_of, path, k_row, d_row, g_row, g_head, g_channel, rows, source, target,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(0).to(tl.int64)
+    key_head = tl.load(key_of + head)
+    i, j = tl.arange(0, BLOCK_K), tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
+    held = (i < DK)[:, None] & (j < DV)[None, :]
+    place = head * DK * DV + i[:, None] * DV + j[None, :]
+    state = tl.load(states + tl.cast(source, tl.int64) * HV * DK * DV + place, held, other=0.0)
+    for n in range(rows):
+        row = tl.load(path + n)
+        key = tl.load(k + row * k_row + key_head * DK + i, i < DK, other=0.0)
+        written = tl.load(d + row * d_row + head * DV + j, j < DV, other=0.0)
+        decay = tl.exp(tl.load(g + row * g_row + head * g_head + i * g_channel, i < DK, other=0.0))
+        state = _advance(state, key, written, decay)
+    tl.store(states + tl.cast(target, tl.int64) * HV * DK * DV + place, state, held)
+
+
+def _runs(launch: Launch, given: Given, aside: Tensor, o: Tensor, d: Tensor) -> None:
+    """Pieces of runs. With W and U the solutions of (I + A) [W U] = beta [exp(G) k, v], a piece's d is U - W S."""
+    q, k, v, beta, g, states, key_of = given
+    heads, key_dim, value_dim = states.shape[1:]
+    pieces, block = len(launch.table), max(16, triton.next_power_of_2(key_dim))
+    w, u, looks = (torch.empty(pieces, heads, PIECE, n, device=v.device) for n in (key_dim, value_dim, PIECE))
+    _solve[pieces, heads](
+        q, k, v, beta, g, w, u, looks, launch.table, key_of, *(m.stride(0) for m in (q, k, v, beta)), *g.stride(),
+        key_dim, heads, value_dim, block, triton.next_power_of_2(value_dim), PIECE,
+    )  # fmt: skip
+    _carry[launch.sequences, heads, triton.cdiv(value_dim, WIDE)](
+        q, k, g, w, u, looks, states, aside, o, d, launch.table, launch.begins, key_of,
+        q.stride(0), k.stride(0), *g.stride(), key_dim, heads, value_dim, block, WIDE, PIECE, num_warps=8,
+    )  # fmt: skip
+
+
+@triton.jit
+def _solve(
+    q, k, v, beta, g, w, u, looks, table, key_of,
+    q_row, k_row, v_row, beta_row, g_row, g_head, g_channel,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PIECE: tl.constexpr,
+):  # fmt: skip
+    """Forward substitution in a piece, column by column, and ``looks``: (q_i · k_j) with the decay from j to i.
+
+    Exponents are differences of running sums, at most 0: they cannot overflow.
+    """
+    piece, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    key_head = tl.load(key_of + head)
+    first, count = tl.load(table + piece * 5), tl.load(table + piece * 5 + 1)
+    n, c, j = tl.arange(0, PIECE), tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_V)
+    row, real = first + n, n < count
+    in_key, in_value = real[:, None] & (c < DK)[None, :], real[:, None] & (j < DV)[None, :]
+    keys = tl.load(k + (row * k_row + key_head * DK)[:, None] + c[None, :], in_key, other=0.0)
+    queries = tl.load(q + (row * q_row + key_head * DK)[:, None] + c[None, :], in_key, other=0.0)
+    rates = tl.load(beta + row * beta_row + head, real, other=0.0)
+    log_decays = tl.load(g + (row * g_row + head * g_head)[:, None] + c[None, :] * g_channel, in_key, other=0.0)
+    total = tl.cumsum(log_decays, 0)
+    for_u = tl.load(v + (row * v_row + head * DV)[:, None] + j[None, :], in_value, other=0.0) * rates[:, None]
+    for_w = keys * tl.exp(total) * rates[:, None]
+    base = (piece * HV + head) * PIECE
+    for m in range(PIECE):
+        mine = (n == m)[:, None]
+        key = tl.sum(tl.where(mine, keys, 0.0), 0)
+        gap = total - tl.sum(tl.where(mine, total, 0.0), 0)[None, :]
+        decayed = tl.exp(tl.where((n >= m)[:, None], gap, float("-inf"))) * key[None, :]
+        tl.store(looks + (base + n) * PIECE + m, tl.sum(queries * decayed, 1))
+        below = tl.where(n > m, tl.sum(keys * decayed, 1) * rates, 0.0)[:, None]
+        for_u -= below * tl.sum(tl.where(mine, for_u, 0.0), 0)[None, :]
+        for_w -= below * tl.sum(tl.where(mine, for_w, 0.0), 0)[None, :]
+    tl.store(u + (base + n)[:, None] * DV + j[None, :], for_u, (j < DV)[None, :])
+    tl.store(w + (base + n)[:, None] * DK + c[None, :], for_w, (c < DK)[None, :])
+
+
+@triton.jit
+def _carry(
+    q, k, g, w, u, looks, states, aside, o, d, table, begins, key_of,
+    q_row, k_row, g_row, g_head, g_channel,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PIECE: tl.constexpr,
+):  # fmt: skip
+    """D = U - W S, O = exp(G) Q S + looks D, S' = exp(G_last) S + Σ_i exp(G_last - G_i) k_i d_iᵀ, piece by piece."""
+    sequence, head = tl.program_id(0), tl.program_id(1)
+    key_head = tl.load(key_of + head)
+    n, c, j = tl.arange(0, PIECE), tl.arange(0, BLOCK_K), tl.program_id(2) * BLOCK_V + tl.arange(0, BLOCK_V)
+    held = (c < DK)[:, None] & (j < DV)[None, :]
+    place = head * DK * DV + c[:, None] * DV + j[None, :]
+    state = tl.zeros([BLOCK_K, BLOCK_V], tl.float32)
+    for piece in range(tl.load(begins + sequence), tl.load(begins + sequence + 1)):
+        row, real = tl.load(table + piece * 5) + n, n < tl.load(table + piece * 5 + 1)
+        state = _fetch(state, piece, table, states, aside, HV * DK * DV, place, held)
+        in_key = real[:, None] & (c < DK)[None, :]
+        in_value = real[:, None] & (j < DV)[None, :]
+        keys = tl.load(k + (row * k_row + key_head * DK)[:, None] + c[None, :], in_key, other=0.0)
+        queries = tl.load(q + (row * q_row + key_head * DK)[:, None] + c[None, :], in_key, other=0.0)
+        log_decays = tl.load(g + (row * g_row + head * g_head)[:, None] + c[None, :] * g_channel, in_key, other=0.0)
+        total, last = tl.cumsum(log_decays, 0), tl.sum(log_decays, 0)
+        base = (piece * HV + head) * PIECE + n
+        solved = tl.load(w + base[:, None] * DK + c[None, :], in_key, other=0.0)
+        written = tl.load(u + base[:, None] * DV + j[None, :], in_value, other=0.0)
+        look = tl.load(looks + base[:, None] * PIECE + n[None, :])
+        written -= tl.dot(solved, state, input_precision="ieee")
+        out = tl.dot(queries * tl.exp(total), state, input_precision="ieee")
+        out = tl.dot(look, written, out, input_precision="ieee")
+        at = (row * HV + head)[:, None] * DV + j[None, :]
+        tl.store(d + at, written, in_value)
+        tl.store(o + at, out, in_value)
+        late = tl.trans(keys * tl.exp(last[None, :] - total))
+        state = tl.dot(late, written, state * tl.exp(last)[:, None], input_precision="ieee")
+        _leave(state, piece, table, states, aside, HV * DK * DV, place, held)
