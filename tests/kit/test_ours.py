@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
 import pytest
 from spec_methods.ngram import Ngram
 
+from spec_core import load
 from spec_core.accept import Coupled
 from spec_core.testing import (
     DrafterConformance,
@@ -14,6 +19,8 @@ from spec_core.testing import (
     ToyRollback,
     ToyTarget,
 )
+from tests.small_models import tiny_gguf
+from tests.targets.tiny import model, saved
 
 
 class TestNgram(DrafterConformance):
@@ -39,5 +46,28 @@ class TestToyRollback(RollbackConformance):
 
 
 class TestToyTarget(TargetConformance):
+    batch_tolerance = 1e-12
+
     def make(self):
-        return ToyTarget()
+        return ToyTarget(context=128)
+
+
+@cache
+def directory(arch: str) -> Path:
+    """A tiny random model as a Hugging Face directory."""
+    return saved(model(arch, vocab_size=64, max_position_embeddings=128), Path(mkdtemp()))
+
+
+class TestGgufTarget(TargetConformance):
+    def make(self):
+        return load(tiny_gguf(context=128), dtype="float32", device="cpu")
+
+
+class TestHuggingFaceTarget(TargetConformance):
+    def make(self):
+        return load(directory("llama"), dtype="float32", device="cpu")
+
+
+class TestExpertsTarget(TargetConformance):
+    def make(self):
+        return load(directory("qwen3moe"), dtype="float32", device="cpu")

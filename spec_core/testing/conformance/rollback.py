@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import pytest
@@ -12,12 +12,10 @@ import pytest
 from spec_core.guard import ask_compat
 from spec_core.request import Request
 from spec_core.run import Run
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
-from spec_core.testing.conformance.base import Conformance, expect, same, together
+from spec_core.testing.conformance.base import expect, together
 from spec_core.testing.conformance.drafts import MetadataOnly
-from spec_core.testing.conformance.drive import Along, along, close, host, leaves
+from spec_core.testing.conformance.drive import along, close, leaves
+from spec_core.testing.conformance.gate import Gated
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Muzzle, Watched
 from spec_core.testing.conformance.promise import promise
@@ -25,48 +23,15 @@ from spec_core.testing.drafters import Oracle, RandomTrees
 from spec_core.values import Compat
 
 
-class RollbackConformance(Conformance):
+class RollbackConformance(Gated):
     """Inherit, and let ``make`` return a fresh owner of the target's recurrent state.
 
     After every step the state must be that of a fresh forward over the evaluated tokens, up to ``tolerance`` of its
     largest number. Drafters of the kit force what is kept.
     """
 
-    tolerance: ClassVar[float] = 1e-9
-
     def owner(self) -> Any:
         return self.make()
-
-    def right(self, requests: list[Request], kept: Any, length: int = 4) -> Oracle:
-        """A drafter whose first drafts are right: ``kept(sequence)`` of them."""
-        known = {r.name: self.text_of(r) for r in requests}
-        return Oracle(known, lambda i, seq: i < kept(seq), length, self.model.info.vocab)
-
-    def gated(self, run: Run, requests: list[Request], each: Any = None) -> None:
-        """Run to the end; after every step hold every sequence's state, and what it said, against plain decoding."""
-        plain = {r.name: along(self.model, self.text_of(r)) for r in requests}
-        run.observe(lambda step: _right_rows(step, plain, self.tolerance))
-        seqs = [run.submit(r) for r in requests]
-        while run.busy:
-            before = list(run.running)
-            run.step()
-            for seq in dict.fromkeys([*before, *run.running]):
-                self._right_state(run.target, seq, plain[seq.name])
-            if each is not None:
-                each(seqs)
-        for seq, request in zip(seqs, requests, strict=True):
-            result = run.take(seq)
-            if result.finish_reason != "cancelled":
-                same(result.tokens, self.plain(request), str(request.prompt))
-
-    def _right_state(self, target: Target, seq: Sequence, plain: Along) -> None:
-        found, wanted = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
-        if not seq.evaluated:
-            return
-        what = f"the state of prompt {seq.tokens[: seq.prompt]} after {seq.evaluated} tokens"
-        expect(len(found) == len(wanted), f"{what} has {len(found)} tensors, expected {len(wanted)}")
-        for i, (one, two) in enumerate(zip(found, wanted, strict=True)):
-            close(one, two, self.tolerance, f"{what}, tensor {i},")
 
     @promise("After a step in which nothing was accepted, the state is that of the committed tokens.")
     def test_state_after_nothing_was_accepted(self) -> None:
@@ -154,7 +119,7 @@ class RollbackConformance(Conformance):
         together(run, [])
         for position, state in seq.slot.checkpoints.items():
             for one, two in zip(leaves(state), plain.states[position], strict=True):
-                close(one, two, self.tolerance, f"the checkpoint at {position} of prompt {first.prompt}")
+                close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt}")
         again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], n=6)
         self.is_plain(run, [again])
 
@@ -188,11 +153,3 @@ class RollbackConformance(Conformance):
         gc.collect()
         alive = sum(ref() is not None for ref in seen)
         expect(alive <= 1, f"{alive} of {len(seen)} finished sequences are still held")
-
-
-def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
-    """The logits that followed committed text, in a step that drafted, are those of plain decoding."""
-    for part in step.parts:
-        if part.verdict is not None:
-            wanted = plain[part.seq.name].logits[part.end]
-            close(host(step.logits(part.seq)[0]), wanted, tolerance, f"the row after {part.end} tokens")

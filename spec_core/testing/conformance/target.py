@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
+import pytest
+
+from spec_core.guard import ask_compat
+from spec_core.request import Request
 from spec_core.target import Target
-from spec_core.testing.conformance.base import Conformance
+from spec_core.testing.conformance.base import expect, together
+from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep, opened
+from spec_core.testing.conformance.gate import Gated
+from spec_core.testing.conformance.memory import Checkpoints
+from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import promise
-from spec_core.testing.drafters import Oracle
+from spec_core.testing.drafters import RandomTrees
+from spec_core.values import Compat, Draft, Needs
+
+MOST_CONTEXT = 4096
+"""Longer contexts are not filled to the end."""
 
 
-class TargetConformance(Conformance):
-    """Inherit, and let ``make`` return a fresh target."""
+class TargetConformance(Gated):
+    """Inherit, and let ``make`` return a fresh target.
+
+    tolerance: share of the largest number by which two ways to the same result may differ; None goes by the dtype.
+    batch_tolerance: the same for rows computed alone and among others; 0 is bit-equal, as kernels should be.
+    """
+
+    batch_tolerance: ClassVar[float] = 0.0
 
     def make(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must say what it tests: def make(self): return MyTarget()")
@@ -19,10 +38,215 @@ class TargetConformance(Conformance):
     def target(self) -> Target:
         return self.make()
 
+    @property
+    def texts(self) -> list[list[int]]:
+        return [(p * 9)[:9] for p in self.prompts()]
+
+    @promise("A row's result does not depend on the rows computed with it: not on how many, not on whose.")
+    def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
+        alone = [host(feed(self.model, opened(self.model), text).logits[0]) for text in self.texts]
+        _, checked = forward(self.model, [Row(opened(self.model), text) for text in self.texts])
+        for i, (one, text) in enumerate(zip(alone, self.texts, strict=True)):
+            close(host(checked.logits[i]), one, self.batch_tolerance, f"the last row of {text}, beside others,")
+        token_by_token = along(self.model, self.texts[0])
+        _, checked = forward(self.model, [Row(opened(self.model), self.texts[0])], Needs(all_logits=True))
+        for i, one in enumerate(token_by_token.logits[1:]):
+            close(host(checked.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
+
+    @promise("A prompt in chunks gives what it gives at once.")
+    def test_chunks_give_what_the_whole_gives(self) -> None:
+        for text in self.texts:
+            whole = host(feed(self.model, opened(self.model), text).logits[0])
+            for size in (1, 2, 4):
+                seq = opened(self.model)
+                for at in range(0, len(text), size):
+                    checked = feed(self.model, seq, text[at : at + size])
+                close(host(checked.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}")
+
+    @promise("Row 1 + j of a draft sees committed text and the ancestors of j, and stands at its depth.")
+    def test_tree_rows_equal_chains(self) -> None:
+        if not self.model.info.trees:
+            pytest.skip("this target takes chains only")
+        tree = Draft([1, 2, 3, 1, 4, 5], parents=[-1, -1, 0, 2, 1, 2])
+        for text in self.texts:
+            _, checked = forward(self.model, [Row(opened(self.model), text, tree)], Needs(trees=True))
+            for j in range(len(tree)):
+                chain = [*text, *(tree.ids[i] for i in tree.ancestry(j))]
+                wanted = host(feed(self.model, opened(self.model), chain).logits[0])
+                close(host(checked.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
+
+    @promise("A rejected draft leaves no trace: rows after the kept path are void, recurrent state is not touched.")
+    def test_rejected_rows_leave_no_trace(self) -> None:
+        for text in self.texts:
+            seq = opened(self.model)
+            step, _ = forward(self.model, [Row(seq, text, Draft([3, 2, 1]))])
+            keep(self.model, step, [()])
+            found = host(feed(self.model, seq, [4, 5]).logits[0])
+            wanted = host(feed(self.model, opened(self.model), [*text, 4, 5]).logits[0])
+            close(found, wanted, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
+
+    @promise("The kept path of a tree is moved together: later rows see it as if it had been fed.")
+    def test_kept_paths_are_moved_together(self) -> None:
+        if not self.model.info.trees:
+            pytest.skip("this target takes chains only")
+        requests = self.requests()
+        for seed in range(2):
+            trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
+            self.gated(self.run([trees]), requests)
+
     @promise("Drafts change no text, however many are kept.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests()
-        known = {r.name: self.text_of(r) for r in requests}
-        for kept in range(4):
-            oracle = Oracle(known, lambda i, seq, kept=kept: i < kept, vocab=self.model.info.vocab)
-            self.is_plain(self.run([oracle]), requests)
+        for kept in range(5):
+            self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
+
+    @promise("open(seq, want) answers a position up to want, and the text goes on from there as it would from nothing.")
+    def test_a_prefix_is_reused(self) -> None:
+        text, other = self.texts[0], [2, 3, 2]
+        for want in (0, 1, len(text) // 2, len(text) - 1):
+            seq = opened(self.model)
+            for token in text:
+                feed(self.model, seq, [token])
+                seq.slot.checkpoints[seq.evaluated] = self.model.checkpoint(seq)
+            seq.slot.checkpoints = {p: c for p, c in seq.slot.checkpoints.items() if p % 2 and c is not None}
+            start = self.model.open(seq, want)
+            expect(0 <= start <= want, f"open(seq, {want}) answered {start}")
+            seq.evaluated = start
+            found = host(feed(self.model, seq, [*text[start:want], *other]).logits[0])
+            wanted = host(feed(self.model, opened(self.model), [*text[:want], *other]).logits[0])
+            close(found, wanted, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
+
+    @promise("A checkpoint stays as it was, and restore puts the text back to it.")
+    def test_checkpoints_are_restored(self) -> None:
+        text, other = self.texts[0], [2, 3, 2]
+        seq = opened(self.model)
+        feed(self.model, seq, text[:5])
+        seq.slot.checkpoints[5] = self.model.checkpoint(seq)
+        wanted = host(feed(self.model, opened(self.model), [*text[:5], *other]).logits[0])
+        for later in (text[5:], [1, 1, 1]):
+            feed(self.model, seq, later)
+            self.model.restore(seq, 5)
+            seq.evaluated = 5
+            found = host(feed(self.model, seq, other).logits[0])
+            close(found, wanted, self.rounding, f"the row after {[*text[:5], *other]}, restored at 5,")
+            self.model.restore(seq, 5)
+            seq.evaluated = 5
+
+    @promise("Needs.hidden is {i: [R, D]}: the stream entering block i, of every row, the same in any batch.")
+    def test_hidden_states_are_streams_between_blocks(self) -> None:
+        info, text = self.model.info, self.texts[0]
+        needs = Needs(hidden=range(info.layers + 1))
+        whole = feed(self.model, opened(self.model), text, needs).hidden
+        expect(set(whole) == set(needs.hidden), f"asked for {sorted(needs.hidden)}, got {sorted(whole)}")
+        for i, stream in whole.items():
+            expect(tuple(stream.shape) == (len(text), info.width), f"hidden[{i}] has the shape {list(stream.shape)}")
+        seq = opened(self.model)
+        for at, token in enumerate(text):
+            alone = feed(self.model, seq, [token], needs).hidden
+            for i, stream in alone.items():
+                close(host(stream[0]), host(whole[i][at]), self.rounding, f"hidden[{i}] of row {at} of {text}, alone,")
+
+    @promise("A row given as an embedding enters block 0 as it is; hidden[0] of a token is its embedding.")
+    def test_embeddings_enter_the_first_block(self) -> None:
+        text = self.texts[0]
+        entered = feed(self.model, opened(self.model), text, Needs(hidden={0})).hidden[0].clone()
+        plain = host(feed(self.model, opened(self.model), text).logits[0])
+        embeds = {2: entered[2], 5: entered[5]}
+        tokens = [-1 if i in embeds else token for i, token in enumerate(text)]
+        seq = opened(self.model, embeds)
+        checked = feed(self.model, seq, tokens, Needs(hidden={0}))
+        close(host(checked.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
+        close(host(checked.logits[0]), plain, self.rounding, f"the last row of {tokens}")
+
+    @promise("Needs.final is [R, D]: what the output matrix reads to make the logits.")
+    def test_final_is_what_the_output_matrix_reads(self) -> None:
+        info = self.model.info
+        checked = feed(self.model, opened(self.model), self.texts[0], Needs(final=True, all_logits=True))
+        shape = (len(self.texts[0]), info.width)
+        expect(checked.final is not None and tuple(checked.final.shape) == shape, f"final is not {list(shape)}")
+        made = host(checked.final) @ host(self.model.tensor("output.weight")).T
+        close(made, host(checked.logits), max(self.rounding, 1e-4), "output.weight @ final")
+
+    @promise("What is asked for beside changes no logits.")
+    def test_needs_change_no_logits(self) -> None:
+        text = self.texts[0]
+        plain = host(feed(self.model, opened(self.model), text).logits[0])
+        hidden = range(self.model.info.layers + 1)
+        for needs in (Needs(hidden=hidden), Needs(final=True), Needs(all_logits=True), Needs(hidden={0}, final=True)):
+            found = host(feed(self.model, opened(self.model), text, needs).logits[-1])
+            close(found, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
+
+    @promise("Logits are [rows, V]: for deciding parts the last pending row and the drafts, for others none; or all.")
+    def test_logits_of_the_rows_that_decide(self) -> None:
+        first, second, third = (text[:n] for text, n in zip(self.texts, (3, 4, 5), strict=False))
+        for needs, count in ((Needs(), 1 + 2 + 1), (Needs(all_logits=True), 3 + 2 + 4 + 5)):
+            rows = [
+                Row(opened(self.model), first, Draft([1, 2])),
+                Row(opened(self.model), second, decides=False),
+                Row(opened(self.model), third),
+            ]
+            step, checked = forward(self.model, rows, needs)
+            shape = (count, self.model.info.vocab)
+            expect(tuple(checked.logits.shape) == shape, f"logits are {list(checked.logits.shape)}, not {list(shape)}")
+            wanted = host(feed(self.model, opened(self.model), third).logits[0])
+            close(host(checked.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
+
+    @promise("After a forward that failed, slots are closed and opened again, and nobody's text is touched.")
+    def test_a_failed_forward_harms_nobody_else(self) -> None:
+        requests = self.requests(n=6)
+        count = [0]
+
+        def fail(batch: Any, checked: Any) -> None:
+            count[0] += 1
+            if count[0] in (2, 5):
+                raise RuntimeError("device lost")
+
+        run = self.run([self.right(requests, lambda seq: 2)], target=Watched(self.model, fail), slots=2)
+        seqs = [run.submit(r) for r in requests]
+        while run.busy:
+            run.step()
+        right = [seq for seq in seqs if seq.finish != "error"]
+        expect(0 < len(right) < len(seqs), f"{len(seqs) - len(right)} of {len(seqs)} requests failed")
+        for seq, request in zip(seqs, requests, strict=True):
+            if seq.finish != "error":
+                expect(run.take(seq).tokens == self.plain(request), f"another text after a failure: {request.prompt}")
+
+    @promise("TargetInfo says what is there: vocabulary, width, layers, kinds of state, tokens that end a text.")
+    def test_info_matches_the_forward(self) -> None:
+        info, seq = self.model.info, opened(self.model)
+        checked = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
+        expect(checked.logits.shape[-1] == info.vocab, f"vocab is {info.vocab}, rows have {checked.logits.shape[-1]}")
+        width = checked.hidden[info.layers].shape[-1]
+        expect(width == info.width, f"width is {info.width}, hidden states have {width}")
+        recurs = self.model.checkpoint(seq) is not None
+        expect(recurs == ("recurrent" in info.states), f"states are {sorted(info.states)}, a checkpoint is {recurs}")
+        expect("attention" in info.states, f"states are {sorted(info.states)}")
+        expect(all(0 <= token < info.vocab for token in info.eog), f"eog is {sorted(info.eog)}")
+        words = self.model.tokenizer
+        expect(words is None or words.vocab_size <= info.vocab, f"the tokenizer has more than {info.vocab} tokens")
+
+    @promise("Every position of the context can be used.")
+    def test_the_whole_context_can_be_used(self) -> None:
+        context = self.model.info.context
+        if context > MOST_CONTEXT:
+            pytest.skip(f"a context of {context} is not filled")
+        request = Request((self.prompts()[0] * context)[: context - 3], n=9)
+        (tokens,) = together(self.run([], chunk=64), [request])
+        expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
+
+    @promise("The target owns the rollback of its attention rows, and says so.")
+    def test_attention_is_owned(self) -> None:
+        answer = ask_compat(self.model, "target", self.model) or Compat()
+        expect("attention" in answer.owns, f"compat owns {sorted(answer.owns)}")
+
+    @promise("A prompt that begins like an earlier one is continued on its rows, and the text stays the same.")
+    def test_requests_with_one_beginning_share_rows(self) -> None:
+        first = self.requests(temperatures=(0.0,))[0]
+        text = self.text_of(first)
+        run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], slots=1)
+        self.is_plain(run, [first])
+        again = attrs.evolve(first, prompt=[*text[:-4], 1, 2], n=6)
+        seq = run.submit(again)
+        together(run, [])
+        expect(seq.reused > 0, "no row was reused")
+        expect(run.take(seq).tokens == self.plain(again), f"another text on {seq.reused} reused rows")

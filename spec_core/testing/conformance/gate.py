@@ -1,0 +1,69 @@
+"""The gate: after every step of a run, state and logits are held against plain decoding."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from spec_core.request import Request
+from spec_core.run import Run
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.target import Target
+from spec_core.testing.conformance.base import Conformance, expect, same
+from spec_core.testing.conformance.drive import Along, along, close, host, leaves
+from spec_core.testing.drafters import Oracle
+
+ROUNDING = {"float64": 1e-9, "float32": 1e-4}
+"""Share of the largest number by which results may differ, by dtype; others 3e-2."""
+
+
+class Gated(Conformance):
+    """Part of RollbackConformance and TargetConformance.
+
+    tolerance: None goes by the target's dtype.
+    """
+
+    tolerance: ClassVar[float | None] = None
+
+    @property
+    def rounding(self) -> float:
+        return ROUNDING.get(self.model.info.dtype, 3e-2) if self.tolerance is None else self.tolerance
+
+    def right(self, requests: list[Request], kept: Any, length: int = 4) -> Oracle:
+        """A drafter whose first drafts are right: ``kept(sequence)`` of them."""
+        known = {r.name: self.text_of(r) for r in requests}
+        return Oracle(known, lambda i, seq: i < kept(seq), length, self.model.info.vocab)
+
+    def gated(self, run: Run, requests: list[Request], each: Any = None) -> None:
+        """Run to the end; after every step hold every sequence's state, and what it said, against plain decoding."""
+        plain = {r.name: along(self.model, self.text_of(r)) for r in requests}
+        run.observe(lambda step: _right_rows(step, plain, self.rounding))
+        seqs = [run.submit(r) for r in requests]
+        while run.busy:
+            before = list(run.running)
+            run.step()
+            for seq in dict.fromkeys([*before, *run.running]):
+                self._right_state(run.target, seq, plain[seq.name])
+            if each is not None:
+                each(seqs)
+        for seq, request in zip(seqs, requests, strict=True):
+            result = run.take(seq)
+            if result.finish_reason != "cancelled":
+                same(result.tokens, self.plain(request), str(request.prompt))
+
+    def _right_state(self, target: Target, seq: Sequence, plain: Along) -> None:
+        found, wanted = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
+        if not seq.evaluated:
+            return
+        what = f"the state of prompt {seq.tokens[: seq.prompt]} after {seq.evaluated} tokens"
+        expect(len(found) == len(wanted), f"{what} has {len(found)} tensors, expected {len(wanted)}")
+        for i, (one, two) in enumerate(zip(found, wanted, strict=True)):
+            close(one, two, self.rounding, f"{what}, tensor {i},")
+
+
+def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
+    """The logits that followed committed text, in a step that drafted, are those of plain decoding."""
+    for part in step.parts:
+        if part.verdict is not None:
+            wanted = plain[part.seq.name].logits[part.end]
+            close(host(step.logits(part.seq)[0]), wanted, tolerance, f"the row after {part.end} tokens")
