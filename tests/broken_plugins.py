@@ -7,9 +7,10 @@ from typing import Any
 
 import attrs
 
-from spec_core.testing import DrafterConformance, RollbackConformance
+from spec_core.testing import DrafterConformance, RollbackConformance, TargetConformance
 from tests.kit import broken_drafters as drafters
 from tests.kit import broken_owners as owners
+from tests.kit import broken_targets as targets
 
 
 @attrs.frozen(eq=False)
@@ -89,4 +90,30 @@ OWNERS = [
     owner("finished_sequences_are_forgotten", owners.RemembersSequences),
 ]
 
-CASES = [*DRAFTERS, *OWNERS]
+
+def target(check: str, broken: Any) -> Case:
+    return Case(TargetConformance, f"test_{check}", broken, targets.Healthy, {"batch_tolerance": 1e-12})
+
+
+TARGETS = [
+    target("rows_do_not_depend_on_the_rows_beside_them", targets.LooksAtItsNeighbours),
+    target("chunks_give_what_the_whole_gives", targets.ForgetsAtBorders),
+    target("tree_rows_equal_chains", targets.TakesTreesForChains),
+    target("rejected_rows_leave_no_trace", targets.CommitsDrafts),
+    target("kept_paths_are_moved_together", targets.LeavesRowsInPlace),
+    target("text_equals_plain_decoding", targets.IsWrongBehindDrafts),
+    target("a_prefix_is_reused", targets.OpensAnywhere),
+    target("checkpoints_are_restored", targets.RestoresNothing),
+    target("hidden_states_are_streams_between_blocks", targets.CountsLayersFromOne),
+    target("embeddings_enter_the_first_block", targets.IgnoresEmbeddings),
+    target("final_is_what_the_output_matrix_reads", targets.GivesItBeforeTheNorm),
+    target("needs_change_no_logits", targets.RoundsWhenWatched),
+    target("logits_of_the_rows_that_decide", targets.AnswersEverybody),
+    target("a_failed_forward_harms_nobody_else", targets.HasAPool),
+    target("info_matches_the_forward", targets.NamesAnotherWidth),
+    target("the_whole_context_can_be_used", targets.EndsEarly),
+    target("attention_is_owned", targets.OwnsNothing),
+    target("requests_with_one_beginning_share_rows", targets.StartsAnew),
+]
+
+CASES = [*DRAFTERS, *OWNERS, *TARGETS]

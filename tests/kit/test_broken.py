@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spec_core.testing import DrafterConformance, RollbackConformance
+from spec_core.testing import DrafterConformance, RollbackConformance, TargetConformance
 from spec_core.testing.conformance.promise import promises
 from spec_core.testing.conformance.report import outcome
 from tests.broken_plugins import CASES
 
-KITS = (DrafterConformance, RollbackConformance)
+KITS = (DrafterConformance, RollbackConformance, TargetConformance)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -1,0 +1,183 @@
+"""Targets that break one promise each; the toy target is the healthy one."""
+
+from __future__ import annotations
+
+import attrs
+import torch
+
+from spec_core import Compat, Draft, hookimpl
+from spec_core.testing import ToyTarget
+
+
+class Healthy(ToyTarget):
+    """The toy target with a short context."""
+
+    def __init__(self) -> None:
+        super().__init__(context=64)
+
+
+class LooksAtItsNeighbours(Healthy):
+    """Scales logits by how many rows a forward has."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, needs)
+        return attrs.evolve(checked, logits=checked.logits * (1 + 1e-9 * len(batch.tokens)))
+
+
+class ForgetsAtBorders(Healthy):
+    """Loses the last row of a chunk when the next one comes."""
+
+    def forward(self, batch, needs):
+        for part in batch.parts:
+            if part.start and len(part.pending) > 1:
+                part.seq.slot.state.values[part.start - 1] *= 0
+        return super().forward(batch, needs)
+
+
+class TakesTreesForChains(Healthy):
+    """Lets every draft follow the one before it."""
+
+    def forward(self, batch, needs):
+        for part in batch.parts:
+            if part.draft is not None:
+                part.draft = Draft(part.draft.ids)
+        return super().forward(batch, needs)
+
+
+class CommitsDrafts(Healthy):
+    """Leaves the recurrent state behind the last draft instead of the last pending row."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, attrs.evolve(needs, trace="states"))
+        for part in batch.parts:
+            if part.drafted:
+                part.seq.slot.state.recurrent = checked.trace[part.spec + part.drafted - 1]
+        return checked
+
+
+class LeavesRowsInPlace(Healthy):
+    """Cuts its rows to the number of kept drafts, wherever in the tree they are."""
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        for seq, verdict in step.verdicts.items():
+            for rows in (seq.slot.state.keys, seq.slot.state.values):
+                del rows[step.part(seq).end + len(verdict.path) :]
+
+
+class IsWrongBehindDrafts(Healthy):
+    """Computes the rows of drafts a little differently."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, needs)
+        for part in batch.parts:
+            if part.drafted:
+                checked.logits[part.at + 1 : part.at + 1 + part.drafted].neg_()
+        return checked
+
+
+class OpensAnywhere(Healthy):
+    """Cuts attention rows anywhere, and leaves the recurrent state as it is."""
+
+    def open(self, seq, want):
+        if seq.slot.state is None:
+            return super().open(seq, want)
+        return self._truncate(seq.slot.state, want)
+
+
+class RestoresNothing(Healthy):
+    """Gives its own memory away as a checkpoint: it goes on changing."""
+
+    def checkpoint(self, seq):
+        return seq.slot.state
+
+    def restore(self, seq, position):
+        seq.slot.state.recurrent = seq.slot.checkpoints[position].recurrent
+
+
+class CountsLayersFromOne(Healthy):
+    """Gives the stream that leaves block i as hidden[i], the last one twice."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, attrs.evolve(needs, hidden=range(3)))
+        return attrs.evolve(checked, hidden={i: checked.hidden[min(i + 1, 2)][-1:] for i in needs.hidden})
+
+
+class IgnoresEmbeddings(Healthy):
+    """Looks -1 up like a token."""
+
+    def forward(self, batch, needs):
+        return super().forward(attrs.evolve(batch, embeds={}), needs)
+
+
+class GivesItBeforeTheNorm(Healthy):
+    """Gives the last stream as the one behind the final norm."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, attrs.evolve(needs, hidden={*needs.hidden, 2}))
+        return attrs.evolve(checked, final=checked.hidden[2] if needs.final else None)
+
+
+class RoundsWhenWatched(Healthy):
+    """Computes in float32 where hidden states are asked for."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, needs)
+        return attrs.evolve(checked, logits=checked.logits.float().double()) if needs.hidden else checked
+
+
+class AnswersEverybody(Healthy):
+    """Gives a row for parts that decide nothing."""
+
+    def forward(self, batch, needs):
+        checked = super().forward(batch, needs)
+        more = sum(not part.decides for part in batch.parts)
+        return attrs.evolve(checked, logits=torch.cat([checked.logits, checked.logits[:more]]))
+
+
+class HasAPool(Healthy):
+    """Hands memory that was given back out again, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = []
+
+    def close(self, seq):
+        self.pool.append(seq.slot.state)
+
+    def open(self, seq, want):
+        if seq.slot.state is None and self.pool:
+            seq.slot.state = self.pool.pop()
+            return 0
+        return super().open(seq, want)
+
+
+class NamesAnotherWidth(Healthy):
+    """Says that it is wider than it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = attrs.evolve(self.info, width=16)
+
+
+class EndsEarly(Healthy):
+    """Has a table of positions that is a little shorter than its context."""
+
+    def forward(self, batch, needs):
+        assert batch.positions.max() < self.info.context - 2, "position outside of the table"
+        return super().forward(batch, needs)
+
+
+class OwnsNothing(Healthy):
+    """Leaves its rows to nobody."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat()
+
+
+class StartsAnew(Healthy):
+    """Never continues on the rows it has."""
+
+    def open(self, seq, want):
+        return super().open(seq, 0)
