@@ -148,7 +148,8 @@ class Needs:
     hidden: indices i of residual streams: i enters block i, i = L left the last block.
     final: the stream after the final norm, the one that the output matrix reads.
     trees: drafts may branch. all_logits: a logits row for every row of the batch.
-    trace: what to record of recurrent layers for draft rows.
+    trace: what to record of recurrent layers for draft rows. depth: of the first ``depth`` drafts of each sequence
+        only; None is all.
     """
 
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
@@ -156,6 +157,7 @@ class Needs:
     trees: bool = False
     all_logits: bool = False
     trace: Trace | None = None
+    depth: int | None = None
 
     def __or__(self, other: Needs) -> Needs:
         return Needs(
@@ -164,6 +166,7 @@ class Needs:
             trees=self.trees or other.trees,
             all_logits=self.all_logits or other.all_logits,
             trace=self.trace or other.trace,
+            depth=self.depth if self.trace else other.depth,
         )
 
 

@@ -11,17 +11,26 @@ from spec_kernels.nn.norm import RMSNorm
 
 
 class SelfAttention:
-    """x + out(attention(rope(norm(q)), rope(norm(k)), v)).
+    """x + out(attention(rope(norm(q)), rope(norm(k)), v)), the attention times sigmoid(gate h) where there is a gate.
 
+    gate: D -> H · Dv, or None.
     qkv: outputs q heads, then k heads, then v heads; dimensions of q and k heads as interleaved rotary pairs.
     norm: weight [H + K, Dk], applied before the rotation, or None.
     layer: which layer of the cache is its own.
     """
 
-    __slots__ = ("layer", "norm", "out", "qkv", "shape")
+    __slots__ = ("gate", "layer", "norm", "out", "qkv", "shape")
 
-    def __init__(self, shape: HeadShape, qkv: Linear, out: Linear, norm: RMSNorm | None, layer: int) -> None:
-        self.shape, self.qkv, self.out, self.norm, self.layer = shape, qkv, out, norm, layer
+    def __init__(
+        self,
+        shape: HeadShape,
+        qkv: Linear,
+        out: Linear,
+        norm: RMSNorm | None,
+        layer: int,
+        gate: Linear | None = None,
+    ) -> None:
+        self.shape, self.qkv, self.out, self.norm, self.layer, self.gate = shape, qkv, out, norm, layer, gate
 
     def __call__(self, x: Tensor, normed: Tensor, forward: Forward) -> Tensor:
         """x, normed: [R, D] -> [R, D]"""
@@ -32,4 +41,6 @@ class SelfAttention:
             self.norm.inplace(s.scratch.qk)
         s.scratch.turning.mul_(forward.rotation)
         s.attend(self.layer)
+        if self.gate is not None:
+            return self.out.add(x, s.scratch.out * self.gate(normed).sigmoid_())
         return self.out.add(x, s.scratch.out)

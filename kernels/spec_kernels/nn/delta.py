@@ -68,4 +68,4 @@ class GatedDeltaNet:
 
 def padded(weight: Tensor) -> Tensor:
     """[Hv, ...] with zeros behind, up to a multiple of COLUMNS."""
-    return F.pad(weight.T, (0, -len(weight) % COLUMNS)).T
+    return torch.cat([weight, weight.new_zeros(-len(weight) % COLUMNS, *weight.shape[1:])])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from spec_kernels.nn.linear import LEAST_ROWS
+from spec_kernels.nn.linear import LEAST_ROWS, Linear
 
 if TYPE_CHECKING:
     from spec_kernels.nn.forward import Forward
@@ -19,23 +19,44 @@ FEW_ROWS = 16
 """Up to here every expert in use answers all rows: reading its weights costs more than the products."""
 
 
+class SharedExpert:
+    """An expert that answers every row: down(silu(gate h) · up h), times sigmoid(h · weight) where it is gated.
+
+    gate_up: D -> 2 F, gate first    down: F -> D    weight: [D] or None
+    """
+
+    __slots__ = ("down", "gate_up", "weight")
+
+    def __init__(self, gate_up: Linear, down: Linear, weight: Tensor | None) -> None:
+        self.gate_up, self.down, self.weight = gate_up, down, weight
+
+    def __call__(self, h: Tensor) -> Tensor:
+        gate, up = self.gate_up(h).chunk(2, dim=1)
+        answer = self.down(F.silu(gate).mul_(up))
+        # A product with one column takes another path through BLAS for every number of rows.
+        return answer if self.weight is None else answer * (h * self.weight).sum(1, keepdim=True).sigmoid()
+
+
 class MoE:
-    """x + Σ weight_e · down_e(silu(gate_e h) · up_e h) over the experts that the router chose.
+    """x + Σ weight_e · down_e(silu(gate_e h) · up_e h) over the experts that the router chose, + the shared expert.
 
     router: packed float32 [D, E]    route: logits [R, E] -> weights, chosen [R, top]
     gate_up: packed [E, D, 2 F], gate first    down: packed [E, F, D]
     """
 
-    __slots__ = ("down", "gate_up", "route", "router")
+    __slots__ = ("down", "gate_up", "route", "router", "shared")
 
-    def __init__(self, router: Tensor, route: Route, gate_up: Tensor, down: Tensor) -> None:
-        self.router, self.route, self.gate_up, self.down = router, route, gate_up, down
+    def __init__(
+        self, router: Tensor, route: Route, gate_up: Tensor, down: Tensor, shared: SharedExpert | None = None
+    ) -> None:
+        self.router, self.route, self.gate_up, self.down, self.shared = router, route, gate_up, down, shared
 
     def __call__(self, x: Tensor, normed: Tensor, forward: Forward) -> Tensor:
         """x, normed: [R, D] -> [R, D]"""
         weights, chosen = self.route(torch.mm(normed.float(), self.router))
         sum_ = self._few if len(x) <= FEW_ROWS else self._many
-        return x + sum_(normed, weights, chosen).to(x.dtype)
+        y = x + sum_(normed, weights, chosen).to(x.dtype)
+        return y if self.shared is None else y.add_(self.shared(normed))
 
     def _few(self, h: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
         """Every row through every expert in use, weight 0 where it was not chosen."""

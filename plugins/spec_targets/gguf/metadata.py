@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from spec_kernels.nn.build import Experts
+from spec_kernels.nn.states import DeltaShape
+
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
-from spec_targets.runtime.config import Config, arch_of
+from spec_targets.runtime.config import Arch, Config, arch_of
 from spec_targets.runtime.rope import Scaling
 
 
@@ -48,21 +51,22 @@ def config_of(file: GgufFile) -> Config:
         raise UsageError(
             f"{file.path.name}: it does not name its architecture", mend="give a model, not a vocabulary or adapter"
         )
-    arch_of(name, file.path.name)
+    arch = arch_of(name, file.path.name)
     keys = Keys(file, name)
     width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
     head = keys.get("attention.key_length", width // max(1, heads), int)
-    experts = keys.get("expert_count", 0, int)
-    ff = keys.get("expert_feed_forward_length", 0, int) if experts else 0
+    experts = _experts(keys, arch)
+    expert_ff = keys.get("expert_feed_forward_length", 0, int) if experts else 0
+    layers = _layers(file, keys)
     return Config(
         arch=name,
         name=str(file.metadata.get("general.name") or file.path.stem),
-        layers=_layers(file, keys),
+        layers=layers,
         width=width,
         heads=heads,
         kv_heads=keys.get("attention.head_count_kv", heads, int),
         head=head,
-        ff=ff or keys.get("feed_forward_length", kind=int),
+        ff=keys.get("feed_forward_length", 0 if experts else None, kind=int),
         vocab=_vocab(file),
         context=keys.get("context_length", kind=int),
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
@@ -70,8 +74,54 @@ def config_of(file: GgufFile) -> Config:
         turned=keys.get("rope.dimension_count", head, int),
         scaling=_scaling(keys),
         experts=experts,
-        experts_used=keys.get("expert_used_count", 0, int),
+        expert_ff=expert_ff or keys.get("feed_forward_length", 0, int),
+        shared_ff=_shared_ff(keys, expert_ff) if arch.shared else 0,
+        dense=keys.get("leading_dense_block_count", 0, int),
+        delta=_delta(keys, arch) if arch.recurrent else None,
+        recurrent=_recurrent(keys, layers) if arch.recurrent else frozenset(),
+        nextn=keys.get("nextn_predict_layers", 0, int),
     )
+
+
+def _experts(keys: Keys, arch: Arch) -> Experts | None:
+    count = keys.get("expert_count", 0, int)
+    if not count:
+        return None
+    return Experts(
+        count=count,
+        used=keys.get("expert_used_count", 0, int),
+        normalise=keys.get("expert_weights_norm", True, bool),
+        scale=float(keys.get("expert_weights_scale", 1.0)),
+        sigmoid=arch.sigmoid,
+        groups=keys.get("expert_group_count", 1, int),
+        groups_used=keys.get("expert_group_used_count", 1, int),
+    )
+
+
+def _shared_ff(keys: Keys, expert_ff: int) -> int:
+    """Stated, or as many experts' widths as are shared."""
+    return keys.get("expert_shared_feed_forward_length", keys.get("expert_shared_count", 0, int) * expert_ff, int)
+
+
+def _delta(keys: Keys, arch: Arch) -> DeltaShape:
+    heads = keys.get("ssm.time_step_rank", kind=int)
+    return DeltaShape(
+        key_heads=keys.get("ssm.group_count", kind=int),
+        value_heads=heads,
+        key_dim=keys.get("ssm.state_size", kind=int),
+        value_dim=keys.get("ssm.inner_size", kind=int) // max(1, heads),
+        kernel=keys.get("ssm.conv_kernel", kind=int),
+        tiled=arch.tiled,
+    )
+
+
+def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
+    """Listed, or all but every ``full_attention_interval``-th."""
+    listed = keys.file.metadata.get(f"{keys.arch}.attention.recurrent_layers")
+    if isinstance(listed, list) and len(listed) >= layers:
+        return frozenset(i for i in range(layers) if listed[i])
+    interval = keys.get("full_attention_interval", 4, int)
+    return frozenset(i for i in range(layers) if (i + 1) % max(1, interval))
 
 
 def _layers(file: GgufFile, keys: Keys) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spec_kernels.nn.build import Experts
+from spec_kernels.nn.states import DeltaShape
 from spec_kernels.ops.rope import llama3_factors
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_targets.runtime.config import Config
+from spec_targets.runtime.config import ARCHS, Arch, Config
 from spec_targets.runtime.rope import Scaling
 
 ARCHITECTURES = {
@@ -18,35 +20,102 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
     "Qwen3MoeForCausalLM": "qwen3moe",
+    "Glm4MoeForCausalLM": "glm4moe",
+    "Qwen3NextForCausalLM": "qwen3next",
+    "Qwen3_5ForCausalLM": "qwen35",
+    "Qwen3_5ForConditionalGeneration": "qwen35",
+    "Qwen3_5MoeForCausalLM": "qwen35moe",
+    "Qwen3_5MoeForConditionalGeneration": "qwen35moe",
 }
+
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Keys of the number of experts; transformers 5 writes the second."""
+
+
+def text_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that describes the language model; that of a model with vision is nested."""
+    nested = raw.get("text_config")
+    return {**nested, "architectures": raw.get("architectures")} if isinstance(nested, dict) else raw
 
 
 def config_of(raw: Mapping[str, Any], name: str) -> Config:
     """The Config of a directory. Raises UsageError for what is missing, of a wrong type, or unknown."""
     arch = _architecture(raw, name)
+    raw = text_of(raw)
+    facts = ARCHS[arch]
     width, heads = _int(raw, "hidden_size", name), _int(raw, "num_attention_heads", name)
     head = _int(raw, "head_dim", name, width // max(1, heads))
-    moe = arch == "qwen3moe"
     _check_unsupported(raw, name)
+    layers = _int(raw, "num_hidden_layers", name)
     return Config(
         arch=arch,
         name=name,
-        layers=_int(raw, "num_hidden_layers", name),
+        layers=layers,
         width=width,
         heads=heads,
         kv_heads=_int(raw, "num_key_value_heads", name, heads),
         head=head,
-        ff=_int(raw, "moe_intermediate_size" if moe else "intermediate_size", name),
+        ff=_int(raw, "intermediate_size", name, 0 if facts.moe else None),
         vocab=_int(raw, "vocab_size", name),
         context=_int(raw, "max_position_embeddings", name),
         eps=_float(raw, "rms_norm_eps", name, 1e-6),
         rope_base=_float(_rope(raw), "rope_theta", name, _float(raw, "rope_theta", name, 10000.0)),
-        turned=int(head * _float(raw, "partial_rotary_factor", name, 1.0)),
+        turned=int(head * _float(_rope(raw), "partial_rotary_factor", name, _partial(raw, arch, name))),
         scaling=_scaling(raw, name),
-        experts=_int(raw, _experts(raw), name) if moe else 0,
-        experts_used=_int(raw, "num_experts_per_tok", name) if moe else 0,
-        normalise=bool(raw.get("norm_topk_prob", False)) if moe else True,
+        experts=_experts(raw, facts, name) if facts.moe else None,
+        expert_ff=_int(raw, "moe_intermediate_size", name) if facts.moe else 0,
+        shared_ff=_shared_ff(raw, name) if facts.shared else 0,
+        dense=_int(raw, "first_k_dense_replace", name, 0),
+        delta=_delta(raw, name) if facts.recurrent else None,
+        recurrent=_recurrent(raw, layers, name) if facts.recurrent else frozenset(),
+        nextn=_int(raw, "num_nextn_predict_layers", name, _int(raw, "mtp_num_hidden_layers", name, 0)),
     )
+
+
+def _partial(raw: Mapping[str, Any], arch: str, name: str) -> float:
+    """Share of a head that rotates; published configs of some families leave the family's default out."""
+    default = {"glm4moe": 0.5, "qwen3next": 0.25, "qwen35": 0.25, "qwen35moe": 0.25}.get(arch, 1.0)
+    return _float(raw, "partial_rotary_factor", name, default)
+
+
+def _experts(raw: Mapping[str, Any], facts: Arch, name: str) -> Experts:
+    count = next((key for key in EXPERTS if key in raw), EXPERTS[0])
+    return Experts(
+        count=_int(raw, count, name),
+        used=_int(raw, "num_experts_per_tok", name),
+        normalise=bool(raw.get("norm_topk_prob", facts.shared)),
+        scale=_float(raw, "routed_scaling_factor", name, 1.0),
+        sigmoid=facts.sigmoid,
+        groups=_int(raw, "n_group", name, 1),
+        groups_used=_int(raw, "topk_group", name, 1),
+    )
+
+
+def _shared_ff(raw: Mapping[str, Any], name: str) -> int:
+    given = _int(raw, "shared_expert_intermediate_size", name, 0)
+    return given or _int(raw, "n_shared_experts", name, 0) * _int(raw, "moe_intermediate_size", name)
+
+
+def _delta(raw: Mapping[str, Any], name: str) -> DeltaShape:
+    return DeltaShape(
+        key_heads=_int(raw, "linear_num_key_heads", name),
+        value_heads=_int(raw, "linear_num_value_heads", name),
+        key_dim=_int(raw, "linear_key_head_dim", name),
+        value_dim=_int(raw, "linear_value_head_dim", name),
+        kernel=_int(raw, "linear_conv_kernel_dim", name),
+    )
+
+
+def _recurrent(raw: Mapping[str, Any], layers: int, name: str) -> frozenset[int]:
+    kinds = raw.get("layer_types")
+    if isinstance(kinds, list) and len(kinds) == layers:
+        unknown = set(map(str, kinds)) - {"linear_attention", "full_attention"}
+        if unknown:
+            raise UsageError(f"{name}: layers of type {min(unknown)[:60]!r}", mend="such models are not supported")
+        return frozenset(i for i, kind in enumerate(kinds) if kind == "linear_attention")
+    interval = _int(raw, "full_attention_interval", name, 4)
+    return frozenset(i for i in range(layers) if (i + 1) % interval)
 
 
 def _architecture(raw: Mapping[str, Any], name: str) -> str:
@@ -58,11 +127,6 @@ def _architecture(raw: Mapping[str, Any], name: str) -> str:
             mend=f"supported: {nearest(str(first), ARCHITECTURES)}",
         )
     return ARCHITECTURES[first]
-
-
-def _experts(raw: Mapping[str, Any]) -> str:
-    """The key of the number of experts; transformers 5 writes the second."""
-    return "num_local_experts" if "num_experts" not in raw and "num_local_experts" in raw else "num_experts"
 
 
 def _check_unsupported(raw: Mapping[str, Any], name: str) -> None:
@@ -123,6 +187,7 @@ def _scaling(raw: Mapping[str, Any], name: str) -> Scaling:
 
 def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
     """Frequency divisors of llama3 scaling, or None."""
+    raw = text_of(raw)
     if _kind(raw) != "llama3":
         return None
     rope = _rope(raw)
@@ -134,6 +199,8 @@ def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
 def _int(raw: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:
     value = raw.get(key)
     value = default if value is None else value
+    if default == 0 and value == 0:
+        return 0
     if type(value) is not int or not 0 < value < 1 << 31:
         raise UsageError(
             f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="a positive whole number is needed"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import attrs
+from spec_kernels.nn.build import BlockShape, Experts
+from spec_kernels.nn.states import DeltaShape
 
 from spec_core.errors import UsageError, nearest
 from spec_targets.runtime.rope import Scaling
@@ -13,20 +15,38 @@ class Arch:
     """Facts of an architecture that no file states.
 
     permuted: GGUF stores q and k rows so that neighbouring dimensions rotate together; else halves of a head do.
-    qk_norm: a norm per head on q and k. biases: q, k and v have biases. moe: every block has experts.
+    qk_norm: a norm per head on q and k, True, False, or None where the file decides. biases: q, k and v have biases.
+    moe: blocks have experts. feed_norm: GGUF name of the norm before the feed-forward layer. gated: attention has an
+    output gate. recurrent: most blocks are gated delta nets. tiled: GGUF stores their value heads in tiled order.
+    plus_one: Hugging Face files store norm weights less 1. sigmoid: experts are chosen by sigmoid scores.
+    shared: every row goes through a shared expert too; shared_gate: which is gated.
     """
 
     permuted: bool = False
-    qk_norm: bool = False
+    qk_norm: bool | None = False
     biases: bool = False
     moe: bool = False
+    feed_norm: str = "ffn_norm"
+    gated: bool = False
+    recurrent: bool = False
+    tiled: bool = False
+    plus_one: bool = False
+    sigmoid: bool = False
+    shared: bool = False
+    shared_gate: bool = False
 
 
+HYBRID = Arch(qk_norm=True, feed_norm="post_attention_norm", gated=True, recurrent=True, plus_one=True)
+HYBRID_MOE = attrs.evolve(HYBRID, moe=True, shared=True, shared_gate=True)
 ARCHS: dict[str, Arch] = {
     "llama": Arch(permuted=True),
     "qwen2": Arch(biases=True),
     "qwen3": Arch(qk_norm=True),
     "qwen3moe": Arch(qk_norm=True, moe=True),
+    "glm4moe": Arch(qk_norm=None, feed_norm="post_attention_norm", moe=True, sigmoid=True, shared=True),
+    "qwen3next": HYBRID_MOE,
+    "qwen35": attrs.evolve(HYBRID, tiled=True),
+    "qwen35moe": attrs.evolve(HYBRID_MOE, tiled=True),
 }
 
 
@@ -39,7 +59,12 @@ def arch_of(name: str, where: str) -> Arch:
 
 @attrs.frozen
 class Config:
-    """Sizes of a dense or mixture-of-experts decoder. head is the width of one attention head."""
+    """Sizes of a decoder. head: width of one attention head, of which ``turned`` dimensions rotate.
+
+    ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
+    dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``.
+    nextn: blocks behind the trunk that predict further ahead.
+    """
 
     arch: str
     name: str
@@ -55,9 +80,42 @@ class Config:
     rope_base: float
     turned: int
     scaling: Scaling = Scaling()
-    experts: int = 0
-    experts_used: int = 0
-    normalise: bool = True
+    experts: Experts | None = None
+    expert_ff: int = 0
+    shared_ff: int = 0
+    dense: int = 0
+    delta: DeltaShape | None = None
+    recurrent: frozenset[int] = frozenset()
+    nextn: int = 0
+
+    @property
+    def facts(self) -> Arch:
+        return ARCHS[self.arch]
+
+    @property
+    def attending(self) -> int:
+        """Blocks of the trunk with attention."""
+        return self.layers - len(self.recurrent)
+
+    def place(self, block: int) -> int:
+        """Which layer of the cache, or of the pool of states, belongs to a block."""
+        same = block in self.recurrent
+        return sum((i in self.recurrent) == same for i in range(block))
+
+    def block(self, neighbours: bool) -> BlockShape:
+        return BlockShape(
+            width=self.width,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head=self.head,
+            turned=self.turned,
+            eps=self.eps,
+            neighbours=neighbours,
+            gated=self.facts.gated,
+            feed_norm=self.facts.feed_norm,
+            experts=self.experts,
+            delta=self.delta,
+        )
 
     def check(self, where: str) -> None:
         """Raise UsageError for sizes no model can have."""
@@ -72,8 +130,26 @@ class Config:
                 f"eps {self.eps}, rope base {self.rope_base} do not fit together",
                 mend="the file is damaged; get it again",
             )
-        if self.experts and not 0 < self.experts_used <= self.experts:
+        if self.experts:
+            self._check_experts(self.experts, where)
+        if self.delta:
+            self._check_delta(self.delta, where)
+
+    @staticmethod
+    def _check_experts(e: Experts, where: str) -> None:
+        groups = 0 < e.groups_used <= e.groups <= e.count and e.count % e.groups == 0
+        if not 0 < e.used <= e.count or not groups or (e.groups > 1 and e.count < 2 * e.groups):
             raise UsageError(
-                f"{where}: {self.experts_used} of {self.experts} experts are used",
+                f"{where}: {e.used} of {e.count} experts are used, {e.groups_used} of {e.groups} groups",
+                mend="the file is damaged; get it again",
+            )
+
+    def _check_delta(self, d: DeltaShape, where: str) -> None:
+        sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
+        good = all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
+        if not good or not self.recurrent <= frozenset(range(self.layers)):
+            raise UsageError(
+                f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
+                f"a convolution of {d.kernel}: no gated delta net has these sizes",
                 mend="the file is damaged; get it again",
             )

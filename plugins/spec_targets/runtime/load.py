@@ -9,7 +9,7 @@ import torch
 from spec_kernels.nn.rotary import RotaryTable
 
 from spec_core import TargetInfo, UsageError
-from spec_targets.runtime.build import Builder
+from spec_targets.runtime import build
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
@@ -41,9 +41,9 @@ def make_target(
     check_memory(nbytes(shapes, kind), place, weights.where)
     if threads:
         torch.set_num_threads(threads)
-    decoder = (
-        Builder(config, weights, kind, place).decoder(rotations(config, divisors, place)) if weights_wanted else None
-    )
+    decoder = None
+    if weights_wanted:
+        decoder = build.decoder(config, weights, rotations(config, divisors, place), kind, place)
     facts = {"weight_bytes": nbytes(shapes, kind), **(extras or {})}
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
     return TorchTarget(info, tokenizer, config, weights, decoder)
@@ -63,13 +63,15 @@ def describe(
             f"{where}: context {context} was asked for, the model declares {config.context}",
             mend="ask for less, or leave it out",
         )
-    row = 2 * config.layers * config.kv_heads * config.head * dtype.itemsize
+    states = {"attention", "recurrent"} if config.recurrent else {"attention"}
+    row = 2 * config.attending * config.kv_heads * config.head * dtype.itemsize
     return TargetInfo(
         name=config.name,
         vocab=config.vocab,
         width=config.width,
         layers=config.layers,
         context=context or min(config.context, MOST_POSITIONS),
+        states=frozenset(states),
         vocab_id=tokenizer.identity if tokenizer is not None else "",
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),

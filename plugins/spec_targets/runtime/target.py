@@ -1,4 +1,4 @@
-"""The Target that GGUF files and Hugging Face directories share: a decoder, its caches, and its rollback."""
+"""The Target that GGUF files and Hugging Face directories share: a decoder, what it remembers, and its rollback."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import attrs
 import torch
 from spec_kernels.nn.cache import KVCache
 from spec_kernels.nn.decoder import Decoder
+from spec_kernels.nn.recurrence import Lines, Recurrence, RecurrentSlot
+from spec_kernels.nn.states import StatePool
 from spec_kernels.nn.window import Stretch
 from torch import Tensor
 
-from spec_core import Batch, Checked, Compat, Needs, Sequence, Step, TargetInfo, hookimpl
-from spec_core.sequence import Slot
+from spec_core import Batch, Checked, Compat, Needs, Rows, Sequence, Step, TargetInfo, hookimpl
 from spec_core.step import Part
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.masks import Masks
@@ -23,31 +24,51 @@ FIRST_ROWS = 512
 
 
 @attrs.define(eq=False)
+class Memory:
+    """What a slot holds: attention rows, and the recurrent state after the committed ones (None: nothing recurs)."""
+
+    cache: KVCache
+    recurrent: RecurrentSlot | None = None
+
+
+@attrs.define(eq=False)
 class TorchTarget:
-    """A dense or mixture-of-experts decoder. ``decoder`` is None when only metadata was read."""
+    """A decoder of attention and gated delta layers. ``decoder`` is None when only metadata was read.
+
+    every, most: a hybrid keeps a checkpoint of its recurrent state at the end of a prompt and about every so many
+    tokens, the last ``most`` of them, so that a slot's prefix can be used again.
+    """
 
     info: TargetInfo
     tokenizer: Any
     config: Config
     weights: Weights
     decoder: Decoder | None
+    every: int = 256
+    most: int = 8
     masks: Masks = attrs.field(init=False)
+    pool: StatePool | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self.masks = Masks(torch.device(self.info.device))
+        if self.config.recurrent:
+            self.pool = StatePool(self.config.delta, len(self.config.recurrent), self.info.device)
 
     # the Target protocol
 
     @torch.inference_mode()
     def forward(self, batch: Batch, needs: Needs) -> Checked:
         decoder = self.decoder
+        stretches = [self._stretch(part) for part in batch.parts]
+        recurrence = None if self.pool is None else self._recurrence(batch, needs)
         x = self._embedded(batch)
-        x, hidden = decoder.trunk(x, batch.positions, [self._stretch(part) for part in batch.parts], needs.hidden)
+        x, hidden = decoder.trunk(x, batch.positions, stretches, needs.hidden, recurrence)
         x, rows = x[: len(batch.tokens)], self._logit_rows(batch, needs)
+        trace = None if recurrence is None else recurrence.trace
         if needs.final or needs.all_logits:
             final = decoder.norm(x)
-            return Checked(decoder.logits(final[rows]), hidden, final if needs.final else None)
-        return Checked(decoder.logits(decoder.norm(x[rows])), hidden)
+            return Checked(decoder.logits(final[rows]), hidden, final if needs.final else None, trace)
+        return Checked(decoder.logits(decoder.norm(x[rows])), hidden, None, trace)
 
     def _embedded(self, batch: Batch) -> Tensor:
         """[rows, D]; rows given as embeddings are put in place."""
@@ -71,19 +92,32 @@ class TorchTarget:
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
-        if seq.slot.state is None:
-            seq.slot.state = self._cache(min(FIRST_ROWS, self.info.context + 1))
+        """A hybrid can go on from its live state's checkpoints only; attention rows before any position are kept."""
+        slot = seq.slot
+        if slot.state is None:
+            recurrent = None if self.pool is None else RecurrentSlot(self.pool)
+            slot.state = Memory(self._cache(min(FIRST_ROWS, self.info.context + 1)), recurrent)
             return 0
-        return want
+        if slot.state.recurrent is None:
+            return want
+        start = max((p for p in slot.checkpoints if p <= want), default=0)
+        self.restore(seq, start)
+        return start
 
     def close(self, seq: Sequence) -> None:
+        if seq.slot.state is not None and seq.slot.state.recurrent is not None:
+            seq.slot.state.recurrent.close()
         seq.slot.state = None
 
-    def checkpoint(self, seq: Sequence) -> None:
-        """Nothing here is recurrent: rows before any position can be kept as they are."""
+    def checkpoint(self, seq: Sequence) -> Any:
+        """(matrices, windows) of all recurrent layers; None where nothing is recurrent."""
+        recurrent = seq.slot.state.recurrent
+        return None if recurrent is None else recurrent.copy()
 
     def restore(self, seq: Sequence, position: int) -> None:
-        """Nothing to put back; the next forward overwrites rows from its start on."""
+        """Attention rows need nothing: the next forward overwrites them from its start on."""
+        if seq.slot.state.recurrent is not None:
+            seq.slot.state.recurrent.put(seq.slot.checkpoints[position] if position else None)
 
     # the plugin
 
@@ -97,7 +131,21 @@ class TorchTarget:
         for seq, verdict in step.verdicts.items():
             if verdict.path:
                 end = step.part(seq).end
-                seq.slot.state.compact(end, [end + i for i in verdict.path])
+                seq.slot.state.cache.compact(end, [end + i for i in verdict.path])
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        """Place checkpoints: the state of a hybrid can be continued only from where it was kept."""
+        if self.pool is not None:
+            for seq in rows.spans:
+                self._keep(seq)
+
+    def _keep(self, seq: Sequence) -> None:
+        kept, here = seq.slot.checkpoints, seq.evaluated
+        if here == seq.prompt or here // self.every > max(kept, default=0) // self.every:
+            kept[here] = self.checkpoint(seq)
+        while len(kept) > self.most:
+            del kept[min(kept)]
 
     # inside a forward
 
@@ -107,22 +155,31 @@ class TorchTarget:
 
     def _cache(self, rows: int) -> KVCache:
         c = self.config
-        return KVCache(c.layers, c.kv_heads, c.head, c.head, rows, self._dtype, self.info.device)
+        return KVCache(c.attending, c.kv_heads, c.head, c.head, rows, self._dtype, self.info.device)
 
-    def _reserve(self, slot: Slot, rows: int) -> KVCache:
+    def _reserve(self, memory: Memory, rows: int) -> KVCache:
         """The slot's cache with room for so many rows: doubled when it runs out, so no step allocates."""
-        cache: KVCache = slot.state
-        if rows <= cache.length:
-            return cache
-        slot.state = cache.grown(max(rows, 2 * cache.length))
-        return slot.state
+        if rows > memory.cache.length:
+            memory.cache = memory.cache.grown(max(rows, 2 * memory.cache.length))
+        return memory.cache
 
     def _stretch(self, part: Part) -> Stretch:
         count = len(part.pending) + part.drafted
-        cache = self._reserve(part.seq.slot, part.start + count)
+        cache = self._reserve(part.seq.slot.state, part.start + count)
         parents = None if part.draft is None else part.draft.parents
         mask = self.masks.chain(count) if parents is None else self.masks.tree(len(part.pending), parents)
         return Stretch(cache, part.row, count, part.start, mask)
+
+    def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
+        """Who continues whom, and where states go: after the last pending row into the slot's own place."""
+        lines = Lines()
+        for part in batch.parts:
+            slot: RecurrentSlot = part.seq.slot.state.recurrent
+            parents = _parents(part)
+            traced = min(len(parents), len(parents) if needs.depth is None else needs.depth)
+            kept = slot.spare(traced) if needs.trace == "states" else []
+            lines.add(slot.current, part.start, len(part.pending), parents, kept, traced)
+        return Recurrence(self.pool, lines.lineage(), needs.trace, lines.drafts)
 
     def _logit_rows(self, batch: Batch, needs: Needs) -> slice | list[int]:
         """Batch rows whose logits are wanted: of deciding parts the last pending row and the drafts."""
@@ -132,3 +189,9 @@ class TorchTarget:
         if len(batch.parts) == 1 and deciding:
             return slice(deciding[0].spec - 1, None)
         return [row for p in deciding for row in range(p.spec - 1, p.spec + p.drafted)]
+
+
+def _parents(part: Part) -> list[int]:
+    if part.draft is None:
+        return []
+    return list(range(-1, part.drafted - 1)) if part.draft.parents is None else list(part.draft.parents)

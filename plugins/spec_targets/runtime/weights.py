@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.runtime.config import ARCHS, Config
+from spec_targets.runtime.config import Config
 
 
 class Weights(Protocol):
@@ -31,13 +31,13 @@ class Weights(Protocol):
 
 
 def expected(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
-    """Every tensor the model must have, with its shape; optional ones where the file has them."""
+    """Every tensor the trunk must have, with its shape; optional ones where the file has them."""
     c, d = config, config.width
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (c.vocab, d), "output_norm.weight": (d,)}
     shapes |= optional(has, {"output.weight": (c.vocab, d), "output.bias": (c.vocab,)})
     shapes |= optional(has, {f"{prefix}rope_freqs.weight": (c.turned // 2,) for prefix in ("", "blk.0.")})
     for i in range(c.layers):
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in _block(c, has, f"blk.{i}.").items()}
+        shapes |= block(c, has, i)
     return shapes
 
 
@@ -45,29 +45,63 @@ def optional(has: Weights, shapes: Mapping[str, tuple[int, ...]], prefix: str = 
     return {name: shape for name, shape in shapes.items() if has.shape(prefix + name) is not None}
 
 
-def _block(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]:
-    d, arch = c.width, ARCHS[c.arch]
-    shapes: dict[str, tuple[int, ...]] = {
-        "attn_norm.weight": (d,),
-        "ffn_norm.weight": (d,),
-        "attn_output.weight": (d, c.heads * c.head),
+def block(c: Config, has: Weights, i: int) -> dict[str, tuple[int, ...]]:
+    """Tensors of block i, of the trunk or behind it, by full name."""
+    prefix = f"blk.{i}."
+    shapes: dict[str, tuple[int, ...]] = {"attn_norm.weight": (c.width,), f"{c.facts.feed_norm}.weight": (c.width,)}
+    shapes |= _delta(c) if i in c.recurrent else _attention(c, has, prefix)
+    shapes |= _experts(c, has, prefix) if c.experts and i >= c.dense else _dense(c)
+    return {prefix + name: shape for name, shape in shapes.items()}
+
+
+def nextn(c: Config, has: Weights, i: int) -> dict[str, tuple[int, ...]]:
+    """Tensors of a block behind the trunk that predicts further ahead (DeepSeek-V3, 2412.19437, section 2.2)."""
+    d, prefix = c.width, f"blk.{i}.nextn."
+    own = {"eh_proj.weight": (d, 2 * d), "enorm.weight": (d,), "hnorm.weight": (d,)}
+    shared = {
+        "shared_head_norm.weight": (d,),
+        "embed_tokens.weight": (c.vocab, d),
+        "shared_head_head.weight": (c.vocab, d),
     }
+    named = {prefix + name: shape for name, shape in (own | optional(has, shared, prefix)).items()}
+    return block(c, has, i) | named
+
+
+def _attention(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]:
+    d = c.width
+    shapes: dict[str, tuple[int, ...]] = {"attn_output.weight": (d, c.heads * c.head)}
     shapes |= {name: (rows, d) for name, rows in _qkv(c, has, prefix, "weight").items()}
     biases = _qkv(c, has, prefix, "bias")
-    if arch.biases or any(has.shape(prefix + name) is not None for name in biases):
+    if c.facts.biases or any(has.shape(prefix + name) is not None for name in biases):
         shapes |= {name: (rows,) for name, rows in biases.items()}
-    if arch.qk_norm:
-        shapes |= {"attn_q_norm.weight": (c.head,), "attn_k_norm.weight": (c.head,)}
-    shapes |= optional(has, {"attn_output.bias": (d,)}, prefix)
-    return shapes | (_experts(c, has, prefix) if c.experts else _dense(c))
+    norms = {"attn_q_norm.weight": (c.head,), "attn_k_norm.weight": (c.head,)}
+    if c.facts.qk_norm or (c.facts.qk_norm is None and optional(has, norms, prefix)):
+        shapes |= norms
+    return shapes | optional(has, {"attn_output.bias": (d,)}, prefix)
 
 
 def _qkv(c: Config, has: Weights, prefix: str, kind: str) -> dict[str, int]:
     """Rows of q, k and v by name: apart, or fused. Weights may be fused and biases apart."""
     q, kv = c.heads * c.head, c.kv_heads * c.head
-    if has.shape(f"{prefix}attn_qkv.{kind}") is not None:
+    if has.shape(f"{prefix}attn_qkv.{kind}") is not None and not c.facts.gated:
         return {f"attn_qkv.{kind}": q + 2 * kv}
-    return {f"attn_q.{kind}": q, f"attn_k.{kind}": kv, f"attn_v.{kind}": kv}
+    return {f"attn_q.{kind}": 2 * q if c.facts.gated else q, f"attn_k.{kind}": kv, f"attn_v.{kind}": kv}
+
+
+def _delta(c: Config) -> dict[str, tuple[int, ...]]:
+    d, s = c.width, c.delta
+    rates: dict[str, tuple[int, ...]] = {"ssm_ba.weight": (2 * s.value_heads, d)}
+    if c.facts.tiled:
+        rates = {"ssm_beta.weight": (s.value_heads, d), "ssm_alpha.weight": (s.value_heads, d)}
+    return rates | {
+        "attn_qkv.weight": (s.channels, d),
+        "attn_gate.weight": (s.value_width, d),
+        "ssm_conv1d.weight": (s.channels, s.kernel),
+        "ssm_a": (s.value_heads,),
+        "ssm_dt.bias": (s.value_heads,),
+        "ssm_norm.weight": (s.value_dim,),
+        "ssm_out.weight": (d, s.value_width),
+    }
 
 
 def _dense(c: Config) -> dict[str, tuple[int, ...]]:
@@ -75,11 +109,28 @@ def _dense(c: Config) -> dict[str, tuple[int, ...]]:
 
 
 def _experts(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]:
-    shapes = {"ffn_gate_inp.weight": (c.experts, c.width), "ffn_down_exps.weight": (c.experts, c.width, c.ff)}
+    n, f = c.experts.count, c.expert_ff
+    shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp.weight": (n, c.width), "ffn_down_exps.weight": (n, c.width, f)}
     if has.shape(prefix + "ffn_gate_up_exps.weight") is not None:
-        return shapes | {"ffn_gate_up_exps.weight": (c.experts, 2 * c.ff, c.width)}
-    one = (c.experts, c.ff, c.width)
-    return shapes | {"ffn_gate_exps.weight": one, "ffn_up_exps.weight": one}
+        shapes["ffn_gate_up_exps.weight"] = (n, 2 * f, c.width)
+    else:
+        shapes |= {"ffn_gate_exps.weight": (n, f, c.width), "ffn_up_exps.weight": (n, f, c.width)}
+    if c.facts.sigmoid:
+        shapes |= optional(has, {"exp_probs_b.bias": (n,)}, prefix)
+    return shapes | (_shared(c, has, prefix) if c.shared_ff else {})
+
+
+def _shared(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]:
+    f, name = c.shared_ff, "ffn_gate_inp_shexp.weight"
+    shapes: dict[str, tuple[int, ...]] = {
+        "ffn_gate_shexp.weight": (f, c.width),
+        "ffn_up_shexp.weight": (f, c.width),
+        "ffn_down_shexp.weight": (c.width, f),
+    }
+    if c.facts.shared_gate:
+        flat = has.shape(prefix + name) == (c.width,)
+        shapes[name] = (c.width,) if flat else (1, c.width)
+    return shapes
 
 
 def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
