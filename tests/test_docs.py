@@ -22,7 +22,7 @@ from spec_core.guard import HOOKS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-FOLLOWED = ("write-a-method.md",)
+FOLLOWED = ("write-a-method.md", "write-a-rule.md", "write-a-rollback.md", "write-a-target.md")
 """Pages that somebody follows in a folder of his own."""
 
 
