@@ -1,0 +1,279 @@
+"""How many tokens each acceptance rule keeps of the same drafts, beside what no lossless rule can pass.
+
+``python benchmarks/acceptance.py [--steps 10000] [--write docs/rules/README.md]``
+
+Pairs of laws are random: p is Dirichlet(a), q is p with normal noise of width sigma on its logits, new for every depth.
+Every rule decides the same drafts of a kind through the function that its plugin calls. Bounds: for a chain the sum of
+min(P, Q) over prefixes of each length; for siblings the optimal transport of 2410.18234.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import numpy as np
+from spec_rules import block, k_seq, point_mass, rejection, traversal
+from spec_rules.coins import Uniforms
+from spec_rules.laws import Case
+from spec_rules.laws import point_mass as certain
+
+from spec_core import Draft, Verdict
+from spec_core.accept import walk
+
+PAIRS = {
+    "8 tokens, a = 1, σ = 1": (8, 1.0, 1.0),
+    "8 tokens, a = 1, σ = 0.5": (8, 1.0, 0.5),
+    "8 tokens, a = 0.1, σ = 1": (8, 0.1, 1.0),
+    "64 tokens, a = 0.1, σ = 1": (64, 0.1, 1.0),
+    "64 tokens, a = 0.1, σ = 0.5": (64, 0.1, 0.5),
+}
+WORLDS = 50
+"""Pairs of laws per row of a table; the steps are shared among them."""
+CHAIN, TREES, SIBLINGS = (1, 1, 1, 1), ((2, 2), (3, 2, 1)), (2, 4)
+
+
+@attrs.frozen(eq=False)
+class World:
+    """p and q by depth. shape: children per level."""
+
+    p: list[np.ndarray]
+    q: list[np.ndarray]
+    shape: tuple[int, ...]
+
+
+def world(rng: np.random.Generator, vocab: int, a: float, sigma: float, shape: tuple[int, ...]) -> World:
+    p = [np.maximum(rng.dirichlet(np.full(vocab, a)), 1e-12) for _ in range(len(shape) + 1)]
+    p = [law / law.sum() for law in p]
+    q = [law * np.exp(sigma * rng.normal(size=vocab)) for law in p[:-1]]
+    return World(p, [law / law.sum() for law in q], shape)
+
+
+# drafts
+
+
+@attrs.frozen(eq=False)
+class Drafted:
+    """A draft, the law of each of its tokens, and the noise it was drawn by where the target is to read it."""
+
+    draft: Draft
+    laws: list[np.ndarray]
+    noise: np.ndarray
+
+
+Siblings = Callable[[World, int, int, np.random.Generator, np.ndarray], tuple[list[int], list[np.ndarray]]]
+
+
+def independent(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
+    q = w.q[depth]
+    return rng.choice(len(q), size=k, p=q).tolist(), [q] * k
+
+
+def without_replacement(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
+    q, ids, laws = w.q[depth], [], []
+    for _ in range(k):
+        ids.append(int(rng.choice(len(q), p=q)))
+        laws.append(q)
+        q = q.copy()
+        q[ids[-1]] = 0
+        q /= q.sum()
+    return ids, laws
+
+
+def likeliest(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
+    ids = np.argsort(-w.q[depth])[:k].tolist()
+    return ids, [certain(x, len(w.q[depth])) for x in ids]
+
+
+def coupled(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
+    return np.argsort(-(np.log(w.q[depth]) + noise[depth]))[:k].tolist(), [w.q[depth]] * k
+
+
+def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
+    """A tree of the world's shape, level by level; a chain where nothing branches."""
+    noise = rng.gumbel(size=(len(w.p), len(w.p[0])))
+    ids: list[int] = []
+    laws: list[np.ndarray] = []
+    parents: list[int] = []
+    level = [-1]
+    for depth, k in enumerate(w.shape):
+        begin = len(ids)
+        for node in level:
+            more, theirs = siblings(w, depth, k, rng, noise)
+            ids, laws, parents = ids + more, laws + theirs, parents + [node] * k
+        level = list(range(begin, len(ids)))
+    law = "deterministic" if siblings is likeliest else "rows"
+    return Drafted(Draft(ids, law=law, parents=None if set(w.shape) == {1} else parents), laws, noise)
+
+
+# rules
+
+
+Rule = Callable[[World, Drafted, np.random.Generator], Verdict]
+
+
+def by(verify: Callable) -> Rule:
+    """A plugin's function, with coins of its own."""
+
+    def rule(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
+        coins = Uniforms(iter(rng.random(2 * len(d.draft) + 2).tolist()))
+        return verify(Case(d.draft, lambda row: w.p[depth_of(d.draft, row)], d.laws.__getitem__), coins)
+
+    return rule
+
+
+def by_noise(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
+    """The core's rule: the target chooses by the noise the draft was drawn by."""
+
+    def choice(row: int) -> int:
+        depth = depth_of(d.draft, row)
+        return int((np.log(w.p[depth]) + d.noise[depth]).argmax())
+
+    return walk(d.draft, choice)
+
+
+def depth_of(draft: Draft, row: int) -> int:
+    return draft.depths[row - 1] if row else 0
+
+
+ON_CHAINS: dict[str, tuple[Siblings, Rule]] = {
+    "point-mass, greedy": (likeliest, by(point_mass.verify)),
+    "point-mass": (independent, by(point_mass.verify)),
+    "coupled": (coupled, by_noise),
+    "rejection": (independent, by(rejection.verify)),
+    "block": (independent, by(block.verify)),
+}
+ON_TREES: dict[str, tuple[Siblings, Rule]] = {
+    "point-mass, top k": (likeliest, by(point_mass.verify)),
+    "rejection, with replacement": (independent, by(rejection.verify)),
+    "k-seq": (independent, by(k_seq.verify)),
+    "rejection": (without_replacement, by(rejection.verify)),
+    "traversal": (without_replacement, by(traversal.verify)),
+    "coupled": (coupled, by_noise),
+}
+
+
+# bounds
+
+
+def chain_bound(w: World, d: Drafted) -> float:
+    """1 + sum over i of min(1, P(x_1..i) / Q(x_1..i)): over drafts from q its mean is the bound on tokens per step."""
+    ratio = np.cumprod([w.p[i][x] / w.q[i][x] for i, x in enumerate(d.draft.ids)])
+    return 1 + float(np.minimum(1, ratio).sum())
+
+
+def transport_bound(p: np.ndarray, inside: Callable[[np.ndarray], float]) -> float:
+    """Most that any rule can accept of some siblings: min over sets H of P(H) + 1 - Pr(all siblings lie in H).
+
+    Max-flow, min-cut over all 2^V sets. inside: mask [V] -> Pr(all siblings lie in it).
+    """
+    masks = np.array(list(itertools.product((False, True), repeat=len(p))))
+    return min(float(p[mask].sum()) + 1 - inside(mask) for mask in masks)
+
+
+def independent_inside(q: np.ndarray, k: int) -> Callable[[np.ndarray], float]:
+    return lambda mask: float(q[mask].sum()) ** k
+
+
+def without_inside(q: np.ndarray, k: int) -> Callable[[np.ndarray], float]:
+    """Summed over everything that may be drawn, one after the other."""
+
+    def more(mask: np.ndarray, left: float, k: int) -> float:
+        if k == 0:
+            return 1.0
+        total = 0.0
+        for x in mask.nonzero()[0]:
+            rest = mask.copy()
+            rest[x] = False
+            total += q[x] / left * more(rest, left - q[x], k - 1)
+        return total
+
+    return lambda mask: more(mask, 1.0, k)
+
+
+# measuring
+
+
+def measure(entries: dict[str, tuple[Siblings, Rule]], worlds: list[World], steps: int) -> dict[str, float]:
+    """Tokens per step by rule. Rules that take the same kind of draft get the same drafts."""
+    totals = dict.fromkeys(entries, 0.0)
+    for i, w in enumerate(worlds):
+        for siblings in dict.fromkeys(s for s, _ in entries.values()):
+            rng = np.random.default_rng([i, 1])
+            drafts = [drafted(w, siblings, rng) for _ in range(steps // len(worlds))]
+            for name, (kind, rule) in entries.items():
+                if kind is siblings:
+                    coins = np.random.default_rng([i, 2])
+                    totals[name] += sum(1 + len(rule(w, d, coins).path) for d in drafts)
+    return {name: total / (steps // len(worlds) * len(worlds)) for name, total in totals.items()}
+
+
+def worlds_of(pair: tuple[int, float, float], shape: tuple[int, ...]) -> list[World]:
+    rng = np.random.default_rng(0)
+    return [world(rng, *pair, shape) for _ in range(WORLDS)]
+
+
+def bound_of_chains(worlds: list[World], steps: int) -> float:
+    means = []
+    for i, w in enumerate(worlds):
+        rng = np.random.default_rng([i, 1])
+        means.append(np.mean([chain_bound(w, drafted(w, independent, rng)) for _ in range(steps // len(worlds))]))
+    return float(np.mean(means))
+
+
+def chains(steps: int) -> str:
+    rows = {}
+    for name, pair in PAIRS.items():
+        worlds = worlds_of(pair, CHAIN)
+        rows[name] = [*measure(ON_CHAINS, worlds, steps).values(), bound_of_chains(worlds, steps)]
+    return table(["chains of 4", *ON_CHAINS, "bound"], rows)
+
+
+def siblings(steps: int) -> str:
+    """Chance that one of k siblings is accepted, on vocabularies small enough for the bound."""
+    rows = {}
+    for (name, pair), k in itertools.product(PAIRS.items(), SIBLINGS):
+        if pair[0] <= 8:
+            worlds = worlds_of(pair, (k,))
+            found = {rule: tokens - 1 for rule, tokens in measure(ON_TREES, worlds, steps).items()}
+            del found["traversal"]
+            bounds = [
+                np.mean([transport_bound(w.p[0], inside(w.q[0], k)) for w in worlds])
+                for inside in (independent_inside, without_inside)
+            ]
+            rows[f"{name}, k = {k}"] = [*found.values(), *bounds]
+    names = [name for name in ON_TREES if name != "traversal"]
+    return table(["siblings", *names, "bound, with replacement", "bound, without"], rows)
+
+
+def trees(steps: int) -> str:
+    rows = {}
+    for (name, pair), shape in itertools.product(PAIRS.items(), TREES):
+        rows[f"{'-'.join(map(str, shape))}, {name}"] = list(measure(ON_TREES, worlds_of(pair, shape), steps).values())
+    return table(["trees", *ON_TREES], rows)
+
+
+def table(head: list[str], rows: dict[str, list[float]]) -> str:
+    lines = [head, ["---"] * len(head)] + [[name, *(f"{x:.3f}" for x in row)] for name, row in rows.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=10_000, help="per row and rule")
+    parser.add_argument("--write", type=Path, help="put the tables between <!-- acceptance --> marks of this page")
+    args = parser.parse_args()
+    body = "\n\n".join(make(args.steps) for make in (chains, siblings, trees))
+    print(body)
+    if args.write:
+        text = args.write.read_text("utf-8")
+        marked = f"<!-- acceptance -->\n{body}\n<!-- /acceptance -->"
+        args.write.write_text(re.sub(r"<!-- acceptance -->.*<!-- /acceptance -->", marked, text, flags=re.S), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
