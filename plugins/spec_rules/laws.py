@@ -6,6 +6,7 @@ All laws are [V] float64 numpy arrays that sum to 1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import attrs
 import numpy as np
@@ -38,21 +39,23 @@ class Case:
 
 
 def case(step: Step, seq: Sequence) -> Case:
-    """The case of a sequence with a draft. Rows are evaluated when a rule asks for them."""
+    """The case of a sequence with a draft. A row is evaluated when a rule first asks for it, and kept for this step."""
     draft = step.part(seq).draft
     assert draft is not None
-    return Case(draft, lambda row: target_law(step, seq, row), lambda j: drawn_from(draft, j, step.target.info.vocab))
+    vocab = step.target.info.vocab
+    return Case(draft, cache(lambda row: target_law(step, seq, row)), cache(lambda j: drawn_from(draft, j, vocab)))
 
 
 def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
     """Bias, penalties, temperature and cuts as in plain decoding. Raises TargetError for rows that are no numbers."""
     logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
     ids, z = support(logits, seq.sampling)
-    law = torch.zeros(len(logits), dtype=torch.float64, device=z.device)
-    found = law.scatter_(0, ids, torch.softmax(z, -1)).cpu().numpy()
-    if np.isnan(found[0]):
+    law = torch.softmax(z, -1)
+    if seq.sampling.truncates:
+        law = torch.zeros(len(logits), dtype=law.dtype, device=law.device).scatter_(0, ids, law)
+    if law.isnan().any():
         raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
-    return found
+    return law.cpu().numpy()
 
 
 def drawn_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
