@@ -54,6 +54,7 @@ def follow(page: Path, reader: Reader, folder: Path) -> None:
         where = f"{page.name}:{block.line}"
         assert block.language in LANGUAGES, f"{where}: nobody runs {block.language}"
         if block.file:
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.text, "utf-8")
         elif block.language == "sh":
             printed = reader.shell(block.text, folder)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import attrs
 import click
 import pytest
 from pages import Skimmer, follow
-from spec_methods.draft_model import DraftModel
-from spec_methods.ngram import Ngram
 
 import spec_core
 from spec_core import UsageError, hookspecs
-from spec_core.commands.document import document
-from spec_core.discovery import GROUPS
+from spec_core.commands.document import KINDS, document
+from spec_core.commands.document import PAGES as GENERATED
+from spec_core.discovery import GROUPS, find, imported
 from spec_core.guard import HOOKS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-FOLLOWED = ("write-a-method.md", "write-a-rule.md", "write-a-rollback.md", "write-a-target.md")
+FOLLOWED = ("write-a-method.md", "write-a-rule.md", "write-a-rollback.md", "write-a-target.md", "kernels.md")
 """Pages that somebody follows in a folder of his own."""
+POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+OURS = [(kind, plugin) for kind in KINDS for plugin in POINTS.get(GROUPS[kind], {})]
+OPS = ROOT / "kernels" / "spec_kernels" / "ops"
 
 
 def name(page):
@@ -80,24 +83,41 @@ def test_the_contract_page_names_every_entry_point_group():
     assert [group for group in GROUPS.values() if f"`{group}`" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["hooks.md", "settings.md"])
+@pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_up_to_date(page):
     """Mend with ``python -m spec_core.commands.document docs``."""
     assert document(page) == (DOCS / page).read_text("utf-8")
 
 
-@pytest.mark.parametrize(("page", "plugin"), [("ngram", Ngram), ("draft-model", DraftModel)])
-def test_every_setting_of_a_method_is_on_its_page(page, plugin):
-    """With the default the class has."""
-    text = (DOCS / "methods" / f"{page}.md").read_text("utf-8")
-    for field in attrs.fields(plugin):
+@pytest.mark.parametrize(("kind", "plugin"), OURS)
+def test_every_plugin_has_a_page_with_its_settings(kind, plugin):
+    """Each setting with the default the class has."""
+    cls = imported(find(plugin, (kind,)))
+    text = (DOCS / KINDS[kind][1] / f"{plugin}.md").read_text("utf-8")
+    for field in attrs.fields(cls) if attrs.has(cls) else ():
         if field.init:
-            default = "" if field.default is None else str(field.default)
-            shown = default.lower() if isinstance(field.default, bool) else default
-            assert re.search(rf"\| `{field.name}` \| {re.escape(shown)} ?\|", text), field.name
+            assert re.search(rf"\| `{field.name}` \| {re.escape(shown(field.default))} ?\|", text), field.name
+
+
+def shown(default):
+    """As on a page: nothing for none, words of the settings file for the others."""
+    if default is None:
+        return ""
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default))
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\((?!http)([^)#]+)", prose):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("op", sorted(file.parent.name for file in OPS.glob("*/reference.py")))
+def test_every_operation_is_on_the_page_of_kernels(op):
+    """With its forms: whether there is a fast one."""
+    form = "yes" if (OPS / op / "triton.py").exists() else "no"
+
+    assert re.search(rf"\| `{op}` \| .* \| {form} \|", (DOCS / "kernels.md").read_text("utf-8"))

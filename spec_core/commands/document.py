@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from spec_core import hookspecs
+from spec_core.discovery import discover, imported
 from spec_core.guard import HOOKS
 from spec_core.settings import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 
@@ -18,6 +19,15 @@ TITLES = {
     LoadSettings: "Loading a target",
     TextSettings: "A generated text",
 }
+
+DISTRIBUTION = "spec-core"
+KINDS = {
+    "method": ("Methods", "methods"),
+    "control": ("Control of draft length", "methods"),
+    "rollback": ("Owners of recurrent state", "methods"),
+    "rule": ("Acceptance rules", "rules"),
+}
+"""Title of a kind of plugin, and the folder of its pages."""
 
 
 def hooks() -> str:
@@ -50,13 +60,34 @@ def _default(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def plugins() -> str:
+    """Every plugin of this distribution, with the first line of its class and its page."""
+    parts = [
+        "# Plugins",
+        "What is part of this distribution; `spec plugins` lists what is installed on a machine, others' too.",
+    ]
+    for kind, (title, folder) in KINDS.items():
+        mine = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
+        if mine:
+            rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(imported(e))} |" for e in mine]
+            parts += [f"## {title}", "\n".join(["| name | what it does |", "| --- | --- |", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _first_line(plugin: type) -> str:
+    return (inspect.getdoc(plugin) or "").split("\n")[0]
+
+
+PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins}
+
+
 def document(page: str) -> str:
-    return {"hooks.md": hooks, "settings.md": settings}[page]()
+    return PAGES[page]()
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for page in ("hooks.md", "settings.md"):
+    for page in PAGES:
         (folder / page).write_text(document(page), "utf-8")
 
 
