@@ -87,7 +87,7 @@ class Step:
     failures: list[Exception] = attrs.field(factory=list)
     began: float = attrs.field(factory=perf_counter)
     _by_seq: dict[Sequence, Part] = attrs.field(factory=dict, init=False)
-    _private: dict[tuple[Sequence, int], Tensor] = attrs.field(factory=dict, init=False)
+    _private: dict[tuple[Sequence, int, int], Tensor] = attrs.field(factory=dict, init=False)
 
     # always
 
@@ -150,20 +150,26 @@ class Step:
         check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
         part.draft, part.source = draft, self.asking
 
-    def noise(self, seq: Sequence, i: int) -> Tensor:
+    def noise(self, seq: Sequence, i: int, branch: int = 0) -> Tensor:
         """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
 
         The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
         Under a rule with private noise it is the drafter's alone and new in every round: a position that was rejected
         must not be drawn again from the same numbers.
+
+        :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
+            private noise is not, since a rule may look below a node before it rejects it.
         """
         self._in("noise", "draft")
-        made = self._private if self.private else seq.noise
-        key = (seq, seq.t + i) if self.private else seq.t + i
-        if key not in made:
-            domain = DOMAIN_DRAFT + seq.rounds if self.private else DOMAIN_TOKEN
-            made[key] = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, domain)
-        return made[key]
+        vocab, t = self.target.info.vocab, seq.t + i
+        if not self.private:
+            if t not in seq.noise:
+                seq.noise[t] = gumbel(seq.seed, t, vocab, seq.stream, DOMAIN_TOKEN)
+            return seq.noise[t]
+        key = (seq, t, branch)
+        if key not in self._private:
+            self._private[key] = gumbel(seq.seed, t, vocab, seq.stream + (branch << 16), DOMAIN_DRAFT + seq.rounds)
+        return self._private[key]
 
     def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
         """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection."""

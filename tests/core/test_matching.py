@@ -226,6 +226,26 @@ def test_noise_is_private_when_the_rule_says_so():
     assert not torch.equal(first, gumbel(3, t, 48))
 
 
+@pytest.mark.parametrize("noise", ["shared", "private"])
+def test_private_noise_is_new_for_every_branch(noise):
+    """Shared noise depends on depth only: the target follows one branch, by one noise per position."""
+    import torch
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    drawn = []
+    make = lambda step, seq, budget: drawn.append([step.noise(seq, 1, branch) for branch in (0, 0, 1, 2)])
+    list(dense([Fixed(make)], rule=("rule", Rule(noise=noise, drafts=()))).generate([1], n=4))
+    first, again, second, third = drawn[0]
+
+    assert again is first
+    assert (noise == "shared") == torch.equal(first, second) == torch.equal(first, third)
+    assert (noise == "shared") == torch.equal(second, third)
+
+
 # phases
 
 CALLS = {

@@ -16,10 +16,7 @@ SAMPLED = Sampling(temperature=1.0)
 
 @attrs.define(eq=False)
 class Sampler:
-    """Draws from q[last token] by the step's noise: a chain, or a tree of ``shape`` (children per level).
-
-    Branches of a tree get numbers of their own, as rules that look below before they reject need.
-    """
+    """Draws from q[last token] by the step's noise: a chain, or a tree of ``shape`` (children per level)."""
 
     q: np.ndarray
     shape: tuple[int, ...] = ()
@@ -32,7 +29,7 @@ class Sampler:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            ids, laws, parents = self._tree(seq, budget) if self.shape else self._chain(step, seq, budget)
+            ids, laws, parents = self._tree(step, seq, budget) if self.shape else self._chain(step, seq, budget)
             probs = torch.from_numpy(np.array(laws)) if step.wants_probs else None
             step.propose(seq, Draft(ids, "rows" if step.wants_probs else "unknown", probs, parents))
 
@@ -44,30 +41,35 @@ class Sampler:
             text.append(int((np.log(laws[-1]) + step.noise(seq, i).numpy()).argmax()))
         return text[len(seq.tokens) :], laws, None
 
-    def _tree(self, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], list[int]]:
-        rng = np.random.default_rng([seq.seed, seq.rounds])
+    def _tree(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], list[int]]:
         ids: list[int] = []
         laws: list[np.ndarray] = []
         parents: list[int] = []
         level = [-1]
-        for children in self.shape[:budget]:
+        for depth, children in enumerate(self.shape[:budget]):
             begin = len(ids)
-            for node in level:
-                self._siblings(ids[node] if node >= 0 else seq.tokens[-1], children, rng, ids, laws)
-                parents += [node] * children
+            for place, node in enumerate(level):
+                law = self.q[ids[node] if node >= 0 else seq.tokens[-1]]
+                for i in range(children):
+                    branch = place * children + i if self.replace else place
+                    score = logs(law) + step.noise(seq, depth, branch).numpy()
+                    ids.append(int(score.argmax()))
+                    laws.append(law)
+                    parents.append(node)
+                    law = law if self.replace else without(law, ids[-1])
             level = list(range(begin, len(ids)))
         return ids, laws, parents
 
-    def _siblings(
-        self, last: int, count: int, rng: np.random.Generator, ids: list[int], laws: list[np.ndarray]
-    ) -> None:
-        law = self.q[last]
-        for _ in range(count):
-            ids.append(int(rng.choice(len(law), p=law)))
-            laws.append(law)
-            if not self.replace:
-                law = np.where(np.arange(len(law)) == ids[-1], 0.0, law)
-                law = law / law.sum()
+
+def logs(law: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(law)
+
+
+def without(law: np.ndarray, token: int) -> np.ndarray:
+    """The best of what is left under the same noise is a draw without replacement."""
+    left = np.where(np.arange(len(law)) == token, 0.0, law)
+    return left / left.sum()
 
 
 def near(target: ToyTarget, seed: int = 0) -> np.ndarray:
