@@ -4,9 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from installed import Environment, build_wheel, environment
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
 
 @pytest.fixture(scope="session")

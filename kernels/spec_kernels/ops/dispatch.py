@@ -26,7 +26,6 @@ class KernelsMissing(RuntimeError):
 def by_device(reference: Callable[P, T]) -> Callable[P, T]:
     """The operator that is ``reference`` on a CPU and its namesake in the folder's ``triton.py`` on CUDA.
 
-    The first tensor among the arguments decides; lists of tensors are looked into.
     Raises KernelsMissing for CUDA tensors without triton: plain torch never steps in unasked.
     """
 
@@ -40,17 +39,8 @@ def by_device(reference: Callable[P, T]) -> Callable[P, T]:
 
 
 def on_cuda(arguments: Iterable[Any]) -> bool:
-    """Where the first tensor is."""
-    first = next(_tensors(arguments), None)
-    return first is not None and first.is_cuda
-
-
-def _tensors(arguments: Iterable[Any]) -> Iterable[Tensor]:
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            yield argument
-        elif isinstance(argument, list | tuple):
-            yield from _tensors(argument)
+    """Whether any tensor is there; operators refuse a mixture themselves."""
+    return any(isinstance(argument, Tensor) and argument.is_cuda for argument in arguments)
 
 
 @functools.cache

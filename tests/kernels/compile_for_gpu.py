@@ -1,0 +1,80 @@
+"""Compile every kernel for a CUDA device that need not be there, and run none. A script: TRITON_INTERPRET must be 0.
+
+Prints one line per kernel: name, dtype, bytes of shared memory.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from spec_kernels.ops.attention.triton import attention
+from spec_kernels.ops.causal_conv.triton import causal_conv
+from spec_kernels.ops.gated_delta.triton import gated_delta, replay
+from spec_kernels.ops.lineage import Lineage
+from spec_kernels.ops.moe.triton import experts, route
+from spec_kernels.ops.rms_norm.triton import rms_norm
+from spec_kernels.ops.rope.triton import rope
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+ROWS = 8
+
+
+class Absent:
+    """A driver that knows what to compile for and has nothing to run it on."""
+
+    def __init__(self, capability: int) -> None:
+        self.target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_only(run):
+    """``JITFunction.run`` that stops before the launch."""
+
+    def compiled(kernel, *args, grid, warmup, **kwargs):
+        made = run(kernel, *args, grid=grid, warmup=True, **kwargs)
+        print(kernel.__name__, (made.asm["ptx"].count("bf16") and "bfloat16") or "float32", made.metadata.shared)
+
+    return compiled
+
+
+def like_layers(dtype: torch.dtype) -> None:
+    """What layers compute in the model's own dtype."""
+    empty = lambda *shape: torch.empty(shape, dtype=dtype)
+    rms_norm(empty(ROWS, 2048), torch.empty(2048), 1e-6)
+    rope(empty(ROWS, 16, 256), torch.arange(ROWS), torch.empty(32), "halves")
+    cached = empty(999, 2, 256)
+    attention(empty(ROWS, 16, 256), cached, cached, torch.ones(ROWS, 999, dtype=torch.bool), 1.0)
+    route(empty(ROWS, 512), 10, True)
+    chosen = torch.arange(ROWS * 10).view(ROWS, 10)
+    gate = torch.empty(512, 512, 2048, dtype=dtype, device="meta")
+    experts(empty(ROWS, 2048), torch.ones(ROWS, 10), chosen, gate, gate, gate.mT)
+
+
+def like_recurrences() -> None:
+    """Rows alone and a run, in float32."""
+    rows = ROWS + 64
+    lineage = Lineage(list(range(-1, rows - 1)), [0] * rows, [-1] * (rows - 1) + [0], [0], [(0, 64)])
+    heads, states, key_of = torch.empty(rows, 16, 128), torch.empty(3, 32, 128, 128), torch.arange(32) // 2
+    values, rates = torch.empty(rows, 32, 128), torch.empty(rows, 32)
+    gated_delta(heads, heads, values, rates, rates, states, lineage, key_of)
+    replay(states, heads, values, rates, key_of, [0, 1, 2], 0, 1)
+    causal_conv(torch.empty(rows, 8192), torch.empty(4, 8192), torch.empty(3, 3, 8192), lineage)
+
+
+if __name__ == "__main__":
+    driver.set_active(Absent(int(sys.argv[1])))
+    JITFunction.run = compile_only(JITFunction.run)
+    like_layers(torch.float32)
+    like_layers(torch.bfloat16)
+    like_recurrences()

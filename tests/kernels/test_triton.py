@@ -1,0 +1,187 @@
+"""Triton twins against the plain references.
+
+Without a CUDA device the kernels run in triton's interpreter, element for element, and are compiled for one
+kind of device without being run. Not tested without one: that compiled kernels give these results (races
+between threads, the precision of the device's exponentials and products), bfloat16, which the interpreter cannot
+multiply, launches beyond a device's limits, and speed. ``test_gpu.py`` and this file on a machine with CUDA test it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from spec_kernels.ops import dispatch
+from spec_kernels.ops.rms_norm import rms_norm
+
+from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, moved, ragged
+
+pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+RATIO = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""Largest root mean square of the difference, in units of that of the reference."""
+
+
+@pytest.fixture(autouse=True)
+def scratch_is_nan():
+    """Memory that nobody has written holds NaN, so that what a kernel leaves out is found."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def assert_close(name: str, plain: torch.Tensor, fast: torch.Tensor, ratio: float) -> None:
+    """Equal where the reference is no number or an integer; else close by the ratio of root mean squares."""
+    assert plain.shape == fast.shape and plain.dtype == fast.dtype
+    if not plain.is_floating_point():
+        assert torch.equal(plain, fast), name
+        return
+    missing = plain.isnan()
+    assert torch.equal(missing, fast.isnan()), f"{name}: numbers where there are none, or none where there are some"
+    gap, scale = (fast - plain)[~missing].double(), plain[~missing].double().norm()
+    found = float(gap.norm() / scale)
+    assert found < ratio, f"{name}: off by {found:.1e} of its size, at most by {gap.abs().max():.1e}"
+
+
+def dtypes(case: Case) -> list[torch.dtype]:
+    half = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+    return [torch.float32, half] if case.half else [torch.float32]
+
+
+@pytest.mark.parametrize(
+    "name, dtype", [pytest.param(n, t, id=f"{n}-{str(t)[6:]}") for n, case in CASES.items() for t in dtypes(case)]
+)
+def test_the_twin_agrees_with_the_reference(name, dtype):
+    case = CASES[name]
+    given = moved(case.make(), "cpu", dtype)
+
+    plain, fast = case.results("reference", given), case.results("triton", moved(given, DEVICE, dtype))
+
+    for output, expected in plain.items():
+        assert_close(output, expected, fast[output], RATIO[dtype])
+
+
+@pytest.mark.parametrize("folder, op", [(folder, op) for folder, ops in OPS.items() for op in ops])
+def test_both_forms_have_one_signature_and_one_docstring(folder, op):
+    """A reader of either knows the other; the package exposes the choice between them under the same."""
+    plain, fast = (
+        getattr(importlib.import_module(f"spec_kernels.ops.{folder}.{f}"), op) for f in ("reference", "triton")
+    )
+    exposed = getattr(importlib.import_module(f"spec_kernels.ops.{folder}"), op)
+
+    assert inspect.signature(plain) == inspect.signature(fast) == inspect.signature(exposed)
+    assert plain.__doc__ == fast.__doc__ == exposed.__doc__
+
+
+def test_every_twin_has_a_case():
+    """Nobody adds a kernel that is not compared."""
+    folders = Path(dispatch.__file__).parent.glob("*/triton.py")
+
+    assert sorted(OPS) == sorted(f.parent.name for f in folders)
+    assert {op for ops in OPS.values() for op in ops} == {case.op for case in CASES.values()}
+
+
+def test_an_attending_row_has_the_same_bits_alone_and_with_hidden_columns_behind():
+    """Batch invariance: tiles and pieces are cut at fixed places."""
+    attention = CASES["attention-chain"].form("triton")
+    given = moved(for_attention(5, 530, 4, 2, 16, 16), DEVICE)
+    together = attention(**given)
+
+    for row in (0, 4):
+        end = 531 + row
+        alone = {"q": given["q"][row : row + 1], "k": given["k"][:end], "v": given["v"][:end]}
+        visible = given["visible"][row : row + 1, :end]
+        assert torch.equal(together[row], attention(**alone, visible=visible, scale=given["scale"])[0])
+
+
+def test_a_rows_experts_say_the_same_alone():
+    experts = CASES["experts-odd"].form("triton")
+    given = moved(for_experts(7, 4, 2, 33, 9), DEVICE)
+    together = experts(**given)
+
+    for row in (0, 6):
+        one = {name: given[name][row : row + 1] for name in ("x", "weights", "chosen")}
+        assert torch.equal(together[row], experts(**given | one)[0])
+
+
+def test_a_node_of_a_tree_has_the_bits_of_its_path_token_by_token():
+    """One row per step, each kept where the next begins: outputs and the last state are equal bit for bit."""
+    given = moved(for_delta(ragged(kept=True)), DEVICE)
+    together, alone = given["states"].clone(), given["states"].clone()
+    delta = CASES["delta-chain"].form("triton")
+    o, _ = delta(**given | {"states": together})
+
+    single = type(given["lineage"])([-1], [1], [1], [0])
+    for row in (4, 6, 9):
+        one = {name: given[name][row : row + 1] for name in ("q", "k", "v", "g", "beta")}
+        assert torch.equal(o[row], delta(**given | one | {"states": alone, "lineage": single})[0][0])
+    assert torch.equal(together[7], alone[1])
+
+
+@pytest.mark.parametrize("decay", ["head", "channel"])
+def test_replayed_records_give_the_state_bit_for_bit(decay):
+    given = moved(for_delta(ragged(kept=True), decay), DEVICE)
+    states = given["states"]
+    _, d = CASES["delta-chain"].form("triton")(**given)
+
+    CASES["replay"].form("triton")(states, given["k"], d, given["g"], given["key_of"], [6, 9], 1, 8)
+
+    assert torch.equal(states[7], states[8])
+
+
+def test_states_that_would_be_copied_are_refused():
+    """They are overwritten in place."""
+    given = moved(for_delta(ragged(kept=True)), DEVICE)
+    apart = given["states"].mT.contiguous().mT
+
+    with pytest.raises(ValueError, match="contiguous"):
+        CASES["delta-chain"].form("triton")(**given | {"states": apart})
+
+
+class OnCuda(torch.Tensor):
+    """Says that it is on CUDA."""
+
+    is_cuda = True
+
+
+def test_tensors_on_cuda_go_to_the_twin_and_others_to_the_reference(monkeypatch):
+    asked = []
+    monkeypatch.setattr(dispatch, "twin", lambda reference: lambda *a, **k: asked.append(reference.__name__))
+    x, weight = torch.ones(2, 4), torch.ones(4)
+
+    assert torch.allclose(x, rms_norm(x, weight, 0.0)) and not asked
+    rms_norm(x.as_subclass(OnCuda), weight, 0.0)
+    rms_norm(weight=weight, eps=0.0, x=x.as_subclass(OnCuda))
+    assert asked == ["rms_norm", "rms_norm"]
+
+
+def test_cuda_tensors_without_triton_are_an_error_with_a_mend(monkeypatch):
+    """Plain torch never steps in unasked."""
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "spec_kernels.ops.rms_norm.triton", raising=False)
+    dispatch.twin.cache_clear()
+
+    with pytest.raises(dispatch.KernelsMissing, match=r"rms_norm on CUDA .* pip install 'spec-core\[triton\]'"):
+        rms_norm(torch.ones(2, 4).as_subclass(OnCuda), torch.ones(4), 0.0)
+    dispatch.twin.cache_clear()
+
+
+def test_every_kernel_compiles_for_a_device_that_is_not_here():
+    """At the sizes of Qwen3-Next, for compute capability 9.0: the types are right, and shared memory suffices."""
+    script = Path(__file__).with_name("compile_for_gpu.py")
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+
+    done = subprocess.run([sys.executable, script, "90"], env=environment, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    kernels = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert len(kernels) >= 12
+    # 99 KiB: what a program may have on the smallest devices since 8.6.
+    assert not {kernel: size for kernel, size in kernels.items() if int(size) > 101376}
