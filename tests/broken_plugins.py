@@ -7,9 +7,10 @@ from typing import Any
 
 import attrs
 
-from spec_core.testing import DrafterConformance, RollbackConformance, TargetConformance
+from spec_core.testing import DrafterConformance, RollbackConformance, RuleConformance, TargetConformance
 from tests.kit import broken_drafters as drafters
 from tests.kit import broken_owners as owners
+from tests.kit import broken_rules as rules
 from tests.kit import broken_targets as targets
 
 
@@ -104,16 +105,37 @@ TARGETS = [
     target("text_equals_plain_decoding", targets.IsWrongBehindDrafts),
     target("a_prefix_is_reused", targets.OpensAnywhere),
     target("checkpoints_are_restored", targets.RestoresNothing),
-    target("hidden_states_are_streams_between_blocks", targets.CountsLayersFromOne),
+    target("hidden_states_are_streams_between_blocks", targets.ShowsTheLastRow),
     target("embeddings_enter_the_first_block", targets.IgnoresEmbeddings),
     target("final_is_what_the_output_matrix_reads", targets.GivesItBeforeTheNorm),
     target("needs_change_no_logits", targets.RoundsWhenWatched),
     target("logits_of_the_rows_that_decide", targets.AnswersEverybody),
     target("a_failed_forward_harms_nobody_else", targets.HasAPool),
-    target("info_matches_the_forward", targets.NamesAnotherWidth),
+    target("info_matches_the_forward", targets.NamesAnotherVocabulary),
     target("the_whole_context_can_be_used", targets.EndsEarly),
     target("attention_is_owned", targets.OwnsNothing),
     target("requests_with_one_beginning_share_rows", targets.StartsAnew),
 ]
 
-CASES = [*DRAFTERS, *OWNERS, *TARGETS]
+
+def rule(check: str, broken: Any, healthy: Any = rules.Matches) -> Case:
+    return Case(RuleConformance, f"test_{check}", broken, healthy)
+
+
+RULES = [
+    rule("verdicts_are_paths_of_the_draft", rules.LeavesThePath),
+    rule("declared_laws_are_judged", rules.ReadsRowsOfAll),
+    rule("greedy_text_equals_plain_decoding", rules.KeepsTheFirst),
+    rule("shared_noise_gives_the_text_of_plain_decoding", rules.SaysItsNoiseIsShared, rules.Shared),
+    rule("the_law_of_the_text_is_the_targets", rules.HasNoResidual),
+    rule("banned_tokens_are_never_said", rules.ReadsRawRows),
+    rule("penalties_count_the_drafted_prefix", rules.ForgetsThePrefix),
+    rule("warpers_are_those_of_plain_decoding", rules.PenalisesPromptsToo, rules.Shared),
+    rule("the_same_seed_gives_the_same_text", rules.ThrowsDice),
+    rule("sequences_are_decided_each_by_itself", rules.HasOneGenerator),
+    rule("only_undecided_sequences_are_decided", rules.DecidesEverybody),
+    rule("compat_says_what_it_is", rules.JudgesWhatThereIsNot),
+    rule("finished_sequences_are_forgotten", rules.RemembersSequences),
+]
+
+CASES = [*DRAFTERS, *OWNERS, *RULES, *TARGETS]

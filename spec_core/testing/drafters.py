@@ -68,8 +68,11 @@ class RandomTrees:
             open_nodes = [-1, *(i for i, d in enumerate(depths) if d < budget)]
             parent = self.rng.choice(open_nodes[-2:] if self.trees else open_nodes[-1:])
             depths.append(1 if parent < 0 else depths[parent] + 1)
+            token = self._token(seq, depths[-1])
+            while (parent, token) in zip(parents, tokens, strict=True):
+                token = (token + 1) % self.vocab
             parents.append(parent)
-            tokens.append(self._token(seq, depths[-1]))
+            tokens.append(token)
         return Draft(tokens, parents=parents if self.trees else None)
 
     def _token(self, seq: Sequence, depth: int) -> int:

@@ -107,7 +107,8 @@ class Fuzzer:
         count = len(parents) if parents else self.rng.randint(1, budget)
         depths = Draft([0] * count, parents=parents).depths
         ids = [self._token(step, seq, depth - 1) for depth in depths]
-        law = self.rng.choice(sorted(LAWS))
+        repeats = parents is not None and len(set(zip(parents, ids, strict=True))) < count
+        law = self.rng.choice(sorted(LAWS - {"deterministic"} if repeats else LAWS))
         probs = self._probs(ids) if law == "rows" else None
         confidence = [self.rng.random() for _ in ids] if self._chance(0.3) else None
         return Draft(ids, law=law, probs=probs, parents=parents, confidence=confidence)

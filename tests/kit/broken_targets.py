@@ -95,12 +95,12 @@ class RestoresNothing(Healthy):
         seq.slot.state.recurrent = seq.slot.checkpoints[position].recurrent
 
 
-class CountsLayersFromOne(Healthy):
-    """Gives the stream that leaves block i as hidden[i], the last one twice."""
+class ShowsTheLastRow(Healthy):
+    """Gives hidden states of the last row for those of every row."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, attrs.evolve(needs, hidden=range(3)))
-        return attrs.evolve(checked, hidden={i: checked.hidden[min(i + 1, 2)][-1:] for i in needs.hidden})
+        checked = super().forward(batch, needs)
+        return attrs.evolve(checked, hidden={i: h[-1:].expand_as(h) for i, h in checked.hidden.items()})
 
 
 class IgnoresEmbeddings(Healthy):
@@ -152,12 +152,12 @@ class HasAPool(Healthy):
         return super().open(seq, want)
 
 
-class NamesAnotherWidth(Healthy):
-    """Says that it is wider than it is."""
+class NamesAnotherVocabulary(Healthy):
+    """Says that it has more tokens than its rows."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.info = attrs.evolve(self.info, width=16)
+        self.info = attrs.evolve(self.info, vocab=50)
 
 
 class EndsEarly(Healthy):

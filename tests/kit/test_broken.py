@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spec_core.testing import DrafterConformance, RollbackConformance, TargetConformance
+from spec_core.testing import DrafterConformance, RollbackConformance, RuleConformance, TargetConformance
 from spec_core.testing.conformance.promise import promises
 from spec_core.testing.conformance.report import outcome
 from tests.broken_plugins import CASES
 
-KITS = (DrafterConformance, RollbackConformance, TargetConformance)
+KITS = (DrafterConformance, RollbackConformance, RuleConformance, TargetConformance)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -95,7 +95,7 @@ class Conformance:
     def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
         """Run to the end; every request's text must be that of plain decoding."""
         for request, tokens in zip(requests, together(run, requests, each), strict=True):
-            same(tokens, self.plain(request), f"{described(request)}; {run.settings}")
+            same(tokens, self.plain(request), described(request) + settings_of(run))
 
 
 def together(run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> list[list[int]]:
@@ -119,11 +119,17 @@ def same(tokens: list[int], plain: list[int], where: str) -> None:
 
 def described(request: Request) -> str:
     """What to ask for to see it again."""
-    t = request.sampling.temperature
-    shown = f"prompt={request.prompt}, n={request.n}, seed={request.seed}, temperature={t}"
-    more = [request.sampling if request.sampling.adjusts or request.sampling.truncates else "", request.name]
-    stops = sorted(request.stop_tokens)
-    return ", ".join(map(str, [shown, *(m for m in more if m), *([f"stop_tokens={stops}"] if stops else [])]))
+    sampling, stops = request.sampling, sorted(request.stop_tokens)
+    shown = f"prompt={request.prompt}, n={request.n}, seed={request.seed}, temperature={sampling.temperature}"
+    shown += f", {sampling}" if sampling.adjusts or sampling.truncates else ""
+    shown += f", offset={request.offset}" if request.offset else ""
+    return shown + (f", stop_tokens={stops}" if stops else "")
+
+
+def settings_of(run: Run) -> str:
+    """The settings that are not the default."""
+    chosen = attrs.asdict(run.settings, filter=lambda field, value: value != field.default)
+    return "".join(f", {name}={value}" for name, value in chosen.items())
 
 
 def expect(kept: bool, found: str) -> None:

@@ -55,7 +55,8 @@ class Gated(Conformance):
         found, wanted = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
         if not seq.evaluated:
             return
-        what = f"the state of prompt {seq.tokens[: seq.prompt]} after {seq.evaluated} tokens"
+        shown = f"{seq.tokens[: seq.prompt]}, seed={seq.seed}, temperature={seq.sampling.temperature}"
+        what = f"the state of prompt={shown} after {seq.evaluated} tokens"
         expect(len(found) == len(wanted), f"{what} has {len(found)} tensors, expected {len(wanted)}")
         for i, (one, two) in enumerate(zip(found, wanted, strict=True)):
             close(one, two, self.rounding, f"{what}, tensor {i},")
@@ -66,4 +67,5 @@ def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
     for part in step.parts:
         if part.verdict is not None:
             wanted = plain[part.seq.name].logits[part.end]
-            close(host(step.logits(part.seq)[0]), wanted, tolerance, f"the row after {part.end} tokens")
+            what = f"the row after {part.end} tokens of prompt={part.seq.tokens[: part.seq.prompt]}"
+            close(host(step.logits(part.seq)[0]), wanted, tolerance, f"{what}, seed={part.seq.seed},")

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from spec_core.errors import SpecError
+
 Check = Callable[[Any], None]
 
 
@@ -29,7 +31,7 @@ def promise(sentence: str) -> Callable[[Check], Check]:
             except Found as found:
                 raise Broken(_message(self, check.__name__, sentence, str(found))) from None
             except Exception as error:
-                raised = f"{type(error).__name__}: {error}"
+                raised = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
                 raise Broken(_message(self, check.__name__, sentence, raised)) from error
 
         checked.promise = sentence  # type: ignore[attr-defined]

@@ -2,24 +2,194 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
+import attrs
+import pytest
+
+from spec_core.guard import ask_compat
+from spec_core.hookspecs import hookimpl
+from spec_core.request import Request
 from spec_core.run import Run
+from spec_core.sampling import Sampling
+from spec_core.step import Step
 from spec_core.target import Target
-from spec_core.testing.conformance.base import Conformance, together
+from spec_core.testing.conformance import law
+from spec_core.testing.conformance.base import Conformance, described, expect, same, together
+from spec_core.testing.conformance.drafts import MetadataOnly, seeded
 from spec_core.testing.conformance.promise import promise
-from spec_core.testing.drafters import RandomTrees
+from spec_core.testing.drafters import Oracle, RandomTrees
+from spec_core.values import LAWS, Compat, Verdict
+
+WARPERS = (
+    Sampling(temperature=0.8, top_k=5),
+    Sampling(temperature=0.8, top_p=0.8, repetition_penalty=1.4),
+    Sampling(temperature=0.8, min_p=0.1, logit_bias={1: 2.5, 2: float("-inf")}),
+    Sampling(temperature=0.0, frequency_penalty=2.0, presence_penalty=1.0),
+)
 
 
 class RuleConformance(Conformance):
-    """Inherit, and let ``make`` return a fresh rule."""
+    """Inherit, and let ``make`` return a fresh rule. samples: seeds per law test and drafter."""
+
+    samples: ClassVar[int] = 400
 
     def run(self, methods: Any, target: Target | None = None, **settings: Any) -> Run:
         return super().run(methods, target, rule=("rule", self.make()), **settings)
 
-    @promise("A verdict is a path of the draft and one token more.")
+    @property
+    def says(self) -> Compat:
+        """The rule's own answer to compat."""
+        return ask_compat(self.make(), "rule", self.model) or Compat()
+
+    def needs_lossless(self) -> None:
+        if self.says.lossy is not None:
+            pytest.skip(f"declared lossy: {self.says.lossy}")
+
+    def drafters(self, requests: list[Request]) -> Iterator[Any]:
+        """Deterministic chains and trees with right and wrong tokens, if the rule judges them."""
+        if self.says.judges is not None and "deterministic" not in self.says.judges:
+            pytest.skip("judges no deterministic drafts")
+        known = {r.name: self.text_of(r) for r in requests}
+        vocab = self.model.info.vocab
+        for kept in (1, 9):
+            yield Oracle(known, lambda i, seq, kept=kept: i < kept, vocab=vocab)
+        for trees in (False, True):
+            yield RandomTrees(known, vocab=vocab, trees=trees)
+
+    def near(self, target: Any) -> Iterator[tuple[str, law.Near]]:
+        """Drafters of every law that the rule judges."""
+        judged = LAWS if self.says.judges is None else self.says.judges
+        for kind in sorted(judged):
+            yield f"chains of law {kind!r}", law.Near(target, kind)
+        if "deterministic" in judged:
+            yield "trees of law 'deterministic'", law.Near(target, "deterministic", tree=True)
+
+    @promise("A verdict is a path of the draft, root to leaf, and one token more.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:
         requests = self.requests()
-        for trees in (False, True):
-            drafter = RandomTrees({r.name: self.text_of(r) for r in requests}, trees=trees)
+        for drafter in self.drafters(requests):
             together(self.run([drafter]), requests)
+
+    @promise("Drafts of every law that compat says it judges are judged, and rows are read only where declared.")
+    def test_declared_laws_are_judged(self) -> None:
+        target = law.small_target()
+        for _, drafter in self.near(target):
+            together(self.run([drafter], target=target), law.requests(20))
+
+    @promise("At temperature 0 the text is that of plain decoding, unless the rule declares itself lossy.")
+    def test_greedy_text_equals_plain_decoding(self) -> None:
+        self.needs_lossless()
+        requests = self.requests(temperatures=(0.0,))
+        for drafter in self.drafters(requests):
+            self.is_plain(self.run([drafter]), requests)
+
+    @promise("A lossless rule that decides by shared noise gives the text of plain decoding at every temperature.")
+    def test_shared_noise_gives_the_text_of_plain_decoding(self) -> None:
+        self.needs_lossless()
+        if self.says.noise != "shared":
+            pytest.skip("declared: decides by private noise")
+        requests = self.requests(temperatures=(0.3, 0.8, 1.5))
+        for drafter in self.drafters(requests):
+            self.is_plain(self.run([drafter]), requests)
+
+    @promise("The law of the text is the target's own, unless the rule declares itself lossy.")
+    def test_the_law_of_the_text_is_the_targets(self) -> None:
+        self.needs_lossless()
+        target = law.small_target()
+        for what, drafter in self.near(target):
+            texts = together(self.run([drafter], target=target, slots=64, nodes_max=4), law.requests(self.samples))
+            law.check_law(texts, target, what)
+
+    @promise("Everything the user asked for holds for accepted tokens too: what is banned or cut off is never said.")
+    def test_banned_tokens_are_never_said(self) -> None:
+        self.needs_lossless()
+        banned = {0: float("-inf"), 3: float("-inf")}
+        sampling = Sampling(temperature=1.0, logit_bias=banned)
+        self._never(sampling, lambda tokens: set(tokens) & set(banned), "banned")
+
+    @promise("Penalties of a row count its drafted prefix: with a prohibitive one no token is said twice.")
+    def test_penalties_count_the_drafted_prefix(self) -> None:
+        self.needs_lossless()
+        sampling = Sampling(temperature=1.0, presence_penalty=60.0)
+        self._never(sampling, lambda tokens: {t for t in tokens if tokens.count(t) > 1}, "said twice")
+
+    def _never(self, sampling: Sampling, wrong: Any, word: str) -> None:
+        target = law.small_target()
+        asked = [attrs.evolve(r, sampling=sampling) for r in law.requests(40)]
+        for what, drafter in self.near(target):
+            for request, tokens in zip(asked, together(self.run([drafter], target=target), asked), strict=True):
+                expect(not wrong(tokens), f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {described(request)}")
+
+    @promise("A rule adjusts rows as plain decoding does: with every warper the greedy or coupled text is the same.")
+    def test_warpers_are_those_of_plain_decoding(self) -> None:
+        self.needs_lossless()
+        shared = self.says.noise == "shared"
+        asked = self.requests(n=10, temperatures=(0.0,) * len(WARPERS))
+        requests = [attrs.evolve(r, sampling=WARPERS[i % len(WARPERS)]) for i, r in enumerate(asked)]
+        requests = [r for r in requests if shared or r.sampling.temperature == 0]
+        for drafter in self.drafters(requests):
+            self.is_plain(self.run([drafter], slots=16), requests)
+
+    @promise("The same seed gives the same text: chance comes from the seed, not from a generator of the rule's own.")
+    def test_the_same_seed_gives_the_same_text(self) -> None:
+        target, requests = law.small_target(), law.requests(40)
+        for what, drafter in self.near(target):
+            texts = []
+            for seed in (1, 2):
+                with seeded(seed):
+                    texts.append(together(self.run([drafter], target=target), requests))
+            for request, one, two in zip(requests, *texts, strict=True):
+                same(one, two, f"the second time; {what}; {described(request)}")
+
+    @promise("A sequence is decided by itself alone: beside others its text is what it is without them.")
+    def test_sequences_are_decided_each_by_itself(self) -> None:
+        target, requests = law.small_target(), law.requests(12)
+        for what, drafter in self.near(target):
+            beside = together(self.run([drafter], target=target), requests)
+            for request, tokens in zip(requests, beside, strict=True):
+                (alone,) = together(self.run([drafter], target=target), [request])
+                same(tokens, alone, f"alone; {what}; {described(request)}")
+
+    @promise("Only sequences of step.undecided are decided: no prompt in chunks, none that is decided already.")
+    def test_only_undecided_sequences_are_decided(self) -> None:
+        requests = self.requests()
+        first = attrs.evolve(requests[0], prompt=self.prompts()[0] * 4)
+        for drafter in self.drafters([first, *requests[1:]]):
+            first_rule = First({r.name for r in requests[::2]})
+            together(self.run([first_rule, drafter], chunk=1, draft_max=4), [first, *requests[1:]])
+
+    @promise("compat says what is judged, by which noise, and whether the text is still the target's; from metadata.")
+    def test_compat_says_what_it_is(self) -> None:
+        answer = ask_compat(self.make(), "rule", MetadataOnly(self.model)) or Compat()
+        expect(answer.noise in ("shared", "private"), f"noise is {answer.noise!r}")
+        expect(answer.judges is None or bool(answer.judges <= LAWS and answer.judges), f"judges {answer.judges}")
+        expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
+
+    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    def test_finished_sequences_are_forgotten(self) -> None:
+        target = law.small_target()
+        _, drafter = next(self.near(target))
+        run = self.run([drafter], target=target, slots=1, reuse=False)
+        seen = [weakref.ref(run.submit(r)) for r in law.requests(12)]
+        together(run, [])
+        run.results.clear()
+        gc.collect()
+        alive = sum(ref() is not None for ref in seen)
+        expect(alive <= 1, f"{alive} of {len(seen)} finished sequences are still held")
+
+
+@attrs.define(eq=False)
+class First:
+    """A rule that decides the sequences it knows, before the one under test is asked."""
+
+    known: set[str]
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        for seq in list(step.undecided):
+            if seq.name in self.known:
+                step.decide(seq, Verdict((), int(step.logits(seq)[0].argmax())))

@@ -1,0 +1,113 @@
+"""The law of short texts, counted over many seeds and held against the exact one.
+
+The target is a random table, so its text is a Markov chain and every marginal is a product of small matrices.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from spec_core.hookspecs import hookimpl
+from spec_core.request import Request
+from spec_core.sampling import Sampling
+from spec_core.sequence import Sequence
+from spec_core.step import Step
+from spec_core.testing.conformance.base import expect
+from spec_core.testing.quick import QuickTarget
+from spec_core.values import Compat, Draft, Law, Needs
+
+VOCAB, LENGTH, TEMPERATURE = 5, 4, 1.0
+IMPROBABLE = 1e-6
+"""Counts that are less likely than this are taken for another law; the seeds are fixed."""
+
+
+def small_target() -> QuickTarget:
+    return QuickTarget(seed=3, vocab=VOCAB, period=3, sharpness=1.2)
+
+
+def requests(count: int) -> list[Request]:
+    sampling = Sampling(temperature=TEMPERATURE)
+    return [Request([1], n=LENGTH, seed=seed, sampling=sampling, name=str(seed)) for seed in range(count)]
+
+
+def transitions(target: QuickTarget) -> list[np.ndarray]:
+    """[V, V] for every output position t >= 1: row x is the law of the token after x."""
+    rows = [torch.softmax(target.table[t % target.period].double() / TEMPERATURE, -1) for t in range(1, LENGTH)]
+    return [row.numpy() for row in rows]
+
+
+def pairs(target: QuickTarget) -> list[np.ndarray]:
+    """[V, V] exact law of (x_t, x_t+1) for t = 0 ... LENGTH - 2, after the prompt [1]."""
+    now = torch.softmax(target.table[0].double()[1] / TEMPERATURE, -1).numpy()
+    found = []
+    for step in transitions(target):
+        found.append(now[:, None] * step)
+        now = now @ step
+    return found
+
+
+def check_law(texts: list[list[int]], target: QuickTarget, what: str) -> None:
+    """Raise what was found unless tokens and pairs of neighbours have the target's law."""
+    said = np.array(texts)
+    for t, law in enumerate(pairs(target)):
+        both = np.bincount(said[:, t] * VOCAB + said[:, t + 1], minlength=VOCAB * VOCAB)
+        for counts, expected, name in (
+            (both.reshape(VOCAB, VOCAB).sum(0), law.sum(0), f"token {t + 1}"),
+            (both, law.ravel(), f"tokens {t} and {t + 1} together"),
+        ):
+            p = chance(counts, expected)
+            away = 0.5 * np.abs(counts / counts.sum() - expected).sum()
+            expect(p > IMPROBABLE, f"{what}: {name} of {len(texts)} texts, total variation {away:.3f}, p = {p:.1g}")
+
+
+def chance(counts: np.ndarray, law: np.ndarray) -> float:
+    """Probability of counts as far from the law (Pearson's chi-square); rare cells are counted together."""
+    expected = counts.sum() * law
+    rare = expected < 5
+    if rare.any():
+        counts = np.append(counts[~rare], counts[rare].sum())
+        expected = np.append(expected[~rare], max(expected[rare].sum(), 1e-9))
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    half = torch.tensor([(len(counts) - 1) / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+@attrs.define(eq=False)
+class Near:
+    """Drafts by a table that is near the target's: drawn from it, or its best tokens, as a chain or a tree."""
+
+    target: QuickTarget
+    law: Law = "rows"
+    tree: bool = False
+    length: int = 3
+    table: Tensor = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        noise = torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(5))
+        self.table = torch.softmax((0.7 * self.target.table.mean(0) + 1.5 * noise).double(), -1)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={self.law}, needs=Needs(trees=self.tree))
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            tree = self.tree and budget > 1 and step.nodes(seq) >= 4
+            step.propose(seq, self._tree(seq) if tree else self._chain(step, seq, budget))
+
+    def _chain(self, step: Step, seq: Sequence, budget: int) -> Draft:
+        ids, rows = [seq.tokens[-1]], []
+        for i in range(min(budget, self.length)):
+            rows.append(self.table[ids[-1]])
+            ids.append(int((rows[-1].log() + (0 if self.law == "deterministic" else step.noise(seq, i))).argmax()))
+        return Draft(ids[1:], law=self.law, probs=torch.stack(rows) if self.law == "rows" else None)
+
+    def _tree(self, seq: Sequence) -> Draft:
+        """Two best tokens after the last one, and two after the better of them."""
+        first = self.table[seq.tokens[-1]].topk(2).indices.tolist()
+        second = self.table[first[0]].topk(2).indices.tolist()
+        return Draft([*first, *second], parents=[-1, -1, 0, 0])

@@ -1,0 +1,176 @@
+"""Acceptance rules that break one promise each, beside a healthy one."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import torch
+
+from spec_core import Compat, Verdict, hookimpl
+from spec_core.accept import walk
+from spec_core.noise import gumbel
+from spec_core.sampling import adjust, choose
+
+OWN = 9
+"""Domain word of the noise of these rules."""
+
+
+@attrs.define(eq=False)
+class Matches:
+    """Healthy: draws the target's token at every node, by noise of its own, and follows the child that equals it."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="private")
+
+    @hookimpl
+    def accept(self, step) -> None:
+        for seq in step.undecided:
+            step.decide(seq, self.verdict(step, seq))
+
+    def verdict(self, step, seq) -> Verdict:
+        return walk(step.part(seq).draft, lambda row: self.choice(step, seq, row))
+
+    def choice(self, step, seq, row: int) -> int:
+        draft = step.part(seq).draft
+        t = seq.t + (draft.depths[row - 1] if row else 0)
+        return choose(self.adjusted(step, seq, row), seq.sampling, seq.seed, t, noise=self.noise(step, seq, t))
+
+    def adjusted(self, step, seq, row: int):
+        return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
+
+    def noise(self, step, seq, t: int):
+        return gumbel(seq.seed, t, step.target.info.vocab, seq.stream, OWN)
+
+
+class LeavesThePath(Matches):
+    """Keeps every draft that equals the target's token at its parent, kept or not."""
+
+    def verdict(self, step, seq):
+        draft = step.part(seq).draft
+        parents = [] if draft is None else draft.parents or range(-1, len(draft) - 1)
+        right = [i for i, p in enumerate(parents) if draft.ids[i] == self.choice(step, seq, 1 + p)]
+        return Verdict(right, self.choice(step, seq, 1 + right[-1] if right else 0))
+
+
+class ReadsRowsOfAll(Matches):
+    """Says that it judges every law, and reads the rows that only one has."""
+
+    def verdict(self, step, seq):
+        draft = step.part(seq).draft
+        if draft is not None:
+            draft.probs.sum(-1)
+        return super().verdict(step, seq)
+
+
+class KeepsTheFirst(Matches):
+    """Keeps the first draft, whatever it is."""
+
+    def verdict(self, step, seq):
+        verdict = super().verdict(step, seq)
+        if verdict.path or not step.part(seq).drafted:
+            return verdict
+        return Verdict((0,), self.choice(step, seq, 1))
+
+
+class SaysItsNoiseIsShared(Matches):
+    """Draws by noise of its own and calls it the shared one."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="shared")
+
+
+class Shared(Matches):
+    """Healthy: the same by the noise that plain decoding uses."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="shared")
+
+    def noise(self, step, seq, t):
+        return gumbel(seq.seed, t, step.target.info.vocab, seq.stream)
+
+
+class HasNoResidual(Matches):
+    """Rejection sampling that draws from p after a rejection, not from what is left of it."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(judges={"rows"}, noise="private")
+
+    def verdict(self, step, seq):
+        draft, path = step.part(seq).draft, []
+        p = torch.softmax(step.logits(seq).double(), -1)
+        for i in range(step.part(seq).drafted):
+            coin = torch.exp(-torch.exp(-gumbel(seq.seed, seq.t + i, 1, seq.stream, OWN + 1)))
+            if coin * draft.probs[i, draft.ids[i]] >= p[i, draft.ids[i]]:
+                break
+            path.append(i)
+        return Verdict(path, self.choice(step, seq, len(path)))
+
+
+class ReadsRawRows(Matches):
+    """Forgets what the user asked for."""
+
+    def adjusted(self, step, seq, row):
+        return step.logits(seq)[row]
+
+
+class ForgetsThePrefix(Matches):
+    """Counts penalties over committed text only."""
+
+    def adjusted(self, step, seq, row):
+        return adjust(step.logits(seq)[row], seq.sampling, seq.tokens, seq.prompt)
+
+
+class PenalisesPromptsToo(Shared):
+    """Counts the prompt where only the output is meant."""
+
+    def adjusted(self, step, seq, row):
+        return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), 0)
+
+
+class ThrowsDice(Matches):
+    """Draws by everybody's generator."""
+
+    def noise(self, step, seq, t):
+        return torch.from_numpy(np.random.gumbel(size=step.target.info.vocab))
+
+
+@attrs.define(eq=False)
+class HasOneGenerator(Matches):
+    """Draws by one generator for all sequences: who is asked before changes the text."""
+
+    random: np.random.Generator = attrs.field(factory=lambda: np.random.default_rng(0), init=False)
+
+    def noise(self, step, seq, t):
+        return torch.from_numpy(self.random.gumbel(size=step.target.info.vocab))
+
+
+class DecidesEverybody(Matches):
+    """Goes over the parts of the step instead of what is undecided."""
+
+    @hookimpl
+    def accept(self, step) -> None:
+        for part in step.parts:
+            step.decide(part.seq, self.verdict(step, part.seq))
+
+
+class JudgesWhatThereIsNot(Matches):
+    """Names a law that no draft has."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(judges={"rows", "sampled"}, noise="private")
+
+
+@attrs.define(eq=False)
+class RemembersSequences(Matches):
+    """Has a dictionary of sequences on the instance."""
+
+    seen: dict = attrs.field(factory=dict, init=False)
+
+    def verdict(self, step, seq):
+        self.seen[seq] = super().verdict(step, seq)
+        return self.seen[seq]
