@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
@@ -23,7 +24,8 @@ PACKAGES = (
     "safetensors",
     "tokenizers",
 )
-KERNELS = "reference (plain torch); quantised blocks become floats at load"
+FACTS = "spec_core.facts"
+"""Entry points of functions without arguments, each a fact in words that its package adds under the point's name."""
 
 
 @click.command()
@@ -62,9 +64,21 @@ def environment() -> dict[str, Any]:
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()}",
         "dtype": "bfloat16" if cuda else "float32",
         "blas": "mkl" if torch.backends.mkl.is_available() else "other",
-        "kernels": KERNELS,
+        **facts(metadata.entry_points(group=FACTS)),
         "plugins": installed(),
     }
+
+
+def facts(points: Iterable[metadata.EntryPoint]) -> dict[str, str]:
+    """What packages say of themselves. One that cannot answer says why: a bug report is when it may be broken."""
+    return {point.name: _fact(point) for point in points}
+
+
+def _fact(point: metadata.EntryPoint) -> str:
+    try:
+        return point.load()()
+    except Exception as error:
+        return f"unknown: {type(error).__name__}: {error}"
 
 
 def installed() -> list[str]:

@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 import time
+from importlib.metadata import EntryPoint
 
 import pytest
 from safetensors.torch import load_file
 
 from spec_core.cli import run
+from spec_core.commands.env import facts
 from tests.small_models import tiny_gguf
 
 MODEL = str(tiny_gguf(0))
@@ -221,3 +223,11 @@ def test_env_names_versions_and_kernels(spec):
 
     assert code == 0
     assert {"torch", "pluggy"} <= set(json.loads(out)["packages"])
+    assert "reference" in json.loads(out)["kernels"]
+
+
+def test_a_fact_that_cannot_be_told_says_why():
+    """``spec env`` is for bug reports: what is broken must not keep it from answering."""
+    broken = EntryPoint("kernels", "no_such_package:fact", "spec_core.facts")
+
+    assert facts([broken])["kernels"].startswith("unknown: ModuleNotFoundError")

@@ -57,8 +57,8 @@ def twin(reference: Callable[P, T]) -> Callable[P, T]:
 
 def in_use() -> str:
     """What runs on this machine, in words, for ``spec env``."""
-    plain = "reference (plain torch)"
+    plain = "reference (plain torch) on cpu"
     if not torch.cuda.is_available():
         return plain
-    found = importlib.util.find_spec("triton") is not None
-    return f"{plain} on cpu; {'triton' if found else 'none: triton is not installed'} on cuda"
+    missing = importlib.util.find_spec("triton") is None
+    return f"{plain}, {'none (triton is not installed)' if missing else 'triton'} on cuda"
