@@ -21,7 +21,7 @@ CODE = [
     "# ",
     "for i in range(10):",
 ]
-STEPS = 1500
+STEPS = 1000
 
 
 def strategy(rng: random.Random) -> ToyRollback:
@@ -38,10 +38,10 @@ def test_texts_of_a_hybrid_are_plain_under_fuzzers():
 
 def test_texts_of_a_target_without_memory_are_plain_under_fuzzers():
     """The same, quicker."""
-    report = campaign(QuickTarget(), asked(PROMPTS, 48, seed=1), STEPS, seed=1)
+    report = campaign(QuickTarget(), asked(PROMPTS, 48, seed=1), 2 * STEPS, seed=1)
 
-    assert report.accepted > STEPS / 2
-    assert report.faults.total() > STEPS / 40
+    assert report.accepted > STEPS
+    assert report.faults.total() > STEPS / 20
 
 
 @pytest.mark.parametrize("kind", sorted({*ANYWHERE, *DRAFTING, *DECIDING, *AFTERWARDS}))
