@@ -127,7 +127,7 @@ RULES = [
     rule("declared_laws_are_judged", rules.ReadsRowsOfAll),
     rule("greedy_text_equals_plain_decoding", rules.KeepsTheFirst),
     rule("shared_noise_gives_the_text_of_plain_decoding", rules.SaysItsNoiseIsShared, rules.Shared),
-    rule("the_law_of_the_text_is_the_targets", rules.HasNoResidual),
+    rule("the_law_of_the_text_is_the_targets", rules.HasNoResidual, rules.Rejects),
     rule("banned_tokens_are_never_said", rules.ReadsRawRows),
     rule("penalties_count_the_drafted_prefix", rules.ForgetsThePrefix),
     rule("warpers_are_those_of_plain_decoding", rules.PenalisesPromptsToo, rules.Shared),

@@ -92,8 +92,8 @@ class Shared(Matches):
         return gumbel(seq.seed, t, step.target.info.vocab, seq.stream)
 
 
-class HasNoResidual(Matches):
-    """Rejection sampling that draws from p after a rejection, not from what is left of it."""
+class Rejects(Matches):
+    """Healthy: token by token rejection sampling of chains."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -101,13 +101,26 @@ class HasNoResidual(Matches):
 
     def verdict(self, step, seq):
         draft, path = step.part(seq).draft, []
-        p = torch.softmax(step.logits(seq).double(), -1)
+        p = torch.softmax(step.logits(seq).double() / (seq.sampling.temperature or 1.0), -1)
         for i in range(step.part(seq).drafted):
             coin = torch.exp(-torch.exp(-gumbel(seq.seed, seq.t + i, 1, seq.stream, OWN + 1)))
             if coin * draft.probs[i, draft.ids[i]] >= p[i, draft.ids[i]]:
-                break
+                return Verdict(path, self.drawn(step, seq, self.left(p[i], draft.probs[i])))
             path.append(i)
-        return Verdict(path, self.choice(step, seq, len(path)))
+        return Verdict(path, self.drawn(step, seq, p[-1]))
+
+    def left(self, p, q):
+        return (p - q).clamp_min(0)
+
+    def drawn(self, step, seq, weights) -> int:
+        return int((weights.log() + self.noise(step, seq, seq.t)).argmax())
+
+
+class HasNoResidual(Rejects):
+    """Draws from the target's own law after a rejection, not from what is left of it."""
+
+    def left(self, p, q):
+        return p
 
 
 class ReadsRawRows(Matches):

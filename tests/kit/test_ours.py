@@ -65,9 +65,4 @@ class TestGgufTarget(TargetConformance):
 
 class TestHuggingFaceTarget(TargetConformance):
     def make(self):
-        return load(directory("llama"), dtype="float32", device="cpu")
-
-
-class TestExpertsTarget(TargetConformance):
-    def make(self):
         return load(directory("qwen3moe"), dtype="float32", device="cpu")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from functools import cached_property
@@ -13,6 +15,7 @@ import attrs
 from spec_core.request import Request
 from spec_core.run import Run
 from spec_core.sampling import Sampling
+from spec_core.sequence import Sequence
 from spec_core.target import Target
 from spec_core.testing.conformance.probes import SUBJECT
 from spec_core.testing.conformance.promise import Found
@@ -73,17 +76,18 @@ class Conformance:
     @cached_property
     def long_model(self) -> Target:
         """A quick target for many steps, unless the plugin needs a target of its own."""
-        return QuickTarget() if self._default else self.model
+        return QuickTarget() if self.source is Conformance else self.model
 
     @property
-    def _default(self) -> bool:
-        return type(self).target is Conformance.target
+    def source(self) -> type:
+        """Whose target this is: what is remembered about it holds for equal ones."""
+        return Conformance if type(self).target is Conformance.target else type(self)
 
     def plain(self, request: Request, target: Target | None = None) -> list[int]:
         """Output of plain decoding in a run of its own; remembered."""
         target = target or self.model
         bare = attrs.evolve(request, name="", methods=None, draft_max=None)
-        key = (Conformance if self._default else type(self), target.info.name, described(bare))
+        key = (self.source, target.info.name, described(bare))
         if request.embeds or key not in _plain:
             _plain[key] = Run(target, reuse=False).generate(bare).result.tokens
         return _plain[key]
@@ -130,6 +134,14 @@ def settings_of(run: Run) -> str:
     """The settings that are not the default."""
     chosen = attrs.asdict(run.settings, filter=lambda field, value: value != field.default)
     return "".join(f", {name}={value}" for name, value in chosen.items())
+
+
+def forgotten(seen: list[weakref.ref[Sequence]], slots: int) -> None:
+    """Raise what was found unless finished sequences are gone, but for what a slot may keep of its last one."""
+    if sum(ref() is not None for ref in seen) > slots:
+        gc.collect()  # slow where much is loaded
+    alive = sum(ref() is not None for ref in seen)
+    expect(alive <= slots, f"{alive} of {len(seen)} finished sequences are still held")
 
 
 def expect(kept: bool, found: str) -> None:

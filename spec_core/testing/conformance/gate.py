@@ -16,6 +16,8 @@ from spec_core.testing.drafters import Oracle
 ROUNDING = {"float64": 1e-9, "float32": 1e-4}
 """Share of the largest number by which results may differ, by dtype; others 3e-2."""
 
+_along: dict[tuple[Any, str, tuple[int, ...]], Along] = {}
+
 
 class Gated(Conformance):
     """Part of RollbackConformance and TargetConformance.
@@ -29,6 +31,13 @@ class Gated(Conformance):
     def rounding(self) -> float:
         return ROUNDING.get(self.model.info.dtype, 3e-2) if self.tolerance is None else self.tolerance
 
+    def along(self, text: list[int]) -> Along:
+        """Plain states and logits along a text; remembered."""
+        key = (self.source, self.model.info.name, tuple(text))
+        if key not in _along:
+            _along[key] = along(self.model, text)
+        return _along[key]
+
     def right(self, requests: list[Request], kept: Any, length: int = 4) -> Oracle:
         """A drafter whose first drafts are right: ``kept(sequence)`` of them."""
         known = {r.name: self.text_of(r) for r in requests}
@@ -36,7 +45,7 @@ class Gated(Conformance):
 
     def gated(self, run: Run, requests: list[Request], each: Any = None) -> None:
         """Run to the end; after every step hold every sequence's state, and what it said, against plain decoding."""
-        plain = {r.name: along(self.model, self.text_of(r)) for r in requests}
+        plain = {r.name: self.along(self.text_of(r)) for r in requests}
         run.observe(lambda step: _right_rows(step, plain, self.rounding))
         seqs = [run.submit(r) for r in requests]
         while run.busy:

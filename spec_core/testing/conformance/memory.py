@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +13,7 @@ from spec_core.hookspecs import hookimpl
 from spec_core.request import Request
 from spec_core.run import Run
 from spec_core.sequence import Sequence
-from spec_core.testing.conformance.base import described, expect, together
+from spec_core.testing.conformance.base import described, expect, forgotten, together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Muzzle, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
@@ -219,9 +218,7 @@ class MemoryChecks(DraftChecks):
         for _ in range(3):
             seen += self._pass_through(run)
             sizes.append(weight(plugin, outside=[run, self.model]))
-        gc.collect()
-        alive = sum(ref() is not None for ref in seen)
-        expect(alive <= 2, f"{alive} of {len(seen)} finished sequences are still held")
+        forgotten(seen, slots=2)
         if not self.shares_between_sequences:
             expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes")
 

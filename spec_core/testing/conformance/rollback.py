@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 from spec_core.guard import ask_compat
 from spec_core.request import Request
 from spec_core.run import Run
-from spec_core.testing.conformance.base import expect, together
+from spec_core.testing.conformance.base import expect, forgotten, together
 from spec_core.testing.conformance.drafts import MetadataOnly
-from spec_core.testing.conformance.drive import along, close, leaves
+from spec_core.testing.conformance.drive import close, leaves
 from spec_core.testing.conformance.gate import Gated
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Muzzle, Watched
@@ -113,7 +112,7 @@ class RollbackConformance(Gated):
     def test_checkpoints_stay_as_they_were(self) -> None:
         first = self.requests(temperatures=(0.0,))[0]
         text = self.text_of(first)
-        plain = along(self.model, text)
+        plain = self.along(text)
         run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], slots=1)
         seq = run.submit(first)
         together(run, [])
@@ -150,6 +149,4 @@ class RollbackConformance(Gated):
         while run.busy:
             run.step()
         run.results.clear()
-        gc.collect()
-        alive = sum(ref() is not None for ref in seen)
-        expect(alive <= 1, f"{alive} of {len(seen)} finished sequences are still held")
+        forgotten(seen, slots=1)

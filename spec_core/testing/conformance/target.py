@@ -97,7 +97,7 @@ class TargetConformance(Gated):
     @promise("Drafts change no text, however many are kept.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests()
-        for kept in range(5):
+        for kept in (0, 2, 4):
             self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
 
     @promise("open(seq, want) answers a position up to want, and the text goes on from there as it would from nothing.")
