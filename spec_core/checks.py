@@ -56,6 +56,16 @@ def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
     if len(parents) > nodes:
         raise ValueError(f"a tree of {len(parents)} tokens, {nodes} are allowed")
     _check_length(draft.depth, budget)
+    if draft.law == "deterministic":
+        _check_siblings(draft)
+
+
+def _check_siblings(draft: Draft) -> None:
+    """Only the first of equal siblings can be kept. Drawn ones may be equal: their law is that of every draw."""
+    pairs = list(zip(draft.parents or (), draft.ids, strict=True))
+    if len(set(pairs)) < len(pairs):
+        parent, token = next(pair for i, pair in enumerate(pairs) if pair in pairs[:i])
+        raise ValueError(f"token {token} is drafted twice after draft {parent}: one row checks it, draft it once")
 
 
 def _check_probs(draft: Draft, vocab: int) -> None:

@@ -11,7 +11,7 @@ from spec_core.sampling import Logprob, logprob
 from spec_core.schedule import remaining
 from spec_core.sequence import Sequence
 from spec_core.step import Part, Step
-from spec_core.values import Rows, Span, Verdict
+from spec_core.values import Draft, Rows, Span, Verdict
 
 
 def settle(step: Step) -> None:
@@ -146,11 +146,25 @@ def _logprobs(step: Step, part: Part) -> list[Logprob] | None:
 
 
 def drafted_and_accepted(part: Part) -> dict[str, Any]:
-    """What statistics count of a deciding part: depth drafted, nodes, kept drafts, emitted tokens."""
-    raw = len(part.raw.path) if part.raw else 0
+    """What statistics count of a deciding part: depth drafted, nodes, tested and kept drafts, emitted tokens.
+
+    Tested are the positions of the kept path, and the one behind it if anything was drafted there: in a tree the kept
+    path may end at a leaf while other branches go on.
+    """
+    raw = part.raw.path if part.raw else ()
+    accepted = min(len(raw), len(part.emitted))
+    last = raw[accepted - 1] if accepted else -1
     return {
         "depth": part.draft.depth if part.draft else 0,
         "nodes": part.drafted,
-        "accepted": min(raw, len(part.emitted)),
+        "accepted": accepted,
+        "tested": accepted + _goes_on(part.draft, last),
         "emitted": len(part.emitted),
     }
+
+
+def _goes_on(draft: Draft | None, node: int) -> bool:
+    """Was anything drafted behind this draft?"""
+    if draft is None or draft.parents is None:
+        return node + 1 < (len(draft) if draft else 0)
+    return node in draft.parents

@@ -44,7 +44,7 @@ class Tally:
         self.drafts += part.draft is not None
         _count(self.reached, counts["depth"])
         _count(self.kept, counts["accepted"])
-        _count(self.tested, min(counts["depth"], counts["accepted"] + 1))
+        _count(self.tested, counts["tested"])
         if part.source is not None:
             mine = self.by_method.setdefault(part.source, [0, 0, 0])
             mine[0] += 1

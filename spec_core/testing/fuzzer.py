@@ -139,7 +139,7 @@ class Fuzzer:
         return probs
 
 
-Fault = Callable[[Fuzzer, Step, Any], object]
+Fault = Callable[[Any, Any, Any], object]
 
 
 def _raise(fuzzer: Fuzzer, step: Step, seq: Sequence | None) -> NoReturn:
@@ -154,6 +154,11 @@ def _decides(make: Callable[[Fuzzer], Any]) -> Fault:
     return lambda fuzzer, step, seq: step.decide(seq, make(fuzzer))
 
 
+def _late(fuzzer: Fuzzer, step: Step, seq: Sequence | None) -> None:
+    sleep(fuzzer.delay)
+    _raise(fuzzer, step, seq)
+
+
 def _twice(fuzzer: Fuzzer, step: Step, seq: Sequence) -> None:
     for _ in range(2):
         step.propose(seq, Draft([0]))
@@ -165,7 +170,7 @@ def _poisoned(fuzzer: Fuzzer) -> Draft:
 
 ANYWHERE: dict[str, Fault] = {
     "raises": _raise,
-    "waits-and-raises": lambda fuzzer, step, seq: (sleep(fuzzer.delay), _raise(fuzzer, step, seq)),
+    "waits-and-raises": _late,
     "asks-for-a-stranger": lambda fuzzer, step, seq: step.part(fuzzer),
 }
 """What can go wrong in any hook."""

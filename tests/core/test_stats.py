@@ -163,6 +163,29 @@ def test_a_tree_counts_its_tokens_as_drafted_and_its_depth_by_position():
     assert (stats["mean_draft_length"], stats["marginal"], stats["conditional"]) == (2.0, [1.0, 1.0], [1.0, 1.0])
 
 
+def test_a_position_behind_a_leaf_is_not_tested():
+    """Two trees, two deep. In the first the kept path ends at a leaf while another branch goes on: the second position
+    is reached by the tree and was not tested. In the second tree both positions are kept.
+    """
+    request = Request([1, 2, 3], n=6, name="a")
+    known = texts([request])["a"]
+
+    class Tree(Fixed):
+        @hookimpl
+        def compat(self):
+            return Compat(needs=Needs(trees=True))
+
+    def make(step, seq, budget):
+        right, then = known[len(seq.tokens)], known[len(seq.tokens) + 1]
+        parent = 0 if seq.t == 1 else 1
+        return Draft([(right + 1) % 48, right, then], parents=[-1, -1, parent])
+
+    stats = toy_run(Tree(make)).generate(request).result.stats
+
+    assert (stats["steps"], stats["drafted"], stats["accepted"]) == (2, 6, 1 + 2)
+    assert (stats["marginal"], stats["conditional"]) == ([2 / 2, 1 / 2], [2 / 2, 1 / 1])
+
+
 def test_methods_report_forwards_of_their_own():
     """``step.spent``: under the name of the plugin that asks, in whichever hook."""
 

@@ -123,11 +123,26 @@ def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, all
         good = good and allowed and len(parents) == len(ids) <= nodes
         good = good and all(-1 <= p < i for i, p in enumerate(parents))
         good = good and max(len(brute_path(parents, i)) for i in range(len(ids))) <= budget
+        good = good and len(set(zip(parents, ids, strict=True))) == len(ids)
     if good:
         check_draft(draft, budget, nodes, 5, allowed)
     else:
         with pytest.raises(ValueError):
             check_draft(draft, budget, nodes, 5, allowed)
+
+
+@pytest.mark.parametrize("law", ["deterministic", "unknown"])
+def test_equal_siblings_are_refused_unless_they_were_drawn(law):
+    """Only one of them can be kept; what was drawn twice is left as it was drawn, else its law is another."""
+    equal = Draft([3, 4, 3], law=law, parents=[-1, -1, -1])
+    cousins = Draft([3, 4, 5, 5], law=law, parents=[-1, -1, 0, 1])
+
+    check_draft(cousins, 2, 8, 9, True)
+    if law == "unknown":
+        check_draft(equal, 2, 8, 9, True)
+    else:
+        with pytest.raises(ValueError, match="token 3 is drafted twice after draft -1"):
+            check_draft(equal, 2, 8, 9, True)
 
 
 @pytest.mark.parametrize(
