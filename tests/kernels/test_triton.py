@@ -15,11 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import torch
 from spec_kernels.ops import dispatch
 from spec_kernels.ops.rms_norm import rms_norm
 
+from benchmarks import kernels
 from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, moved, ragged
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
@@ -173,6 +175,33 @@ def test_cuda_tensors_without_triton_are_an_error_with_a_mend(monkeypatch):
     dispatch.twin.cache_clear()
 
 
+SMALL = kernels.Sizes(
+    width=24, heads=4, kv_heads=2, head=16, rotated=8, key_heads=1, value_heads=2, key_dim=8, value_dim=8, window=4,
+    experts=4, top=2, inner=8, vocab=30, context=40, layers=4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("at", range(len(kernels.items(SMALL, 1))))
+def test_what_the_benchmark_would_time_is_right(at, rows):
+    """Its calls are valid and agree with the references; in float32, for the interpreter's sake."""
+    item = kernels.items(SMALL, rows)[at]
+    given = moved(item.make(), DEVICE)
+    twin = attrs.evolve(item, op=dispatch.twin(item.reference) if item.reference else item.op)
+
+    assert kernels.difference(twin, given) < 1e-5
+    assert item.touched(given) > 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, and the benchmark would run")
+def test_the_benchmark_says_that_there_is_no_gpu(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["kernels.py"])
+
+    kernels.main()
+
+    assert capsys.readouterr().out.startswith("no GPU:")
+
+
 def test_every_kernel_compiles_for_a_device_that_is_not_here():
     """At the sizes of Qwen3-Next, for compute capability 9.0: the types are right, and shared memory suffices."""
     script = Path(__file__).with_name("compile_for_gpu.py")
@@ -181,7 +210,7 @@ def test_every_kernel_compiles_for_a_device_that_is_not_here():
     done = subprocess.run([sys.executable, script, "90"], env=environment, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr[-2000:]
-    kernels = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
-    assert len(kernels) >= 12
+    compiled = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert len(compiled) >= 12
     # 99 KiB: what a program may have on the smallest devices since 8.6.
-    assert not {kernel: size for kernel, size in kernels.items() if int(size) > 101376}
+    assert not {kernel: size for kernel, size in compiled.items() if int(size) > 101376}
