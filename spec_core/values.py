@@ -190,6 +190,7 @@ class Compat:
     noise: for a rule, ``shared`` if it decides by the noise that drafters may read, else ``private``.
     lossy: for a rule, why the text is not the target's own; None if it is.
     forwards: most forwards of its own per step, by drafted length K; what the conformance kit holds it to.
+    notes: what a user may want to know before the run, such as memory it will take; printed by ``spec compat``.
     load: called after all answers are clean; the only moment when weights are read.
     """
 
@@ -201,6 +202,7 @@ class Compat:
     noise: Literal["shared", "private"] = "shared"
     lossy: str | None = None
     forwards: Callable[[int], int] | None = None
+    notes: tuple[str, ...] = attrs.field(default=(), converter=tuple)
     load: Callable[[Any], None] | None = None
 
 

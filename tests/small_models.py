@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
-from spec_zoo.training.export import write
+from spec_zoo.training.export import write, write_hybrid
+from spec_zoo.training.hybrid import Hybrid, HybridShape, Mtp
 from spec_zoo.training.model import Model, Shape
 from spec_zoo.training.tokens import train_tokenizer
 
@@ -32,4 +33,22 @@ def tiny_gguf(
         model.embed.weight.mul_(12)
     path = Path(mkdtemp()) / f"tiny-{seed}.gguf"
     write(path, f"tiny-{seed}", shape, model.state_dict(), json.loads(tokenizer_json(vocab, salt)))
+    return path
+
+
+@cache
+def tiny_hybrid(seed: int = 0, vocab: int = 300, mtp: bool = True, context: int = 256) -> Path:
+    """A random qwen35 model of two gated delta nets and two attention layers, with a random MTP layer behind them."""
+    torch.manual_seed(seed)
+    sizes = {"vocab": vocab, "width": 32, "layers": 4, "heads": 2, "kv_heads": 1, "head": 32, "ff": 64}
+    shape = HybridShape(**sizes, context=context, key_heads=2, value_heads=4, state=32)
+    trunk, head = Hybrid(shape), Mtp(shape)
+    with torch.no_grad():
+        trunk.embed.weight.mul_(0.5)
+        for block in (*trunk.blocks, head.block):
+            block.mixer.out.weight.mul_(6)
+            block.down.weight.mul_(6)
+    path = Path(mkdtemp()) / f"tiny-hybrid-{seed}.gguf"
+    tokenizer = json.loads(tokenizer_json(vocab))
+    write_hybrid(path, path.stem, shape, trunk.state_dict(), head.state_dict() if mtp else None, tokenizer)
     return path

@@ -54,6 +54,7 @@ def answer(chosen: Chosen) -> dict[str, Any]:
         "judges": None if compat.judges is None else sorted(compat.judges),
         "lossy": compat.lossy,
         "hooks": sorted(chosen.hooks),
+        "notes": list(compat.notes),
     }
 
 
@@ -93,4 +94,5 @@ def memory(target: dict[str, Any]) -> list[str]:
 def said(plugin: dict[str, Any]) -> str:
     parts = [f"{what} {', '.join(plugin[what])}" for what in ("owns", "needs", "drafts", "judges") if plugin[what]]
     parts += [f"lossy: {plugin['lossy']}"] if plugin["lossy"] else []
+    parts += plugin["notes"]
     return f"{plugin['name']}: {'; '.join(parts) or 'needs nothing'}"

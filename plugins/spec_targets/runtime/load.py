@@ -78,8 +78,16 @@ def describe(
         family=config.arch,
         bos=tokenizer.bos if tokenizer is not None else None,
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
-        extras={"row_bytes": row, **extras},
+        extras={"row_bytes": row, **recurrent(config), **extras},
     )
+
+
+def recurrent(config: Config) -> dict[str, Any]:
+    """What an owner of the recurrent state plans memory with: bytes of one layer after one token, and of its record."""
+    if not config.recurrent:
+        return {}
+    sizes = {"state_bytes": config.delta.state_bytes, "record_bytes": config.delta.record_bytes}
+    return {"recurrent": {"layers": len(config.recurrent), **sizes}}
 
 
 def rotations(config: Config, divisors: torch.Tensor | None, device: torch.device) -> RotaryTable:

@@ -1,4 +1,4 @@
-"""A trained checkpoint as a GGUF file that other programs read too: qwen3, Q8_0, tokenizer inside.
+"""A trained checkpoint as a GGUF file that other programs read too: qwen3 or qwen35, Q8_0, tokenizer inside.
 
 ``python -m spec_zoo.training.export pico --out DIR``
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
 import torch
 from torch import Tensor
 
+from spec_zoo.training import export_hybrid
+from spec_zoo.training.hybrid import HYBRID, HybridShape
 from spec_zoo.training.model import SHAPES, Shape
 from spec_zoo.training.tokens import END, SPECIALS
 
@@ -26,9 +29,11 @@ DESCRIPTION = (
     "trained from scratch on the source of Python's standard library, to show speculative decoding on a laptop"
 )
 NORMAL, CONTROL = 1, 3
+BLOCK = 32
+"""Numbers in a block of Q8_0."""
 
 
-def tensors(state: dict[str, Tensor], shape: Shape) -> Iterator[tuple[str, Tensor]]:
+def tensors(state: Mapping[str, Tensor], shape: Shape) -> Iterator[tuple[str, Tensor]]:
     """Weights by GGUF name; what was fused for training is taken apart."""
     yield "token_embd.weight", state["embed.weight"]
     yield "output_norm.weight", state["norm.weight"]
@@ -51,36 +56,73 @@ def tensors(state: dict[str, Tensor], shape: Shape) -> Iterator[tuple[str, Tenso
 
 
 def export(name: str, out: Path, models: Path = MODELS) -> Path:
-    """Write ``models/NAME.gguf`` from ``out/NAME.pt`` and ``out/tokenizer.json``."""
-    shape = SHAPES[name]
-    state = torch.load(out / f"{name}.pt", weights_only=True)["model"]
+    """Write ``models/NAME.gguf`` from the checkpoints in ``out`` and ``out/tokenizer.json``."""
     models.mkdir(parents=True, exist_ok=True)
     path = models / f"{name}.gguf"
-    write(path, name, shape, state, json.loads((out / "tokenizer.json").read_text("utf-8")))
+    tokenizer = json.loads((out / "tokenizer.json").read_text("utf-8"))
+    if name in SHAPES:
+        write(path, name, SHAPES[name], checkpoint(out / f"{name}.pt"), tokenizer)
+        return path
+    trained = checkpoint(out / f"{name}-mtp.pt")
+    trunk, mtp = (export_hybrid.part(trained, prefix) for prefix in ("trunk.", "mtp."))
+    write_hybrid(path, name, HYBRID, trunk, mtp, tokenizer)
     return path
 
 
-def write(path: Path, name: str, shape: Shape, state: dict[str, Tensor], tokenizer: dict) -> None:
-    """One file, written beside and then put in place."""
-    part = path.with_suffix(".part")
-    writer = gguf.GGUFWriter(part, "qwen3")
-    _add_metadata(writer, name, shape)
-    _add_tokenizer(writer, tokenizer)
-    for key, tensor in tensors(state, shape):
-        array = tensor.float().contiguous().numpy()
-        if array.ndim == 1:
-            writer.add_tensor(key, array)
-        else:
-            kind = gguf.GGMLQuantizationType.Q8_0
-            writer.add_tensor(key, gguf.quants.quantize(array, kind), raw_dtype=kind)
+def checkpoint(path: Path) -> dict[str, Tensor]:
+    return torch.load(path, weights_only=True)["model"]
+
+
+def write(path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict) -> None:
+    """A dense model as one file."""
+    with written(path, "qwen3") as writer:
+        _add_metadata(writer, name, shape, shape.layers)
+        _add_tokenizer(writer, tokenizer)
+        _add_tensors(writer, tensors(state, shape))
+
+
+def write_hybrid(
+    path: Path,
+    name: str,
+    shape: HybridShape,
+    trunk: Mapping[str, Tensor],
+    mtp: Mapping[str, Tensor] | None,
+    tokenizer: dict,
+) -> None:
+    """A hybrid as one file, its MTP layer inside where there is one."""
+    nextn = int(mtp is not None)
+    with written(path, "qwen35") as writer:
+        _add_metadata(writer, name, shape, shape.layers + nextn)
+        export_hybrid.add_metadata(writer, shape, nextn)
+        _add_tokenizer(writer, tokenizer)
+        _add_tensors(writer, export_hybrid.tensors(trunk, mtp, shape))
+
+
+@contextmanager
+def written(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
+    """A writer whose file is written beside and then put in place."""
+    beside = path.with_suffix(".part")
+    writer = gguf.GGUFWriter(beside, arch)
+    yield writer
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    part.replace(path)
+    beside.replace(path)
 
 
-def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape) -> None:
+def _add_tensors(writer: gguf.GGUFWriter, named: Iterable[tuple[str, Tensor]]) -> None:
+    """Matrices as Q8_0 where their rows are whole blocks and many."""
+    kind = gguf.GGMLQuantizationType.Q8_0
+    for key, tensor in named:
+        array = tensor.float().contiguous().numpy()
+        if array.ndim == 1 or array.shape[1] % BLOCK or len(array) < BLOCK:
+            writer.add_tensor(key, array)
+        else:
+            writer.add_tensor(key, gguf.quants.quantize(array, kind), raw_dtype=kind)
+
+
+def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape, blocks: int) -> None:
     writer.add_name(name)
     writer.add_description(DESCRIPTION)
     writer.add_license("psf-2.0")
@@ -88,7 +130,7 @@ def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape) -> None:
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
+    writer.add_block_count(blocks)
     writer.add_feed_forward_length(shape.ff)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
@@ -119,7 +161,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", choices=SHAPES)
+    parser.add_argument("names", nargs="+", choices=[*SHAPES, "pico-hybrid"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", type=Path, default=MODELS)
     args = parser.parse_args()

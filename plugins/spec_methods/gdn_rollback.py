@@ -1,0 +1,115 @@
+"""Partial rollback of gated delta nets: the state after the last accepted token, by one of three strategies.
+
+Attention rows can be dropped; a state that decayed and was written to cannot forget. See ``docs/methods/gdn-rollback``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from spec_core import Compat, Needs, Refusal, Sequence, Step, TargetInfo, hookimpl
+from spec_core.target import Target
+
+Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
+SHARE = 0.5
+"""Of the free memory that traces may take."""
+
+
+@attrs.define(eq=False)
+class GdnRollback:
+    """Owns ``recurrent``.
+
+    ``snapshot`` keeps the state after each of the first ``n`` drafts and makes the right one current by changing an
+    index; where more drafts are kept it rewinds behind the last state it has. ``replay`` records the inputs of every
+    draft and runs those of the kept path again. ``checkpoint`` keeps the committed state and lets the kept drafts be
+    evaluated again with the next forward. ``auto`` is ``replay`` where its records fit, else ``checkpoint``.
+    """
+
+    strategy: Strategy = attrs.field(default="auto", metadata={"help": "auto, snapshot, replay or checkpoint"})
+    n: int = attrs.field(
+        default=16, validator=attrs.validators.ge(0), metadata={"help": "longest draft that memory is planned for"}
+    )
+    sequences: int = attrs.field(
+        default=1, validator=attrs.validators.ge(1), metadata={"help": "sequences that memory is planned for"}
+    )
+    chosen: str = attrs.field(default="", init=False)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        sizes = target.info.extras.get("recurrent")
+        if sizes is None:
+            reason = f"{target.info.name} has no gated delta layers that say their sizes"
+            return Compat(refusals=[Refusal(reason, mend="leave --rollback gdn-rollback out")])
+        need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
+        free = free_bytes(target.info)
+        self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)
+        trace = {"snapshot": "states", "replay": "inputs", "checkpoint": None}[self.chosen]
+        return Compat(
+            owns={"recurrent"},
+            needs=Needs(trace=trace, depth=self.n if self.chosen == "snapshot" else None),
+            refusals=too_large(self.chosen, need, free),
+            drafts=(),
+            notes=[f"{self.chosen}: {said(need)} for drafts of {self.n}, {self.sequences} sequence(s)"],
+        )
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        for seq, verdict in step.verdicts.items():
+            if verdict.path:
+                getattr(self, f"_{self.chosen}")(step, seq)
+
+    def _snapshot(self, step: Step, seq: Sequence) -> None:
+        """The last kept draft whose state there is; rows behind it are evaluated again."""
+        rows = step.kept(seq)
+        places = step.checked.trace.places if step.checked.trace is not None else {}
+        known = [i for i, row in enumerate(rows) if row in places]
+        if known:
+            seq.slot.state.recurrent.pick(places[rows[known[-1]]])
+        if len(known) < len(rows):
+            step.rewind(seq, step.part(seq).end + len(known))
+
+    def _replay(self, step: Step, seq: Sequence) -> None:
+        seq.slot.state.recurrent.replay(step.checked.trace, step.kept(seq))
+
+    def _checkpoint(self, step: Step, seq: Sequence) -> None:
+        step.rewind(seq, step.part(seq).end)
+
+
+def memory(sizes: Mapping[str, Any], n: int) -> dict[str, int]:
+    """Bytes that each strategy takes beside the committed state, for one sequence with drafts of n.
+
+    sizes: ``layers``, ``state_bytes`` and ``record_bytes`` of one layer and token. Verifying computes states it does
+    not keep in one more place of one layer.
+    """
+    layers, state, record = sizes["layers"], sizes["state_bytes"], sizes["record_bytes"]
+    return {"snapshot": layers * n * state, "replay": layers * n * record + state, "checkpoint": state}
+
+
+def choose(need: Mapping[str, int], free: int) -> str:
+    """Measured (docs/benchmarks.md): replay is as fast as snapshots and takes a few per cent of their memory."""
+    return "replay" if need["replay"] <= SHARE * free else "checkpoint"
+
+
+def too_large(strategy: str, need: Mapping[str, int], free: int) -> list[Refusal]:
+    if need[strategy] <= SHARE * free:
+        return []
+    reason = f"{strategy} needs {need[strategy] >> 20} MiB, {free >> 20} MiB are free"
+    mend = "ask for strategy=replay or checkpoint, or a smaller n" if strategy == "snapshot" else "free some memory"
+    return [Refusal(reason, mend=f"{mend} (-o gdn-rollback.strategy=..., -o gdn-rollback.n=...)")]
+
+
+def said(need: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in need.items())
+
+
+def free_bytes(info: TargetInfo) -> int:
+    """Memory that is free where the target lives."""
+    if info.device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.mem_get_info(info.device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
