@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from spec_core.errors import PluginError
 from spec_core.request import Request, Result
 from spec_core.run import Run
 from spec_core.sampling import Sampling
@@ -27,11 +28,12 @@ TEMPERATURES = (0.0, 0.4, 0.8, 1.2, 1.5)
 
 @attrs.define
 class Report:
-    """What a campaign did. tokens: emitted; drafted, accepted: tokens; faults: {kind: times}."""
+    """What a campaign did. ended: sequences that an error ended; tokens: emitted; faults: {kind: times}."""
 
     rounds: int = 0
     steps: int = 0
     sequences: int = 0
+    ended: int = 0
     tokens: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -65,18 +67,22 @@ def campaign(
     steps: int,
     seed: int = 0,
     rollback: Callable[[random.Random], Any] = lambda rng: None,
+    endings: tuple[type[Exception], ...] = (),
 ) -> Report:
     """Rounds of fresh runs until so many steps were taken; every text must equal plain decoding's.
 
     requests: named, their prompts token ids; each round draws some of them. rollback: the owner of recurrent state
-    for a round. Raises AssertionError that names the round; equal arguments give equal rounds.
+    for a round. endings: errors that may end a sequence, where the target or the owner raises on purpose.
+    Every fourth round raises at the first fault of a step and goes on with those that wait.
+    Raises AssertionError that names the round; equal arguments give equal rounds.
     """
     known = plainly(target, requests)
     texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
     report = Report()
     while report.steps < steps:
         rng = random.Random(f"{seed} {report.rounds}")
-        Round(target, requests, texts, rollback(rng), rng).play(known, report)
+        on_error = "raise" if report.rounds % 4 == 3 else "isolate"
+        Round(target, requests, texts, rollback(rng), rng, on_error, endings).play(known, report)
         report.rounds += 1
     return report
 
@@ -91,12 +97,15 @@ class Round:
         texts: dict[str, list[int]],
         rollback: Any,
         rng: random.Random,
+        on_error: str = "isolate",
+        endings: tuple[type[Exception], ...] = (),
     ) -> None:
-        self.rng = rng
+        self.rng, self.endings = rng, endings
+        self.raised: list[PluginError] = []
         chances = [*rng.choices(FAULTS, k=rng.randint(1, 3)), 0.0]
         self.fuzzers = [Fuzzer(texts, seed=rng.randrange(2**32), fault=chance) for chance in chances]
         named = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
-        self.run = Run(target, named, rollback=rollback, on_error="isolate", **settings(rng))
+        self.run = Run(target, named, rollback=rollback, on_error=on_error, **settings(rng))
         self.waiting = [rng.choice(requests) for _ in range(rng.randint(1, 2 * BATCH))]
         self.started: dict[Sequence, str] = {}
 
@@ -106,11 +115,19 @@ class Round:
             self._join()
             if self.rng.random() < 0.01:
                 self.run.cancel(self.rng.choice(list(self.started)))
-            self.run.step()
+            self._step()
             report.steps += 1
         for seq, name in self.started.items():
             report.tokens += self._check(seq, name, known[name], report.rounds)
         self._count(report)
+
+    def _step(self) -> None:
+        try:
+            self.run.step()
+        except PluginError as error:
+            if self.run.settings.on_error == "isolate":
+                raise
+            self.raised.append(error)
 
     def _join(self) -> None:
         """Some at once, some while others run; with all fuzzers, some of them, or none."""
@@ -122,26 +139,30 @@ class Round:
             self.started[seq] = request.name
 
     def _check(self, seq: Sequence, name: str, plain: Result, number: int) -> int:
-        """Equal tokens and text; of a cancelled sequence as far as it came. Returns the number of tokens."""
-        result = self.run.take(seq)
+        """Equal tokens and text; of a sequence that was ended as far as it came. Returns the number of tokens."""
+        result = self.run.results.pop(seq)
         tokens, text = plain.tokens, plain.text
-        if result.finish_reason == "cancelled":
-            tokens, text = tokens[: len(result.tokens)], text[: len(result.text)]
         where = f"round {number}, sequence {name}, {result.finish_reason}"
+        if result.finish_reason in ("cancelled", "error"):
+            tokens, text = tokens[: len(result.tokens)], text[: len(result.text)]
+            cause = getattr(seq.error, "__cause__", None) or seq.error
+            assert cause is None or isinstance(cause, self.endings), f"{where}: {cause!r}"
         assert result.tokens == tokens, f"{where}: {result.tokens} is not plain {tokens}"
         assert result.text == text, f"{where}: {result.text!r} is not plain {text!r}"
         return len(tokens)
 
     def _count(self, report: Report) -> None:
-        """Every fault must have switched its fuzzer off, and nothing else may have."""
-        faults = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
+        """Every fault must have switched its fuzzer off, or ended its step; and nothing else may have."""
+        faults: Counter[str] = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
         stats = self.run.stats.report()
-        off = stats["switched_off"]
-        assert len(off) == faults.total(), f"round {report.rounds}: {dict(faults)} switched off {off}"
-        passed = [why for why in off.values() if "was let pass" in why]
+        found = [*stats["switched_off"].values(), *(error.reason for error in self.raised)]
+        several = len(self.raised)  # of the faults of one step the first is raised
+        assert len(found) <= faults.total() and (several or len(found) == faults.total()), f"{dict(faults)}: {found}"
+        passed = [why for why in found if "was let pass" in why]
         assert not passed, f"round {report.rounds}: {passed}"
         report.faults += faults
         report.sequences += len(self.started)
+        report.ended += sum(seq.finish == "error" for seq in self.started)
         report.drafted += stats["drafted"]
         report.accepted += stats["accepted"]
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spec_core import Run, load
+from spec_core import Run, hookimpl, load
 from spec_core.testing import QuickTarget, ToyRollback, ToyTarget
 from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING, Fuzzer
 from spec_core.testing.fuzzing import Report, Round, asked, campaign, plainly
@@ -31,7 +31,6 @@ def strategy(rng: random.Random) -> ToyRollback:
 def test_texts_of_a_hybrid_are_plain_under_fuzzers():
     """Rows and recurrent state, three strategies, batches of 1 to 8, temperatures from 0 to 1.5."""
     report = campaign(ToyTarget(), asked(PROMPTS, 48), STEPS, rollback=strategy)
-
     assert report.accepted > STEPS / 2, "most steps are fuzzed: drafts go on after faults"
     assert report.faults.total() > STEPS / 40
 
@@ -42,6 +41,40 @@ def test_texts_of_a_target_without_memory_are_plain_under_fuzzers():
 
     assert report.accepted > STEPS
     assert report.faults.total() > STEPS / 20
+
+
+class Weary(Exception):
+    """What an owner of state says that has had enough."""
+
+
+class Shaky(ToyRollback):
+    """Raises now and then, before or after it put the states back."""
+
+    @hookimpl
+    def compat(self, target):
+        return super().compat(target)
+
+    @hookimpl
+    def rollback(self, step):
+        turn = self.rng.random()
+        if turn < 0.02:
+            raise Weary
+        super().rollback(step)
+        if turn > 0.98:
+            raise Weary
+
+
+def shaky(rng: random.Random) -> Shaky:
+    owner = Shaky(rng.choice(STRATEGIES))
+    owner.rng = rng
+    return owner
+
+
+def test_an_owner_that_fails_spoils_nobodys_text():
+    """Its sequences end; what they said until then is plain, and so is everything that takes their places."""
+    report = campaign(ToyTarget(), asked(PROMPTS, 48), STEPS // 4, rollback=shaky, endings=(Weary,))
+
+    assert 5 < report.ended < report.sequences / 2
 
 
 @pytest.mark.parametrize("kind", sorted({*ANYWHERE, *DRAFTING, *DECIDING, *AFTERWARDS}))
