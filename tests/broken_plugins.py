@@ -13,6 +13,13 @@ from tests.kit import broken_owners as owners
 from tests.kit import broken_rules as rules
 from tests.kit import broken_targets as targets
 
+KITS = {
+    "Methods": DrafterConformance,
+    "Owners of state": RollbackConformance,
+    "Acceptance rules": RuleConformance,
+    "Targets": TargetConformance,
+}
+
 
 @attrs.frozen(eq=False)
 class Case:

@@ -1,4 +1,5 @@
-"""What a plugin's author tests with: conformance classes to inherit, a toy hybrid target, forced drafters.
+"""What a plugin's author tests with: conformance classes to inherit, a toy hybrid target, forced drafters,
+fuzzers.
 
 Imported lazily: the module that pytest loads in every session must not load torch.
 """
@@ -10,6 +11,7 @@ from typing import Any
 
 _WHERE = {
     "DrafterConformance": "conformance.drafter",
+    "Fuzzer": "fuzzer",
     "Oracle": "drafters",
     "QuickTarget": "quick",
     "RandomTrees": "drafters",
@@ -18,6 +20,7 @@ _WHERE = {
     "TargetConformance": "conformance.target",
     "ToyRollback": "rollback",
     "ToyTarget": "toy",
+    "campaign": "fuzzing",
 }
 
 __all__ = [*sorted(_WHERE)]

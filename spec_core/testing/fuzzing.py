@@ -63,19 +63,21 @@ def plainly(target: Target, requests: Iterable[Request]) -> dict[str, Result]:
 
 def campaign(
     target: Target,
-    requests: list[Request],
+    prompts: Iterable[list[int]],
     steps: int,
     seed: int = 0,
+    longest: int = 24,
     rollback: Callable[[random.Random], Any] = lambda rng: None,
     endings: tuple[type[Exception], ...] = (),
 ) -> Report:
     """Rounds of fresh runs until so many steps were taken; every text must equal plain decoding's.
 
-    requests: named, their prompts token ids; each round draws some of them. rollback: the owner of recurrent state
-    for a round. endings: errors that may end a sequence, where the target or the owner raises on purpose.
+    prompts: token ids; each round draws some of them, to be continued by up to ``longest`` tokens. rollback: the owner
+    of recurrent state for a round. endings: errors that may end a sequence, where the target or the owner raises on purpose.
     Every fourth round raises at the first fault of a step and goes on with those that wait.
     Raises AssertionError that names the round; equal arguments give equal rounds.
     """
+    requests = asked(prompts, target.info.vocab, longest, seed)
     known = plainly(target, requests)
     texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
     report = Report()

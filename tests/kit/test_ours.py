@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from spec_methods.draft_model import DraftModel
 from spec_methods.ngram import Ngram
 
 from spec_core import load
@@ -28,6 +29,19 @@ class TestNgram(DrafterConformance):
 
     def make(self):
         return Ngram()
+
+
+class TestDraftModel(DrafterConformance):
+    learns_from_verdicts = "length"
+
+    def make(self):
+        return DraftModel(file=str(tiny_gguf(1, context=128)), draft_max=2, p_min=0.0)
+
+    def target(self):
+        return load(tiny_gguf(context=128), dtype="float32", device="cpu")
+
+    def prompts(self):
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
 
 
 class TestCoupled(RuleConformance):
