@@ -19,8 +19,7 @@ from time import perf_counter
 import torch
 
 from spec_core import Target, load
-from spec_core.testing import ToyRollback, ToyTarget
-from spec_core.testing.fuzzing import asked, campaign
+from spec_core.testing import ToyRollback, ToyTarget, campaign
 
 PROMPTS, LONGEST_PROMPT, LONGEST = 48, 40, 32
 
@@ -42,13 +41,13 @@ def main() -> None:
     logging.getLogger("spec_core").setLevel(logging.ERROR)  # plugins that are switched off are the point
     toy = options.model == "toy"
     target = ToyTarget() if toy else load(options.model)
-    requests = asked(prompts(target, random.Random(options.seed)), target.info.vocab, LONGEST, options.seed)
     began = perf_counter()
     report = campaign(
         target,
-        requests,
+        prompts(target, random.Random(options.seed)),
         options.steps,
-        seed=options.seed,
+        options.seed,
+        LONGEST,
         rollback=lambda rng: ToyRollback(rng.choice(["snapshot", "replay", "checkpoint"])) if toy else None,
     )
     print(f"{options.model}, {target.info.dtype}, {target.info.device}, torch {torch.__version__}, seed {options.seed}")

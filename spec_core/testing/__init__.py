@@ -1,5 +1,4 @@
-"""What a plugin's author tests with: conformance classes to inherit, a toy hybrid target, forced drafters,
-fuzzers.
+"""What a plugin's author tests with: conformance classes to inherit, a toy hybrid target, forced drafters, fuzzers.
 
 Imported lazily: the module that pytest loads in every session must not load torch.
 """

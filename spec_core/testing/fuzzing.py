@@ -73,7 +73,7 @@ def campaign(
     """Rounds of fresh runs until so many steps were taken; every text must equal plain decoding's.
 
     prompts: token ids; each round draws some of them, to be continued by up to ``longest`` tokens. rollback: the owner
-    of recurrent state for a round. endings: errors that may end a sequence, where the target or the owner raises on purpose.
+    of recurrent state for a round. endings: errors that may end a sequence, where target or owner raise on purpose.
     Every fourth round raises at the first fault of a step and goes on with those that wait.
     Raises AssertionError that names the round; equal arguments give equal rounds.
     """

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from spec_core import Run, hookimpl, load
-from spec_core.testing import QuickTarget, ToyRollback, ToyTarget
-from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING, Fuzzer
-from spec_core.testing.fuzzing import Report, Round, asked, campaign, plainly
+from spec_core.testing import Fuzzer, QuickTarget, ToyRollback, ToyTarget, campaign
+from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING
+from spec_core.testing.fuzzing import Report, Round, asked, plainly
 from tests.core.toys import STRATEGIES
 
 PROMPTS = [[(7 * i + 3 * j) % 48 for j in range(1 + i % 11)] for i in range(40)]
@@ -30,14 +30,14 @@ def strategy(rng: random.Random) -> ToyRollback:
 
 def test_texts_of_a_hybrid_are_plain_under_fuzzers():
     """Rows and recurrent state, three strategies, batches of 1 to 8, temperatures from 0 to 1.5."""
-    report = campaign(ToyTarget(), asked(PROMPTS, 48), STEPS, rollback=strategy)
+    report = campaign(ToyTarget(), PROMPTS, STEPS, rollback=strategy)
     assert report.accepted > STEPS / 2, "most steps are fuzzed: drafts go on after faults"
     assert report.faults.total() > STEPS / 40
 
 
 def test_texts_of_a_target_without_memory_are_plain_under_fuzzers():
     """The same, quicker."""
-    report = campaign(QuickTarget(), asked(PROMPTS, 48, seed=1), 2 * STEPS, seed=1)
+    report = campaign(QuickTarget(), PROMPTS, 2 * STEPS, seed=1)
 
     assert report.accepted > STEPS
     assert report.faults.total() > STEPS / 20
@@ -72,7 +72,7 @@ def shaky(rng: random.Random) -> Shaky:
 
 def test_an_owner_that_fails_spoils_nobodys_text():
     """Its sequences end; what they said until then is plain, and so is everything that takes their places."""
-    report = campaign(ToyTarget(), asked(PROMPTS, 48), STEPS // 4, rollback=shaky, endings=(Weary,))
+    report = campaign(ToyTarget(), PROMPTS, STEPS // 4, rollback=shaky, endings=(Weary,))
 
     assert 5 < report.ended < report.sequences / 2
 
@@ -100,14 +100,14 @@ def test_texts_of_a_trained_model_are_plain_under_fuzzers():
     """The longer campaign on it is ``benchmarks/fuzz.py``."""
     target = load("zoo:pico")
     prompts = [target.tokenizer.encode(text) for text in CODE]
-    report = campaign(target, asked(prompts, target.info.vocab, longest=12), 60)
+    report = campaign(target, prompts, 60, longest=12)
 
     assert report.accepted > 20
 
 
 def test_a_campaign_is_the_same_twice():
     """What is found can be found again: everything follows from the seed."""
-    first, second = (campaign(ToyTarget(), asked(PROMPTS[:8], 48), 60, seed=3, rollback=strategy) for _ in range(2))
+    first, second = (campaign(ToyTarget(), PROMPTS[:8], 60, seed=3, rollback=strategy) for _ in range(2))
 
     assert first == second
 
@@ -123,7 +123,7 @@ class Forgetful(ToyRollback):
 def test_a_campaign_finds_a_wrong_rollback():
     """The texts are held against the plain ones: a state that is not put back shows."""
     with pytest.raises(AssertionError, match="is not plain"):
-        campaign(ToyTarget(), asked(PROMPTS, 48), STEPS, rollback=lambda rng: Forgetful())
+        campaign(ToyTarget(), PROMPTS, STEPS, rollback=lambda rng: Forgetful())
 
 
 def test_a_campaign_finds_a_fault_that_goes_through(monkeypatch):
@@ -131,7 +131,7 @@ def test_a_campaign_finds_a_fault_that_goes_through(monkeypatch):
     monkeypatch.setitem(AFTERWARDS, "decides-late", lambda fuzzer, step, seq: None)
 
     with pytest.raises(AssertionError, match="was let pass"):
-        campaign(QuickTarget(), asked(PROMPTS, 48), STEPS)
+        campaign(QuickTarget(), PROMPTS, STEPS)
 
 
 def test_delays_are_waited_and_change_nothing(monkeypatch):
