@@ -14,7 +14,7 @@ from spec_core.testing import Oracle, ToyTarget
 from tests.core.toys import chi_square_p, dense, finish, ones, plain
 
 TINY = {"vocab": 3, "width": 4, "recurrent": False, "sharpness": 1.0}
-PROMPT, N, TEXTS = [0, 2], 4, 600
+PROMPT, N, TEXTS = [0, 2], 4, 400
 DREW = ["rejection", "block", "traversal", "k-seq"]
 LOSSLESS = [*DREW, "point-mass"]
 
@@ -70,7 +70,7 @@ def test_the_chi_square_finds_a_lossy_rule(tiny, law):
     assert checked(counted(run, law), law) < 1e-6
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block", "k-seq"])
+@pytest.mark.parametrize("rule", ["rejection", "block"])
 def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
     """The law is that of plain decoding, where a token that was just said is penalised at once."""
     sampling = Sampling(temperature=0.9, top_k=2, repetition_penalty=1.6)
