@@ -108,11 +108,27 @@ def shown(default):
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
+def links(page):
+    """Files that the prose of a page links to."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    return [(page.parent / target).resolve() for target in re.findall(r"\]\((?!http)([^)#]+)", prose)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_between_pages_lead_somewhere(page):
-    prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
-    for target in re.findall(r"\]\((?!http)([^)#]+)", prose):
-        assert (page.parent / target).exists(), target
+    assert [target for target in links(page) if not target.exists()] == []
+
+
+def test_every_page_can_be_reached_from_the_index():
+    """A page that nobody links to is not read."""
+    reached, ahead = set(), [DOCS / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        if page.suffix == ".md" and page.exists() and page not in reached:
+            reached.add(page)
+            ahead += links(page)
+
+    assert [name(page) for page in PAGES if page not in reached] == []
 
 
 @pytest.mark.parametrize("op", sorted(file.parent.name for file in OPS.glob("*/reference.py")))

@@ -188,6 +188,7 @@ DRAFTING: dict[str, Fault] = {
     "no-draft": _proposes(lambda fuzzer: [0, 1]),
     "nothing": _proposes(lambda fuzzer: None),
     "parents-forward": _proposes(lambda fuzzer: Draft([0, 1], parents=[1, -1])),
+    "a-sibling-twice": _proposes(lambda fuzzer: Draft([0, 0], parents=[-1, -1])),
     "not-numbers": _proposes(_poisoned),
     "twice": _twice,
     "decides-in-draft": _decides(lambda fuzzer: Verdict((), 0)),
