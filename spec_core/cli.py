@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from spec_core.discovery import Entry, discover, imported
+from spec_core.discovery import Entry, discover, find, imported
 from spec_core.errors import SpecError, UsageError, nearest
 
 INTERRUPTED = 130
@@ -24,8 +24,7 @@ class Commands(click.Group):
         return sorted(self._entries())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        entry = self._entries().get(name)
-        return None if entry is None else imported(entry)
+        return imported(find(name, ["command"])) if name in self._entries() else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         known = self._entries()

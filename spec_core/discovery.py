@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, message, nearest
 
 GROUPS = {
     "method": "spec_core.methods",
@@ -44,12 +44,21 @@ def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
 
 
 def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
-    """The installed plugin of that name. Raises UsageError listing the known ones, nearest first."""
+    """The installed plugin of that name.
+
+    Raises UsageError listing the known ones, nearest first, or all that have the name: nobody takes another's place.
+    """
     kinds = tuple(kinds)
     entries = discover(kinds)
-    for entry in entries:
-        if entry.name == name:
-            return entry
+    found = [entry for entry in entries if entry.name == name]
+    if len(found) > 1:
+        several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in found)
+        raise UsageError(
+            f"{name!r} is the name of several plugins: {several}",
+            mend=f"remove all but one, such as: pip uninstall {found[-1].distribution}",
+        )
+    if found:
+        return found[0]
     raise UsageError(
         f"no {' or '.join(kinds)} named {name!r} is installed",
         mend=f"installed: {nearest(name, (e.name for e in entries))}",
@@ -60,8 +69,10 @@ def imported(entry: Entry) -> Any:
     """The object an entry point names. Raises UsageError when it cannot be imported."""
     try:
         return entry.point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # its module runs at import, and can fail like any other
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         raise UsageError(
-            f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: {error}",
+            f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: "
+            f"{kind}{message(error)}",
             mend=f"install what it needs, or remove it: pip uninstall {entry.distribution}",
         ) from error
