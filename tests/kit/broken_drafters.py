@@ -128,6 +128,19 @@ class TakesEveryDraftForItsOwn(Lookup):
 
 
 @attrs.define(eq=False)
+class ExpectsOneRow(Lookup):
+    """Takes the last committed token for the only row that is not evaluated yet."""
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            (last,) = step.part(seq).pending
+            ids = self.ahead(seq, min(budget, self.length))
+            if ids and last >= 0:
+                step.propose(seq, Draft(ids))
+
+
+@attrs.define(eq=False)
 class CleansUpWhatIsNotThere(Lookup):
     """Deletes at the end what it made when it drafted: a text may end before."""
 

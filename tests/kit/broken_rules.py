@@ -92,6 +92,14 @@ class Shared(Matches):
         return gumbel(seq.seed, t, step.target.info.vocab, seq.stream)
 
 
+class CallsSharedNoiseItsOwn(Shared):
+    """Decides by the shared noise and declares private noise."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="private")
+
+
 class Rejects(Matches):
     """Healthy: token by token rejection sampling of chains."""
 

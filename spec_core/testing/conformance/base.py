@@ -64,9 +64,10 @@ class Conformance:
             for i, (t, prompt) in enumerate(pairs)
         ]
 
-    def run(self, methods: Iterable[Any], target: Target | None = None, **settings: Any) -> Run:
+    def run(self, methods: Iterable[Any], target: Target | None = None, owner: Any = None, **settings: Any) -> Run:
         target = target or self.model
-        owner = self.owner() if target.info.states >= {"recurrent"} else None
+        if owner is None and "recurrent" in target.info.states:
+            owner = self.owner()
         return Run(target, list(methods), rollback=owner, **settings)
 
     def mine(self) -> tuple[str, Any]:

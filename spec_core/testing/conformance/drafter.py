@@ -10,5 +10,6 @@ class DrafterConformance(TextChecks, MemoryChecks):
     """Inherit, and let ``make`` return a fresh instance of the method.
 
     What a method does on purpose it declares as a class attribute: ``learns_from_verdicts = "length"`` or ``"tokens"``
-    where earlier verdicts change later drafts, ``shares_between_sequences = True`` where one text helps another.
+    where earlier verdicts change later drafts, ``shares_between_sequences = True`` where one text helps another,
+    ``keeps_former_text = True`` where the former text of a slot helps the next one on it.
     """

@@ -13,7 +13,7 @@ from spec_core.hookspecs import hookimpl
 from spec_core.request import Request
 from spec_core.run import Run
 from spec_core.sequence import Sequence
-from spec_core.testing.conformance.base import described, expect, forgotten, together
+from spec_core.testing.conformance.base import described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Muzzle, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
@@ -34,10 +34,12 @@ class MemoryChecks(DraftChecks):
 
     learns_from_verdicts: what its earlier drafts and their verdicts may change in later drafts: "nothing"; "length",
     how long they are; "tokens", what is in them. shares_between_sequences: one text may change the drafts of another.
+    keeps_former_text: on a slot that is used again, tokens of the former text help the next one, compared before use.
     """
 
     learns_from_verdicts: ClassVar[Literal["nothing", "length", "tokens"]] = "nothing"
     shares_between_sequences: ClassVar[bool] = False
+    keeps_former_text: ClassVar[bool] = False
 
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Are these drafts after the same text, with another history, as equal as was promised?"""
@@ -62,6 +64,10 @@ class MemoryChecks(DraftChecks):
         if self.learns_from_verdicts == "tokens":
             pytest.skip("declared: earlier verdicts may change what is drafted")
 
+    def _may_not_share(self) -> None:
+        if self.shares_between_sequences:
+            pytest.skip("declared: one text may change the drafts of another")
+
     def long_requests(self) -> list[Request]:
         """Texts long enough to repeat themselves."""
         longest = max(map(len, self.prompts()))
@@ -77,6 +83,7 @@ class MemoryChecks(DraftChecks):
     @promise("Drafts equal those of a fresh instance that was given the same text as a prompt.")
     def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
         self._needs_fixed_tokens()
+        self._may_not_share()
         requests = self.long_requests()
         grown = self.drafts_of(requests, rule=Cut(1))
         by_name = {r.name: r for r in requests}
@@ -96,8 +103,7 @@ class MemoryChecks(DraftChecks):
 
     @promise("What a sequence is drafted depends on that sequence alone, not on those beside it.")
     def test_drafts_do_not_depend_on_the_batch(self) -> None:
-        if self.shares_between_sequences:
-            pytest.skip("declared: one text may change the drafts of another")
+        self._may_not_share()
         requests = self.long_requests()
         beside = self.drafts_of(requests, rule=Cut(1))
         for request in requests:
@@ -119,17 +125,20 @@ class MemoryChecks(DraftChecks):
 
     @promise("Rows from span.start on are new: on a slot that is used again, nothing of the former text is left.")
     def test_a_slot_that_is_used_again_holds_no_old_text(self) -> None:
-        self._needs_fixed_tokens()
         run = self.run([Checkpoints(), self.mine()], target=self.long_model, slots=1, rule=Cut(1))
         drafts = recorded(run)
-        reused = 0
-        requests = self._turns()
+        requests, reused = self._turns(), 0
         for request in requests:
             seq = run.submit(request)
             together(run, [])
             reused += seq.reused
+            same(run.take(seq).tokens, self.plain(request, self.long_model), described(request))
         if not reused:
             pytest.skip("this target reuses no prefix")
+        self._needs_fixed_tokens()
+        self._may_not_share()
+        if self.keeps_former_text:
+            pytest.skip("declared: keeps tokens of a former text, and compares them")
         for request in requests:
             fresh = self.drafts_of([request], reuse=False, rule=Cut(1))
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)

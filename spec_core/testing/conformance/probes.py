@@ -55,6 +55,20 @@ class Muzzle:
                 step.limit(part.seq, 0, self.method)
 
 
+class Rewinds:
+    """Has every kept draft evaluated again in the next step, as an owner does that cannot put a state back."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(owns={"rewound rows"}, drafts=())
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        for seq, verdict in step.verdicts.items():
+            if verdict.path:
+                step.rewind(seq, step.part(seq).end)
+
+
 @attrs.define(eq=False)
 class Cut:
     """Keeps at most so many drafts of a step, and then says the next as its own: the same text in more steps."""

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spec_core.errors import SpecError
+from spec_core.errors import Refused, SpecError
 
 Check = Callable[[Any], None]
 
@@ -30,6 +30,9 @@ def promise(sentence: str) -> Callable[[Check], Check]:
                 check(self)
             except Found as found:
                 raise Broken(_message(self, check.__name__, sentence, str(found))) from None
+            except Refused as refused:
+                takes = f"{refused}\n  or give the kit a target it takes: def target(self)"
+                raise Broken(_message(self, check.__name__, sentence, takes)) from refused
             except Exception as error:
                 raised = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
                 raise Broken(_message(self, check.__name__, sentence, raised)) from error

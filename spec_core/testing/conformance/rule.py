@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import attrs
@@ -36,8 +36,8 @@ class RuleConformance(Conformance):
 
     samples: ClassVar[int] = 300
 
-    def run(self, methods: Any, target: Target | None = None, **settings: Any) -> Run:
-        return super().run(methods, target, rule=("rule", self.make()), **settings)
+    def run(self, methods: Iterable[Any], target: Target | None = None, owner: Any = None, **settings: Any) -> Run:
+        return super().run(methods, target, owner, rule=("rule", self.make()), **settings)
 
     @property
     def says(self) -> Compat:
@@ -102,6 +102,16 @@ class RuleConformance(Conformance):
         for what, drafter in self.near(target):
             texts = together(self.run([drafter], target=target, slots=64, nodes_max=4), law.requests(self.samples))
             law.check_law(texts, target, what)
+
+    @promise("A rule that declares private noise decides by its own, not by what plain decoding and drafters read.")
+    def test_private_noise_is_not_the_shared_one(self) -> None:
+        if self.says.noise != "private":
+            pytest.skip("declared: decides by shared noise")
+        target, requests = law.small_target(), law.requests(40)
+        plain = [self.plain(r, target) for r in requests]
+        for what, drafter in self.near(target):
+            texts = together(self.run([drafter], target=target), requests)
+            expect(texts != plain, f"{what}: {len(texts)} sampled texts, each the one that shared noise gives")
 
     @promise("Everything the user asked for holds for accepted tokens too: what is banned or cut off is never said.")
     def test_banned_tokens_are_never_said(self) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import torch
 
 from spec_core.request import Request
 from spec_core.testing.conformance.base import Conformance
-from spec_core.testing.conformance.probes import Cut, Muzzle
+from spec_core.testing.conformance.probes import Cut, Muzzle, Rewinds
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle
+from spec_core.testing.rollback import ToyRollback
+from spec_core.testing.toy import ToyTarget
 
 
 class TextChecks(Conformance):
@@ -48,6 +52,19 @@ class TextChecks(Conformance):
         known = {r.name: self.text_of(r) for r in requests}
         return Oracle(known, right=lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
 
+    @promise("However kept drafts get into the state, a step later or at once, the method goes on and the text stays.")
+    def test_text_does_not_depend_on_how_state_is_put_back(self) -> None:
+        requests = self.requests()
+        for owner in self._owners():
+            again = [Rewinds()] if owner is None else []
+            self.is_plain(self.run([self._partner(requests), *again, self.mine()], owner=owner), requests)
+
+    def _owners(self) -> list[Any]:
+        """Owners of recurrent state by their ways; None where any step may be rewound."""
+        if "recurrent" not in self.model.info.states:
+            return [None]
+        return [ToyRollback("replay"), ToyRollback("checkpoint")] if isinstance(self.model, ToyTarget) else []
+
     @promise("A text ends where plain decoding ends it: at a stop token inside a draft, and at the limit.")
     def test_text_ends_where_plain_decoding_ends(self) -> None:
         for request in self.requests():
@@ -76,11 +93,12 @@ class TextChecks(Conformance):
     @promise("A prompt position may be given as an embedding; its token is -1.")
     def test_embedded_prompts_are_survived(self) -> None:
         random = torch.Generator().manual_seed(0)
-        width = self.model.info.width
+        info = self.model.info
+        kind = {"dtype": getattr(torch, info.dtype), "device": info.device}
         for request in self.requests(temperatures=(0.0,)):
             prompt = [*request.prompt, -1, 1, 2, -1, 1]
             at = [i for i, token in enumerate(prompt) if token < 0]
-            embeds = {i: torch.randn(width, generator=random, dtype=torch.float64) for i in at}
+            embeds = {i: torch.randn(info.width, generator=random).to(**kind) for i in at}
             embedded = attrs.evolve(request, prompt=prompt, embeds=embeds)
             self.is_plain(self.run([self.mine()]), [embedded])
 
