@@ -29,12 +29,12 @@ Failed = Callable[[str, str, Exception, Step], None]
 def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """{hook: (bound method, options)} of everything marked ``@hookimpl``. Raises UsageError for an unknown hook."""
     found = {}
-    for attribute in dir(type(plugin) if not inspect.ismodule(plugin) else plugin):
-        if attribute.startswith("__"):
-            continue
-        method = getattr(plugin, attribute, None)
-        options = getattr(method, MARK, None)
+    kind = plugin if inspect.ismodule(plugin) else type(plugin)
+    for attribute in dir(kind):
+        # Asked of the class: a property of the plugin may read what is not loaded yet.
+        options = getattr(getattr(kind, attribute, None), MARK, None)
         if isinstance(options, dict):
+            method = getattr(plugin, attribute)
             hook = options.get("specname") or attribute
             _check(method, hook, name)
             _check_kind(method, options, hook, name)

@@ -79,6 +79,22 @@ def test_nothing_is_loaded_when_anybody_refuses():
         dense([Falls("load", AssertionError("loaded")), Asks()])
 
 
+def test_a_property_is_not_read_in_search_of_hooks():
+    """It may need weights that are not loaded yet."""
+
+    class Lazy:
+        @property
+        def head(self):
+            raise RuntimeError("not loaded")
+
+        @hookimpl
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.propose(seq, Draft([1]))
+
+    assert dense([Lazy()]).generate([1, 2], n=4).result.stats["drafted"] > 0
+
+
 def generator(self, step):
     yield
 
