@@ -41,23 +41,25 @@ class TextChecks(Conformance):
     def test_order_of_registration_changes_no_text(self) -> None:
         requests = self.requests()
         for swap in (False, True):
-            partner = self._partner(requests)
-            methods = [("partner", partner), self.mine()]
-            every_third = Muzzle(lambda seq: len(seq.tokens) % 3 == 0, "partner")
-            run = self.run([every_third, *(reversed(methods) if swap else methods)])
+            methods = [self._partner(requests), self.mine()]
+            run = self.run([self._now_and_then(), *(reversed(methods) if swap else methods)])
             self.is_plain(run, requests)
 
-    def _partner(self, requests: list[Request]) -> Oracle:
+    def _partner(self, requests: list[Request]) -> tuple[str, Oracle]:
         """Drafts two right tokens and a wrong one."""
         known = {r.name: self.text_of(r) for r in requests}
-        return Oracle(known, right=lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
+        return "partner", Oracle(known, lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
+
+    def _now_and_then(self) -> Muzzle:
+        return Muzzle(lambda seq: len(seq.tokens) % 3 == 0, "partner")
 
     @promise("However kept drafts get into the state, a step later or at once, the method goes on and the text stays.")
     def test_text_does_not_depend_on_how_state_is_put_back(self) -> None:
         requests = self.requests()
         for owner in self._owners():
             again = [Rewinds()] if owner is None else []
-            self.is_plain(self.run([self._partner(requests), *again, self.mine()], owner=owner), requests)
+            others = [self._now_and_then(), self._partner(requests)]
+            self.is_plain(self.run([*again, *others, self.mine()], owner=owner), requests)
 
     def _owners(self) -> list[Any]:
         """Owners of recurrent state by their ways; None where any step may be rewound."""
