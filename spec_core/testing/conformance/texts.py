@@ -51,7 +51,7 @@ class TextChecks(Conformance):
         return "partner", Oracle(known, lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
 
     def _now_and_then(self) -> Muzzle:
-        return Muzzle(lambda seq: len(seq.tokens) % 3 == 0, "partner")
+        return Muzzle(lambda seq: len(seq.tokens) % 2 == 1, "partner")
 
     @promise("However kept drafts get into the state, a step later or at once, the method goes on and the text stays.")
     def test_text_does_not_depend_on_how_state_is_put_back(self) -> None:
