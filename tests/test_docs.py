@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import click
 import pytest
-from pages import Skimmer, follow
+from pages import Skimmer, blocks, follow
 
 import spec_core
 from spec_core import UsageError, hookspecs
@@ -37,6 +37,18 @@ def name(page):
 def test_the_examples_of_a_page_run(page, tmp_path):
     """Its Python runs and prints what it says it prints; its commands and their options exist."""
     follow(page, Skimmer(), tmp_path)
+
+
+def test_a_method_is_eleven_lines():
+    """The headline of the page counts its code: no blank line, no docstring, no comment of its own line."""
+    method, *_, with_settings = (b for b in blocks(DOCS / "write-a-method.md") if b.file == "spec_recall.py")
+
+    assert [len(code(block)) for block in (method, with_settings)] == [11, 11 + 3]
+
+
+def code(block):
+    lines = [line.strip() for line in block.text.splitlines()]
+    return [line for line in lines if line and not line.startswith(("#", '"""'))]
 
 
 @pytest.mark.slow
