@@ -90,6 +90,16 @@ def test_every_twin_has_a_case():
     assert {op for ops in OPS.values() for op in ops} == {case.op for case in CASES.values()}
 
 
+def test_experts_are_distinct_where_weights_vanish():
+    """Beside a certain expert all others have weight 0; they are still chosen once each."""
+    route = CASES["route-plain"].form("triton")
+
+    weights, chosen = route(torch.arange(7.0, device=DEVICE)[None] * 200, 5, True)
+
+    assert weights.tolist() == [[1, 0, 0, 0, 0]]
+    assert chosen[0, 0] == 6 and len(set(chosen[0].tolist())) == 5
+
+
 def test_an_attending_row_has_the_same_bits_alone_and_with_hidden_columns_behind():
     """Batch invariance: tiles and pieces are cut at fixed places."""
     attention = CASES["attention-chain"].form("triton")

@@ -177,6 +177,19 @@ def for_delta(lineage: Lineage, decay: str = "head", heads: str = "tiled") -> Ar
     }
 
 
+def for_repeats() -> Arguments:
+    """The same key in every row, nothing forgotten, everything written: the worst conditioned run there is."""
+    given = for_delta(chain(21, runs=((0, 19),)), "head", "shared")
+    ones = torch.ones(21, 2)
+    return given | {"k": spread(given["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}
+
+
+def for_forgetting() -> Arguments:
+    """Decays whose sums leave the range of exponentials, in some channels at once and in others never."""
+    given = for_delta(chain(21, runs=((0, 19),)), "channel", "shared")
+    return given | {"g": spread(given["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
+
+
 def for_replay(path: list[int], source: int, target: int, decay: str) -> Arguments:
     made = for_delta(chain(6), decay)
     kept = {name: made[name] for name in ("states", "k", "g", "key_of")}
@@ -249,6 +262,8 @@ CASES = {
     "delta-tree-laid-aside": deltas(ragged(kept=False), "head", "grouped"),
     "delta-runs": deltas(with_runs(), "head", "shared"),
     "delta-runs-channel": deltas(with_runs(), "channel", "shared"),
+    "delta-runs-repeats": Case("gated_delta", "gated_delta", for_repeats, ("o", "d"), ("states",)),
+    "delta-runs-forgetting": Case("gated_delta", "gated_delta", for_forgetting, ("o", "d"), ("states",)),
     "replay": replays(1, 2, 5),
     "replay-in-place-channel": replays(0, 4, source=0, target=0, decay="channel"),
     "replay-nothing": replays(),
