@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import torch
+from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -40,6 +41,13 @@ def _integer(value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"a token id must be an integer, got {value!r}")
     return value.__index__()
+
+
+def _names(given: Iterable[str]) -> frozenset[str]:
+    """A text is iterable too, and would be taken for the set of its letters."""
+    if isinstance(given, str):
+        raise TypeError(f"{given!r} is one name, a set is wanted: {{{given!r}}}")
+    return frozenset(given)
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
@@ -156,7 +164,7 @@ class Needs:
     final: bool = False
     trees: bool = False
     all_logits: bool = False
-    trace: Trace | None = None
+    trace: Trace | None = attrs.field(default=None, validator=in_((None, "states", "inputs")))
     depth: int | None = None
 
     def __or__(self, other: Needs) -> Needs:
@@ -194,16 +202,18 @@ class Compat:
     load: called after all answers are clean; the only moment when weights are read.
     """
 
-    owns: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
-    needs: Needs = Needs()
-    refusals: tuple[Refusal, ...] = attrs.field(default=(), converter=tuple)
-    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(frozenset))
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(frozenset))
-    noise: Literal["shared", "private"] = "shared"
-    lossy: str | None = None
-    forwards: Callable[[int], int] | None = None
+    owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    needs: Needs = attrs.field(default=Needs(), validator=instance_of(Needs))
+    refusals: tuple[Refusal, ...] = attrs.field(
+        default=(), converter=tuple, validator=deep_iterable(instance_of(Refusal))
+    )
+    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
+    noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
+    lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
+    forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
     notes: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    load: Callable[[Any], None] | None = None
+    load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 
 @attrs.frozen

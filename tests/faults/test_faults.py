@@ -7,7 +7,20 @@ import weakref
 
 import pytest
 
-from spec_core import Compat, Draft, Refusal, Refused, Request, Run, SpecError, StashKey, UsageError, guard, hookimpl
+from spec_core import (
+    Compat,
+    Draft,
+    Needs,
+    Refusal,
+    Refused,
+    Request,
+    Run,
+    SpecError,
+    StashKey,
+    UsageError,
+    guard,
+    hookimpl,
+)
 from spec_core.errors import PluginError
 from spec_core.testing import ToyRollback, ToyTarget
 from tests.core.toys import (
@@ -54,6 +67,34 @@ def test_a_plugin_that_falls_before_the_run_is_named(where):
 
     assert error is raised.value.__cause__
     assert "isolate" not in raised.value.mend, "there is no run yet to isolate it in"
+
+
+WRONG_ANSWERS = {
+    "owns-letters": (lambda: Compat(owns="recurrent"), "'recurrent' is one name"),
+    "drafts-letters": (lambda: Compat(drafts="rows"), "'rows' is one name"),
+    "judges-letters": (lambda: Compat(judges="rows"), "'rows' is one name"),
+    "needs-nothing": (lambda: Compat(needs=None), "needs"),
+    "needs-a-trace-nobody-makes": (lambda: Compat(needs=Needs(trace="state")), "trace"),
+    "refuses-in-words": (lambda: Compat(refusals=["too small"]), "refusals"),
+    "noise-of-another-kind": (lambda: Compat(noise="white"), "noise"),
+    "lossy-without-a-reason": (lambda: Compat(lossy=True), "lossy"),
+    "loads-a-file": (lambda: Compat(load="head.gguf"), "load"),
+    "forwards-a-number": (lambda: Compat(forwards=3), "forwards"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_ANSWERS)
+def test_an_answer_that_means_nothing_is_its_plugins_error(wrong):
+    """It is found where it is given; later it would be wrong text, or an error in somebody else's name."""
+    answer, reason = WRONG_ANSWERS[wrong]
+
+    class Answers:
+        @hookimpl
+        def compat(self):
+            return answer()
+
+    with pytest.raises(PluginError, match=f"'answers' failed in compat: (Type|Value|NotCallable)Error.*{reason}"):
+        dense([Answers()])
 
 
 @pytest.mark.parametrize("where", ["compat", "load"])
