@@ -40,9 +40,10 @@ def drafter(check: str, broken: Any, healthy: Any = drafters.Lookup, **declared:
 
 
 DRAFTERS = [
+    drafter("one_request_is_survived", drafters.Raises),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
     drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),
-    drafter("text_does_not_depend_on_what_is_accepted", drafters.LooksBehindThePath),
+    drafter("text_does_not_depend_on_what_is_accepted", drafters.DividesByWhatWasKept),
     drafter("order_of_registration_changes_no_text", drafters.TakesEveryDraftForItsOwn),
     drafter("text_does_not_depend_on_how_state_is_put_back", drafters.ExpectsOneRow),
     drafter("text_ends_where_plain_decoding_ends", drafters.CleansUpWhatIsNotThere),
@@ -82,6 +83,7 @@ def owner(check: str, broken: Any) -> Case:
 
 
 OWNERS = [
+    owner("one_request_is_survived", owners.Raises),
     owner("state_after_nothing_was_accepted", owners.CountsTheFirstDraftIn),
     owner("state_after_everything_was_accepted", owners.ThinksNothingIsToBeDone),
     owner("state_after_part_of_a_draft_was_accepted", owners.TakesTheLastRow),
@@ -105,6 +107,7 @@ def target(check: str, broken: Any) -> Case:
 
 
 TARGETS = [
+    target("one_request_is_survived", targets.Raises),
     target("rows_do_not_depend_on_the_rows_beside_them", targets.LooksAtItsNeighbours),
     target("chunks_give_what_the_whole_gives", targets.ForgetsAtBorders),
     target("tree_rows_equal_chains", targets.TakesTreesForChains),
@@ -131,6 +134,7 @@ def rule(check: str, broken: Any, healthy: Any = rules.Matches) -> Case:
 
 
 RULES = [
+    rule("one_request_is_survived", rules.Raises),
     rule("verdicts_are_paths_of_the_draft", rules.LeavesThePath),
     rule("declared_laws_are_judged", rules.ReadsRowsOfAll),
     rule("greedy_text_equals_plain_decoding", rules.KeepsTheFirst),

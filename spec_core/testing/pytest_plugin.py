@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from spec_core.testing import ToyRollback, ToyTarget
 
 WORDS = {"passed": "kept", "failed": "broken", "skipped": "not applicable"}
+UNCHECKED = "not checked"
+"""Failed as well, because the plugin fails at everything."""
 
 
 @pytest.fixture
@@ -71,11 +73,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def outcomes(stats: dict[str, list[Any]]) -> dict[str, dict[str, list[str]]]:
-    """{plugin's class: {"kept", "broken" or "not applicable": promises}} from pytest's reports."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: {word: [] for word in WORDS.values()})
+    """{plugin's class: {"kept", "broken", "not applicable" or "not checked": promises}} from pytest's reports."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: {word: [] for word in (*WORDS.values(), UNCHECKED)})
     for result, word in WORDS.items():
         for report in stats.get(result, []):
             told = dict(getattr(report, "user_properties", ()))
             if "promise" in told:
-                found[told["plugin"]][word].append(told["promise"])
+                unchecked = str(report.longrepr).startswith(UNCHECKED)
+                found[told["plugin"]][UNCHECKED if unchecked else word].append(told["promise"])
     return found

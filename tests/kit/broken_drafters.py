@@ -71,6 +71,15 @@ class Sampler:
         return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, law="unknown")
 
 
+@attrs.define(eq=False)
+class Raises(Lookup):
+    """Raises when it learns from a generated token."""
+
+    def learn(self, log, span) -> None:
+        super().learn(log, span)
+        assert not span.start, "not expected"
+
+
 # by the text
 
 
@@ -99,14 +108,18 @@ class OneLogForAll(Lookup):
 
 
 @attrs.define(eq=False)
-class LooksBehindThePath(Lookup):
-    """Reads the last kept draft, though none may be kept."""
+class DividesByWhatWasKept(Lookup):
+    """Weighs its last drafts by how many of them were kept, though it may be none."""
+
+    fared: list[int] = attrs.field(factory=list, init=False)
 
     @hookimpl
     def rollback(self, step) -> None:
         for seq, verdict in step.verdicts.items():
             if step.part(seq).source == step.asking:
-                verdict.path[-1]
+                self.fared.append(len(verdict.path))
+        if len(self.fared) > 8:
+            1 / sum(self.fared[-8:])
 
 
 @attrs.define(eq=False)

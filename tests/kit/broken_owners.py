@@ -169,3 +169,10 @@ class RemembersSequences(Owner):
     def put_back(self, step, seq, verdict):
         super().put_back(step, seq, verdict)
         self.seen[seq] = verdict
+
+
+class Raises(Owner):
+    """Raises when something is to be put back."""
+
+    def put_back(self, step, seq, verdict):
+        assert not verdict.path, "not expected"

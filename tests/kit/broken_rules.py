@@ -44,21 +44,22 @@ class Matches:
 
 
 class LeavesThePath(Matches):
-    """Keeps every draft that equals the target's token at its parent, kept or not."""
+    """Keeps every draft of a tree that equals the target's token at its parent, kept or not."""
 
     def verdict(self, step, seq):
         draft = step.part(seq).draft
-        parents = [] if draft is None else draft.parents or range(-1, len(draft) - 1)
-        right = [i for i, p in enumerate(parents) if draft.ids[i] == self.choice(step, seq, 1 + p)]
+        if draft is None or draft.parents is None:
+            return super().verdict(step, seq)
+        right = [i for i, p in enumerate(draft.parents) if draft.ids[i] == self.choice(step, seq, 1 + p)]
         return Verdict(right, self.choice(step, seq, 1 + right[-1] if right else 0))
 
 
 class ReadsRowsOfAll(Matches):
-    """Says that it judges every law, and reads the rows that only one has."""
+    """Says that it judges every law, and takes those that are not deterministic for rows."""
 
     def verdict(self, step, seq):
         draft = step.part(seq).draft
-        if draft is not None:
+        if draft is not None and draft.law != "deterministic":
             draft.probs.sum(-1)
         return super().verdict(step, seq)
 
@@ -195,3 +196,11 @@ class RemembersSequences(Matches):
     def verdict(self, step, seq):
         self.seen[seq] = super().verdict(step, seq)
         return self.seen[seq]
+
+
+class Raises(Matches):
+    """Raises when something was drafted."""
+
+    def verdict(self, step, seq):
+        assert not step.part(seq).drafted, "not expected"
+        return super().verdict(step, seq)

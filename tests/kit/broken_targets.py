@@ -181,3 +181,11 @@ class StartsAnew(Healthy):
 
     def open(self, seq, want):
         return super().open(seq, 0)
+
+
+class Raises(Healthy):
+    """Raises when there are drafts."""
+
+    def forward(self, batch, needs):
+        assert not any(part.drafted for part in batch.parts), "not expected"
+        return super().forward(batch, needs)

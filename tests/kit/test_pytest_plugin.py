@@ -73,9 +73,28 @@ def test_a_failure_names_the_promise_and_how_to_see_it_alone(pytester):
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "*promise broken: A method that is tested drafts: the kit's prompts give it something to propose.",
-            '*alone: pytest -k "TestMute and test_it_drafts_after_the_kits_prompts"',
+            "promise broken: A method that is tested drafts: the kit's prompts give it something to propose.",
+            'alone: pytest -k "TestMute and test_it_drafts_after_the_kits_prompts"',
             "TestMute: 1 kept, 1 broken",
             "  broken: A method that is tested drafts*",
+        ]
+    )
+
+
+def test_where_one_request_fails_nothing_else_is_said_to_be_broken(pytester):
+    """One promise is broken, the others are not checked."""
+    pytester.makepyfile(MUTE.replace("pass", "raise RuntimeError('out of ideas')"))
+
+    result = pytester.runpytest_inprocess("-p", "no:xdist", "-k", "survived or empty", "--conformance")
+
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "not checked: To draft nothing is to propose nothing: no draft is empty.",
+            "found: plugin 'subject' failed in draft*RuntimeError: out of ideas",
+            "*, in draft",
+            "    raise RuntimeError('out of ideas')",
+            'mend first: pytest -k "TestMute and test_one_request_is_survived"',
+            "TestMute: 1 broken, 2 not checked",
         ]
     )

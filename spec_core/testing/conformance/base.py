@@ -18,7 +18,7 @@ from spec_core.sampling import Sampling
 from spec_core.sequence import Sequence
 from spec_core.target import Target
 from spec_core.testing.conformance.probes import SUBJECT
-from spec_core.testing.conformance.promise import Found
+from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.quick import QuickTarget
 from spec_core.testing.rollback import ToyRollback
 from spec_core.testing.toy import ToyTarget
@@ -48,6 +48,14 @@ class Conformance:
 
     def prompts(self) -> list[list[int]]:
         return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7], [5, 5, 5, 5, 9, 5, 5]]
+
+    @promise("No hook raises, and nothing it proposes or decides is refused: a request runs to its end.")
+    def test_one_request_is_survived(self) -> None:
+        self.one_request()
+
+    def one_request(self) -> None:
+        """The least that a plugin must do: without it nothing else can be checked."""
+        together(self.run([self.mine()]), self.requests()[:1])
 
     # what checks are made of
 

@@ -9,7 +9,7 @@ from spec_core.run import Run
 from spec_core.sequence import Sequence
 from spec_core.step import Step
 from spec_core.target import Target
-from spec_core.testing.conformance.base import Conformance, expect, same
+from spec_core.testing.conformance.base import Conformance, expect, same, together
 from spec_core.testing.conformance.drive import Along, along, close, host, leaves
 from spec_core.testing.drafters import Oracle
 
@@ -26,6 +26,10 @@ class Gated(Conformance):
     """
 
     tolerance: ClassVar[float | None] = None
+
+    def one_request(self) -> None:
+        requests = self.requests()[:1]
+        together(self.run([self.right(requests, lambda seq: 2)]), requests)
 
     @property
     def rounding(self) -> float:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spec_core.errors import Refused, SpecError
+import pytest
+
+from spec_core.errors import PluginError, Refused, SpecError
 
 Check = Callable[[Any], None]
+BASE = "test_one_request_is_survived"
+"""The check without which no other says anything."""
+BROKEN, UNCHECKED = "promise broken", "not checked"
+FRAMES = 4
+"""Innermost calls that are shown of an exception."""
 
 
-class Broken(AssertionError):
+class Broken(pytest.fail.Exception):
     """A promise of the contract that was not kept: what it says, what was found, how to see it alone."""
 
 
@@ -20,22 +28,21 @@ class Found(Exception):
 
 
 def promise(sentence: str) -> Callable[[Check], Check]:
-    """Mark a check with the promise it checks; whatever it raises becomes a message that quotes it."""
+    """Mark a check with the promise it checks; whatever it raises becomes a message that quotes it.
+
+    Where something was raised that one plain request raises too, nothing was checked, and the message says so.
+    """
 
     def mark(check: Check) -> Check:
         @functools.wraps(check)
         def checked(self: Any) -> None:
-            __tracebackhide__ = True
             try:
                 check(self)
             except Found as found:
-                raise Broken(_message(self, check.__name__, sentence, str(found))) from None
-            except Refused as refused:
-                takes = f"{refused}\n  or give the kit a target it takes: def target(self)"
-                raise Broken(_message(self, check.__name__, sentence, takes)) from refused
+                raise _broken(BROKEN, self, check, sentence, str(found)) from None
             except Exception as error:
-                raised = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
-                raise Broken(_message(self, check.__name__, sentence, raised)) from error
+                word = UNCHECKED if _fails_at_all(self, check) else BROKEN
+                raise _broken(word, self, check, sentence, _shown(error)) from None
 
         checked.promise = sentence  # type: ignore[attr-defined]
         return checked
@@ -43,9 +50,32 @@ def promise(sentence: str) -> Callable[[Check], Check]:
     return mark
 
 
-def _message(kit: Any, check: str, sentence: str, found: str) -> str:
-    alone = f'pytest -k "{type(kit).__name__} and {check}"'
-    return f"promise broken: {sentence}\nfound: {found}\nalone: {alone}"
+def _broken(word: str, kit: Any, check: Check, sentence: str, found: str) -> Broken:
+    here, name = ("alone", check.__name__) if word == BROKEN else ("mend first", BASE)
+    return Broken(
+        f'{word}: {sentence}\nfound: {found}\n{here}: pytest -k "{type(kit).__name__} and {name}"', pytrace=False
+    )
+
+
+def _fails_at_all(kit: Any, check: Check) -> bool:
+    """Does one plain request fail as well?"""
+    if check.__name__ == BASE:
+        return False
+    try:
+        kit.one_request()
+    except Exception:
+        return True
+    return False
+
+
+def _shown(error: Exception) -> str:
+    """The error in words, and where it was raised."""
+    if isinstance(error, Refused):
+        return f"{error}\n  or give the kit a target that it takes: def target(self)"
+    root = error.__cause__ if isinstance(error, PluginError) and error.__cause__ is not None else error
+    said = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(root.__traceback__)[-FRAMES:]
+    return said + "\n" + "".join(traceback.format_list(frames)).rstrip()
 
 
 def promises(kit: type) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,11 @@ class RuleConformance(Conformance):
     def run(self, methods: Iterable[Any], target: Target | None = None, owner: Any = None, **settings: Any) -> Run:
         return super().run(methods, target, owner, rule=("rule", self.make()), **settings)
 
+    def one_request(self) -> None:
+        target = law.small_target()
+        _, drafter = next(self.near(target))
+        together(self.run([drafter], target=target), law.requests(3))
+
     @property
     def says(self) -> Compat:
         """The rule's own answer to compat."""
