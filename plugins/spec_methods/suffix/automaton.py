@@ -41,17 +41,18 @@ class Automaton:
 
     def follow(self, match: Match, token: int, most: int) -> Match:
         """The longest match, of at most ``most`` tokens, after one token more."""
-        state, n = self._settled(*match)
-        while state != ROOT and token not in self.next[state]:
-            state = self.link[state]
-            n = self.length[state]
-        state = self.next[state].get(token, ROOT)
-        return self._settled(state, min(n + 1, most)) if state != ROOT else NOTHING
+        state, n = self._settled(match)
+        following, link, length = self.next, self.link, self.length
+        while state and token not in following[state]:
+            state = link[state]
+            n = length[state]
+        state = following[state].get(token, ROOT)
+        return self._settled((state, min(n + 1, most))) if state else NOTHING
 
     def open(self, match: Match) -> Match:
         """The longest suffix of a match that was ever followed by anything."""
-        state, n = self._settled(*match)
-        while state != ROOT and not self.next[state]:
+        state, n = self._settled(match)
+        while state and not self.next[state]:
             state = self.link[state]
             n = self.length[state]
         return state, n
@@ -61,28 +62,30 @@ class Automaton:
         state = self.link[match[0]]
         return state, self.length[state]
 
-    def _settled(self, state: int, n: int) -> Match:
+    def _settled(self, match: Match) -> Match:
         """The state of the last n tokens: states are split while the automaton grows."""
-        while state != ROOT and self.length[self.link[state]] >= n:
-            state = self.link[state]
+        state, n = match
+        link, length = self.link, self.length
+        while state and length[link[state]] >= n:
+            state = link[state]
         return state, n
 
     def push(self, end: End, token: int) -> None:
         """Write one token behind a text."""
         end.whole = self._extend(end.whole, token)
         end.recent = self.follow(end.recent, token, self.depth + 1)
-        state = end.recent[0]
-        while state != ROOT:
-            self.count[state] += 1
-            self.latest[state] = self.size
-            state = self.link[state]
+        state, link, count, latest = end.recent[0], self.link, self.count, self.latest
+        while state:
+            count[state] += 1
+            latest[state] = self.size
+            state = link[state]
         self.size += 1
 
     def _extend(self, last: int, token: int) -> int:
         """The state of a whole text and one token more."""
         if token in self.next[last]:
             return self._exact(last, token)
-        made = self._state(self.length[last] + 1, {}, ROOT, 0, -1)
+        made = self._state(self.length[last] + 1, {}, ROOT, 0)
         while last >= ROOT and token not in self.next[last]:
             self.next[last][token] = made
             last = self.link[last]
@@ -95,21 +98,19 @@ class Automaton:
         there = self.next[state][token]
         if self.length[there] == self.length[state] + 1:
             return there
-        made = self._state(
-            self.length[state] + 1, dict(self.next[there]), self.link[there], self.count[there], self.latest[there]
-        )
+        made = self._state(self.length[state] + 1, dict(self.next[there]), self.link[there], self.count[there])
         self.link[there] = made
         while state >= ROOT and self.next[state].get(token) == there:
             self.next[state][token] = made
             state = self.link[state]
         return made
 
-    def _state(self, length: int, following: dict[int, int], link: int, count: int, latest: int) -> int:
+    def _state(self, length: int, following: dict[int, int], link: int, count: int) -> int:
         self.next.append(following)
         self.length.append(length)
         self.link.append(link)
         self.count.append(count)
-        self.latest.append(latest)
+        self.latest.append(self.size)
         return len(self.next) - 1
 
     def following(self, state: int, most: int) -> list[tuple[int, float]]:

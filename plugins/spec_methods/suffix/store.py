@@ -18,14 +18,9 @@ class Store:
     def __attrs_post_init__(self) -> None:
         self.generations = [Automaton(self.depth)]
 
-    @property
-    def room(self) -> int:
-        """Tokens until the young generation is full."""
-        return max(1, self.most // 2) - self.generations[0].size
-
     def young(self) -> Automaton:
         """Where to write now."""
-        if self.room <= 0:
+        if self.generations[0].size >= max(1, self.most // 2):
             self.generations = [Automaton(self.depth), self.generations[0]]
         return self.generations[0]
 
@@ -41,24 +36,28 @@ class Track:
 
     def read(self, tokens: list[int]) -> None:
         """Go on in every generation; a token below 0 (a row given as an embedding) matches nothing."""
-        self.matches = {a: self._through(a, tokens) for a in self.store.generations}
+        for automaton, match in self._matches().items():
+            for token in tokens:
+                match = automaton.follow(match, token, automaton.depth)
+            self.matches[automaton] = match
 
     def write(self, tokens: list[int]) -> None:
         """Go on and learn: every token is matched before it is written, else a text would match itself."""
         for token in tokens:
             automaton = self.store.young()
-            self.read([token])
+            for a, match in self._matches().items():
+                self.matches[a] = a.follow(match, token, a.depth)
             if automaton is not self.writing or token < 0:
                 self.writing, self.end = automaton, End()
             if token >= 0:
                 automaton.push(self.end, token)
 
-    def _through(self, automaton: Automaton, tokens: list[int]) -> Match:
-        match = self.matches.get(automaton, NOTHING)
-        for token in tokens:
-            match = automaton.follow(match, token, automaton.depth)
-        return match
-
     def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
         """What would be matched after one token more, which is committed and not yet evaluated."""
-        return [(a, self._through(a, [token])) for a in self.store.generations]
+        return [(a, a.follow(match, token, a.depth)) for a, match in self._matches().items()]
+
+    def _matches(self) -> dict[Automaton, Match]:
+        """Of the generations there are now, the youngest first."""
+        if [*self.matches] != self.store.generations:
+            self.matches = {a: self.matches.get(a, NOTHING) for a in self.store.generations}
+        return self.matches
