@@ -47,9 +47,10 @@ class KVCache:
     def grown(self, length: int) -> KVCache:
         """A longer cache with the same rows."""
         layers, kv_heads, key_dim, old = self.keys.shape
-        made = KVCache(
-            layers, kv_heads, key_dim, self.values.shape[3], length, dtype=self.keys.dtype, device=self.keys.device
-        )
+        with torch.inference_mode(False):  # rollbacks write here too, outside of a forward
+            made = KVCache(
+                layers, kv_heads, key_dim, self.values.shape[3], length, dtype=self.keys.dtype, device=self.keys.device
+            )
         made.keys[..., :old] = self.keys
         made.values[:, :, :old] = self.values
         made._written = self._written

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from spec_kernels.nn.linear import LEAST_ROWS, Linear
+from spec_kernels.ops.dispatch import on_cuda
+from spec_kernels.ops.moe import experts
 
 if TYPE_CHECKING:
     from spec_kernels.nn.forward import Forward
@@ -54,9 +56,18 @@ class MoE:
     def __call__(self, x: Tensor, normed: Tensor, forward: Forward) -> Tensor:
         """x, normed: [R, D] -> [R, D]"""
         weights, chosen = self.route(torch.mm(normed.float(), self.router))
-        sum_ = self._few if len(x) <= FEW_ROWS else self._many
-        y = x + sum_(normed, weights, chosen).to(x.dtype)
+        y = x + self._sum(normed)(normed, weights, chosen).to(x.dtype)
         return y if self.shared is None else y.add_(self.shared(normed))
+
+    def _sum(self, h: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        if on_cuda([h]):
+            return self._together
+        return self._few if len(h) <= FEW_ROWS else self._many
+
+    def _together(self, h: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        """All experts in one operator: the host never learns which are in use."""
+        gate, up = self.gate_up.mT.chunk(2, dim=1)
+        return experts(h, weights, chosen, gate, up, self.down.mT)
 
     def _few(self, h: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
         """Every row through every expert in use, weight 0 where it was not chosen."""

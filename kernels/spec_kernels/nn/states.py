@@ -94,6 +94,8 @@ class StatePool:
     def _grow(self, count: int) -> None:
         old = self.places
         self._free += range(old + count - 1, old - 1, -1)
-        self.matrices, self.windows = (
-            torch.cat([m, m.new_empty(self.layers, count, *m.shape[2:])], dim=1) for m in (self.matrices, self.windows)
-        )
+        with torch.inference_mode(False):  # rollbacks write here too, outside of a forward
+            self.matrices, self.windows = (self._longer(m, count) for m in (self.matrices, self.windows))
+
+    def _longer(self, m: Tensor, count: int) -> Tensor:
+        return torch.cat([m, torch.zeros(self.layers, count, *m.shape[2:], device=m.device)], dim=1)

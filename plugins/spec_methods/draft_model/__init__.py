@@ -6,34 +6,25 @@ together with the first drafted token, so k drafts cost k forwards of the draft 
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Any
 
 import attrs
-import numpy as np
 import torch
 from attrs.validators import ge, le
 from torch import Tensor
 
-from spec_core import Compat, Draft, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
-from spec_core.sampling import adjust, scores, support
+from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core.drafting import Chooser, Drawing, Growing
 from spec_methods.draft_model.shadow import Shadow, catch_up, forward, open_shadow
 from spec_methods.draft_model.vocabulary import Same, Translated, translation
 
 
 @attrs.define(eq=False)
-class Drafting:
-    """One sequence while it is drafted: tokens so far, their chance, and the rows they were drawn from."""
+class Drafting(Growing):
+    """One sequence while it is drafted; ``tokens`` are the draft model's, the draft included."""
 
-    seq: Sequence
-    shadow: Shadow
-    budget: int
-    tokens: list[int]
-    ids: list[int] = attrs.field(factory=list)
-    confidence: list[float] = attrs.field(factory=list)
-    probs: list[Tensor] = attrs.field(factory=list)
-    survival: float = 1.0
-    open: bool = True
+    shadow: Shadow = attrs.field(kw_only=True)
+    tokens: list[int] = attrs.field(kw_only=True)
 
 
 @attrs.define(eq=False)
@@ -47,7 +38,7 @@ class DraftModel:
         validator=[ge(0.0), le(1.0)],
         metadata={"help": "stop where the draft model is less sure than this"},
     )
-    sample: Literal["auto", "greedy", "sampled"] = attrs.field(
+    sample: Drawing = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
     )
     translate: bool = attrs.field(
@@ -66,7 +57,7 @@ class DraftModel:
         described = load(file, weights=False)
         return Compat(
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
-            drafts={"deterministic", "rows", "unknown"} if self.sample != "greedy" else {"deterministic"},
+            drafts=self._chooser.laws,
             forwards=lambda k: k,
             load=lambda target: self._load(file, target),
         )
@@ -106,7 +97,7 @@ class DraftModel:
             self._one_more(step, drafting)
         for d in wanted:
             if d.ids:
-                step.propose(d.seq, self._draft(d, step))
+                step.propose(d.seq, self._chooser.made(d))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -137,7 +128,7 @@ class DraftModel:
             return None
         tokens = list(self.words.to_draft(seq.tokens))
         room = min(budget, self.draft_max, self.model.info.context - len(tokens))
-        return Drafting(seq, shadow, room, tokens) if room > 0 else None
+        return Drafting(seq, room, shadow.trust, shadow=shadow, tokens=tokens) if room > 0 else None
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward, one more token for each."""
@@ -145,44 +136,11 @@ class DraftModel:
         logits = self.words.rows(forward(self.model, [(d.shadow, d.tokens) for d in drafting]))
         step.spent(forwards=1, rows=rows)
         for d, row in zip(drafting, logits, strict=True):
-            self._extend(step, d, row)
+            d.tokens += self.words.to_draft([self._chooser.extend(step, d, row)])
 
-    def _extend(self, step: Step, d: Drafting, row: Tensor) -> None:
-        """Choose a token; stop behind it when the draft is not likely to survive so far.
-
-        It stays in the draft: its forward is paid for, and checking one token more costs the target little.
-        """
-        token, chance, probs = self._sampled(step, d, row) if self._samples(d.seq) else greedy(row)
-        d.ids.append(token)
-        d.confidence.append(chance)
-        if probs is not None:
-            d.probs.append(probs)
-        d.tokens += self.words.to_draft([token])
-        d.survival *= chance * d.shadow.trust.value
-        d.open = d.survival >= self.p_min and len(d.ids) < d.budget and token not in d.seq.stop.tokens
-
-    def _samples(self, seq: Sequence) -> bool:
-        return seq.sampling.temperature > 0 and self.sample != "greedy"
-
-    def _sampled(self, step: Step, d: Drafting, row: Tensor) -> tuple[int, float, Tensor | None]:
-        """By the request's own sampling and noise: usually the token the target draws too (2408.07978)."""
-        seq, sampling, i = d.seq, d.seq.sampling, len(d.ids)
-        row = adjust(row, sampling, seq.tokens + d.ids, seq.prompt)
-        noise = None if sampling.truncates and not step.private else step.noise(seq, i)
-        ids, score = scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
-        at, apart = lead(score)
-        token, chance = int(ids[at]), agreement(apart)
-        if not step.wants_probs:
-            return token, chance, None
-        ids, z = support(row, sampling)
-        rows = torch.zeros(len(row), dtype=z.dtype, device=z.device)
-        return token, chance, rows.scatter_(0, ids, torch.softmax(z, -1))
-
-    def _draft(self, d: Drafting, step: Step) -> Draft:
-        if d.probs:
-            return Draft(d.ids, probs=torch.stack(d.probs), confidence=d.confidence)
-        law = "unknown" if self._samples(d.seq) else "deterministic"
-        return Draft(d.ids, law=law, confidence=d.confidence)
+    @property
+    def _chooser(self) -> Chooser:
+        return Chooser(self.p_min, self.sample)
 
     def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
         """A greedy draft of n tokens after ``tokens``, and the logits each was chosen from, [n, V]."""
@@ -195,27 +153,3 @@ class DraftModel:
             rows.append(row.clone())
             tokens = tokens + self.words.to_draft(ids[-1:])
         return ids, torch.stack(rows)
-
-
-def agreement(gap: float) -> float:
-    """Chance that the target chooses the same token under the same noise, from the distance of the two best scores.
-
-    Near ties go either way; the larger the distance, the further the two models would have to be apart. Measured on
-    ``zoo:pico`` at temperature 0.8: 0.34 below 0.25, 0.51 at 0.75, 0.63 at 1.5, 0.83 at 3, 0.97 at 6.
-    """
-    return 1 - 0.68 * math.exp(-gap / 2.4)
-
-
-def lead(score: Tensor) -> tuple[int, float]:
-    """Where the best score is, and how far the second best is behind; infinitely far where there is none."""
-    values = score.cpu().numpy().copy()  # numpy's argmax is many times as fast as torch's on a CPU
-    at = int(values.argmax())
-    best, values[at] = values[at], -np.inf
-    return at, float(best - values.max())
-
-
-def greedy(row: Tensor) -> tuple[int, float, None]:
-    """The most likely token and its chance."""
-    values = row.float().cpu().numpy()
-    at = int(values.argmax())
-    return at, float(1 / np.exp(values - values[at]).sum()), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 from torch import Tensor
 
+from spec_core.drafting import Trust
 from spec_core.sampling import Sampling
 from spec_core.schedule import batch
 from spec_core.sequence import Sequence
@@ -13,32 +14,8 @@ from spec_core.stop import Stop
 from spec_core.target import Target
 from spec_core.values import Needs
 
-PRIOR, DECAY = 4.0, 0.95
 CHUNK = 512
 """Most rows of one sequence in one catch-up forward."""
-
-
-@attrs.define
-class Trust:
-    """What the draft model's word was worth in this sequence so far: decayed counts over a prior of 0.9."""
-
-    accepted: float = 0.0
-    tested: float = 0.0
-
-    @property
-    def value(self) -> float:
-        """Share of tested drafts that were accepted."""
-        return (self.accepted + 0.9 * PRIOR) / (self.tested + PRIOR)
-
-    def fade(self) -> None:
-        """A bad stretch lowers the value and is forgotten, drafting or not."""
-        self.accepted *= DECAY
-        self.tested *= DECAY
-
-    def learn(self, drafted: int, accepted: int) -> None:
-        """Accepted positions were tested, and the first rejected one; nothing after it was."""
-        self.accepted += accepted
-        self.tested += min(drafted, accepted + 1)
 
 
 @attrs.define(eq=False)

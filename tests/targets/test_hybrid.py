@@ -1,0 +1,144 @@
+"""Hybrids under speculation: state and text with every rollback strategy, chains and trees, alone and together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_models import tiny_hybrid
+
+from spec_core import Request, Run, Sampling, load
+from spec_core.errors import Refused
+from spec_core.testing import Oracle, RandomTrees
+from tests.targets.drive import forward, part, sequence
+from tests.targets.gate import gated
+
+STRATEGIES = ("snapshot", "replay", "checkpoint")
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
+
+
+@pytest.fixture(scope="module")
+def target():
+    torch.set_num_threads(1)
+    return load(tiny_hybrid())
+
+
+@pytest.fixture(scope="module")
+def plain(target):
+    """Requests of every temperature with their plain results, by temperature."""
+    return {t: (made := requests(t), [Run(target).generate(r).result for r in made]) for t in (0.0, 0.8)}
+
+
+def requests(temperature: float, n: int = 20) -> list[Request]:
+    """Prompts of 1 token, of the convolution's width less 1, and longer; the last is cut into several chunks."""
+    lengths = (1, 3, 6, 17, 80)
+    return [
+        Request(
+            [(7 * i + j * j) % 299 for j in range(length)],
+            n=n,
+            name=f"{i}",
+            seed=i,
+            sampling=Sampling(temperature=temperature),
+        )
+        for i, length in enumerate(lengths)
+    ]
+
+
+def known(made, results) -> dict[str, list[int]]:
+    return {r.name: [*r.prompt, *result.tokens] for r, result in zip(made, results, strict=True)}
+
+
+DRAFTERS = {
+    "none-right": lambda texts: Oracle(texts, lambda i, seq: False, vocab=300),
+    "all-right": lambda texts: Oracle(texts, vocab=300),
+    "two-right": lambda texts: Oracle(texts, lambda i, seq: i < 2, length=5, vocab=300),
+    "chains": lambda texts: RandomTrees(texts, trees=False, vocab=300),
+    "trees": lambda texts: RandomTrees(texts, vocab=300),
+}
+
+
+@every_strategy
+@pytest.mark.parametrize("drafts", DRAFTERS)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_state_and_text_after_every_step(target, plain, strategy, drafts, temperature, batch):
+    made, results = plain[temperature]
+    rollback = ("gdn-rollback", {"strategy": strategy})
+    run = Run(target, [DRAFTERS[drafts](known(made, results))], rollback=rollback, slots=batch, chunk=32)
+    found = gated(run, made)
+    assert [r.tokens for r in found] == [r.tokens for r in results]
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_drafts_longer_than_the_snapshots(target, plain, n):
+    made, results = plain[0.8]
+    for drafter in ("all-right", "trees"):
+        method = DRAFTERS[drafter](known(made, results))
+        run = Run(target, [method], rollback=("gdn-rollback", {"strategy": "snapshot", "n": n}), slots=2)
+        assert [r.tokens for r in gated(run, made)] == [r.tokens for r in results]
+
+
+def test_a_restored_snapshot_is_no_copy(target):
+    """The slot points at the traced state; the pool is neither grown nor written."""
+    request = requests(0.0)[2]
+    text = {"a": [*request.prompt, *Run(target).generate(request).result.tokens]}
+    run = Run(target, [Oracle(text, vocab=300)], rollback=("gdn-rollback", {"strategy": "snapshot"}))
+    seq = run.submit(Request(list(request.prompt), n=20, name="a"))
+    places = []
+    while run.busy:
+        run.step()
+        places.append(seq.slot.state.recurrent.current)
+    assert len(set(places)) > 1
+
+
+@every_strategy
+def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, strategy):
+    target.every, before = 16, target.every
+    first = requests(0.0, n=40)[3]
+    run = Run(target, ["ngram"], rollback=("gdn-rollback", {"strategy": strategy}))
+    answer = run.generate(first).result
+    second = [*first.prompt, *answer.tokens, 5, 6, 7, 8]
+    found = gated(run, [Request(second, n=12, name="again")])[0]
+    target.every = before
+    assert len(second) - 5 - found.reused <= 16 + 2
+    assert found.tokens == Run(target).generate(Request(second, n=12)).result.tokens
+
+
+def test_checkpoints_are_bounded(target):
+    target.every, before = 4, target.every
+    run = Run(target)
+    seq = run.submit(Request([1, 2, 3], n=120))
+    while run.busy:
+        run.step()
+    target.every = before
+    assert len(seq.slot.checkpoints) == target.most
+    assert max(seq.slot.checkpoints) > 100
+
+
+def test_rows_have_the_same_bits_alone_in_a_chain_and_beside_others(target):
+    """Bit for bit, the recurrence included: speculation cannot flip a near tie."""
+    tokens = [(3 * j) % 299 for j in range(24)]
+    whole, single, other = (sequence(target, tokens) for _ in range(3))
+    forward(target, part(whole, 0, tokens[:9]))
+    chain = forward(target, part(whole, 9, tokens[9:])).logits
+    forward(target, part(single, 0, tokens[:9]), part(other, 0, tokens))
+    for i in range(9, 24):
+        alone = forward(target, part(single, i, tokens[i : i + 1])).logits
+        assert torch.equal(alone[0], chain[i - 9])
+
+
+def test_drafting_without_an_owner_is_refused_before_loading():
+    bare = load(tiny_hybrid(), weights=False)
+    assert bare.decoder is None
+    with pytest.raises(Refused, match="recurrent"):
+        Run(bare, ["ngram"], rollback=Oracle({}))
+
+
+def test_memory_is_said_and_refused_before_it_is_taken(target):
+    from spec_core.assemble import check
+
+    chosen = check(target, ["ngram"], None, "gdn-rollback", {})
+    (owner,) = (c for c in chosen if c.name == "gdn-rollback")
+    assert "snapshot 0.6 MiB" in owner.compat.notes[0]
+    with pytest.raises(Refused, match="snapshot needs") as refused:
+        check(target, ["ngram"], None, ("gdn-rollback", {"strategy": "snapshot", "n": 10_000_000}), {})
+    assert "strategy=replay" in str(refused.value.mend)
