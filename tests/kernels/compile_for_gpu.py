@@ -12,7 +12,7 @@ from spec_kernels.ops.attention.triton import attention
 from spec_kernels.ops.causal_conv.triton import causal_conv
 from spec_kernels.ops.gated_delta.triton import gated_delta, replay
 from spec_kernels.ops.lineage import Lineage
-from spec_kernels.ops.moe.triton import experts, route
+from spec_kernels.ops.moe.triton import experts, route, route_sigmoid
 from spec_kernels.ops.rms_norm.triton import rms_norm
 from spec_kernels.ops.rope.triton import rope
 from triton.backends.compiler import GPUTarget
@@ -56,6 +56,7 @@ def like_layers(dtype: torch.dtype) -> None:
     cached = empty(999, 2, 256)
     attention(empty(ROWS, 16, 256), cached, cached, torch.ones(ROWS, 999, dtype=torch.bool), 1.0)
     route(empty(ROWS, 512), 10, True)
+    route_sigmoid(empty(ROWS, 256), torch.empty(256), 8, True, groups=8, groups_used=4)
     chosen = torch.arange(ROWS * 10).view(ROWS, 10)
     gate = torch.empty(512, 512, 2048, dtype=dtype, device="meta")
     experts(empty(ROWS, 2048), torch.ones(ROWS, 10), chosen, gate, gate, gate.mT)

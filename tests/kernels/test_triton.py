@@ -18,10 +18,16 @@ from pathlib import Path
 import attrs
 import pytest
 import torch
+from small_models import tiny_hybrid
+from spec_kernels.nn import moe as layers
+from spec_kernels.nn.moe import MoE
 from spec_kernels.ops import dispatch
+from spec_kernels.ops.moe import route
 from spec_kernels.ops.rms_norm import rms_norm
 
 from benchmarks import kernels
+from spec_core import Request, Run, load
+from spec_core.testing import Oracle, RandomTrees
 from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, moved, ragged
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
@@ -183,6 +189,40 @@ def test_cuda_tensors_without_triton_are_an_error_with_a_mend(monkeypatch):
     with pytest.raises(dispatch.KernelsMissing, match=r"rms_norm on CUDA .* pip install 'spec-core\[triton\]'"):
         rms_norm(torch.ones(2, 4).as_subclass(OnCuda), torch.ones(4), 0.0)
     dispatch.twin.cache_clear()
+
+
+@pytest.fixture
+def twins_everywhere(monkeypatch):
+    """Operators are the twins, wherever the tensors are."""
+    return lambda: monkeypatch.setattr(dispatch, "on_cuda", lambda arguments: True)
+
+
+@pytest.mark.parametrize("strategy, drafter", [("replay", RandomTrees), ("snapshot", Oracle)])
+def test_a_hybrid_drafts_the_text_of_plain_decoding_through_the_twins(strategy, drafter, twins_everywhere):
+    """Prompt, drafts, trees, traces and rollback of a whole model; the text is that of the references."""
+    target, request = load(tiny_hybrid(), dtype="float32"), Request([5, 9, 11], n=4, name="a")
+    plain = Run(target).generate(request).result.tokens
+    method = drafter({"a": [*request.prompt, *plain]}, vocab=300)
+    twins_everywhere()
+
+    drafted = Run(target, [method], rollback=("gdn-rollback", {"strategy": strategy})).generate(request).result
+
+    assert plain == drafted.tokens
+    assert drafted.stats["tau_pooled"] > 1
+
+
+@pytest.mark.parametrize("rows", [2, 19])
+def test_a_layer_of_experts_gives_the_same_through_the_twins(rows, monkeypatch, twins_everywhere):
+    """The layer's own sums, for few rows and for many, against one operator."""
+    layer = MoE(
+        torch.randn(12, 5), lambda logits: route(logits, 2, True), torch.randn(5, 12, 14), torch.randn(5, 7, 12)
+    )
+    x = torch.randn(rows, 12)
+    plain = layer(x, x, None)
+    twins_everywhere()
+    monkeypatch.setattr(layers, "on_cuda", lambda arguments: True)
+
+    assert_close("y", plain, layer(x, x, None), 1e-5)
 
 
 SMALL = kernels.Sizes(

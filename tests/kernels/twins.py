@@ -21,7 +21,7 @@ OPS = {
     "rms_norm": ("rms_norm",),
     "rope": ("rope",),
     "attention": ("attention",),
-    "moe": ("route", "experts"),
+    "moe": ("route", "route_sigmoid", "experts"),
     "causal_conv": ("causal_conv",),
     "gated_delta": ("gated_delta", "replay"),
 }
@@ -137,6 +137,12 @@ def for_route(rows: int, count: int, top: int, normalise: bool) -> Arguments:
     return {"logits": spread(normal(rows, count)), "top": top, "normalise": normalise, "scale": 2.5}
 
 
+def for_route_sigmoid(rows: int, count: int, top: int, **settings: Any) -> Arguments:
+    """Biases large enough to change who is chosen."""
+    given = {"logits": spread(normal(rows, count)), "bias": normal(count) / 2, "top": top, "normalise": True}
+    return given | {"scale": 2.5} | settings
+
+
 def for_experts(rows: int, count: int, top: int, width: int, inner: int) -> Arguments:
     """Gate and up are halves of one product, packed [E, D, 2 F] as layers hold them."""
     weights, chosen = normal(rows, count).softmax(-1).topk(top)
@@ -158,7 +164,7 @@ KEY_OF = {"tiled": [0, 1, 0, 1], "grouped": [0, 0, 1, 1], "shared": [0, 0]}
 """Which key head serves each value head."""
 
 
-def for_delta(lineage: Lineage, decay: str = "head", heads: str = "tiled") -> Arguments:
+def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> Arguments:
     """States that no row begins with are NaN."""
     key_of, key_dim, value_dim = torch.tensor(KEY_OF[heads]), 20, 10
     rows, value_heads = lineage.rows, len(key_of)
@@ -179,21 +185,21 @@ def for_delta(lineage: Lineage, decay: str = "head", heads: str = "tiled") -> Ar
 
 def for_repeats() -> Arguments:
     """The same key in every row, nothing forgotten, everything written: the worst conditioned run there is."""
-    given = for_delta(chain(21, runs=((0, 19),)), "head", "shared")
+    given = for_delta(chain(21, runs=((0, 19),)), "head")
     ones = torch.ones(21, 2)
     return given | {"k": spread(given["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}
 
 
 def for_forgetting() -> Arguments:
     """Decays whose sums leave the range of exponentials, in some channels at once and in others never."""
-    given = for_delta(chain(21, runs=((0, 19),)), "channel", "shared")
+    given = for_delta(chain(21, runs=((0, 19),)), "channel")
     return given | {"g": spread(given["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
 
 
 def for_replay(path: list[int], source: int, target: int, decay: str) -> Arguments:
     made = for_delta(chain(6), decay)
     kept = {name: made[name] for name in ("states", "k", "g", "key_of")}
-    return kept | {"d": spread(normal(6, 4, 10)), "path": path, "source": source, "target": target}
+    return kept | {"d": spread(normal(6, 2, 10)), "path": path, "source": source, "target": target}
 
 
 def norms(*shape: int, weight: tuple[int, ...]) -> Case:
@@ -210,6 +216,10 @@ def attentions(make: Callable[[], Arguments]) -> Case:
 
 def routes(*sizes: int, normalise: bool) -> Case:
     return Case("moe", "route", lambda: for_route(*sizes, normalise), ("weights", "chosen"), half=True)
+
+
+def routes_sigmoid(*sizes: int, **settings: Any) -> Case:
+    return Case("moe", "route_sigmoid", lambda: for_route_sigmoid(*sizes, **settings), ("weights", "chosen"))
 
 
 def experts(*sizes: int) -> Case:
@@ -248,6 +258,10 @@ CASES = {
     "route-normalised": routes(5, 13, 3, normalise=True),
     "route-plain": routes(3, 64, 8, normalise=False),
     "route-to-all": routes(1, 5, 5, normalise=True),
+    "route-sigmoid": routes_sigmoid(5, 13, 3),
+    "route-sigmoid-plain": routes_sigmoid(2, 8, 8, normalise=False),
+    "route-sigmoid-groups": routes_sigmoid(7, 15, 4, groups=5, groups_used=2),
+    "route-sigmoid-all-groups": routes_sigmoid(3, 16, 5, groups=4, groups_used=4),
     "experts-one-row": experts(1, 6, 3, 12, 5),
     "experts-odd": experts(7, 5, 2, 70, 65),
     "experts-more-lines-than-a-tile": experts(21, 2, 2, 17, 9),
@@ -257,11 +271,11 @@ CASES = {
     "conv-width-2": convs(ragged(kept=False), 20, 2),
     "delta-one-row": deltas(chain(1)),
     "delta-chain": deltas(chain(3), "head", "grouped"),
-    "delta-ragged-kept": deltas(ragged(kept=True)),
+    "delta-ragged-kept": deltas(ragged(kept=True), "head", "tiled"),
     "delta-ragged-kept-channel": deltas(ragged(kept=True), "channel", "grouped"),
-    "delta-tree-laid-aside": deltas(ragged(kept=False), "head", "grouped"),
-    "delta-runs": deltas(with_runs(), "head", "shared"),
-    "delta-runs-channel": deltas(with_runs(), "channel", "shared"),
+    "delta-tree-laid-aside": deltas(ragged(kept=False)),
+    "delta-runs": deltas(with_runs()),
+    "delta-runs-channel": deltas(with_runs(), "channel"),
     "delta-runs-repeats": Case("gated_delta", "gated_delta", for_repeats, ("o", "d"), ("states",)),
     "delta-runs-forgetting": Case("gated_delta", "gated_delta", for_forgetting, ("o", "d"), ("states",)),
     "replay": replays(1, 2, 5),

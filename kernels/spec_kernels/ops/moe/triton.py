@@ -58,6 +58,64 @@ def _route(
     tl.store(chosen + row * TOP + place, experts.to(tl.int64), place < TOP)
 
 
+def route_sigmoid(
+    logits: Tensor, bias: Tensor, top: int, normalise: bool, scale: float = 1.0, groups: int = 1, groups_used: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Experts by sigmoid scores, as DeepSeek-V3 and GLM-4.5 choose them: the bias decides who, not how much.
+
+    logits: [R, E]    bias: [E]    scale: what the weights are multiplied by
+    groups: E is divided into these; only the ``groups_used`` with the largest sum of their two best are chosen from
+    returns weights float32 [R, top] and experts int64 [R, top]
+    """
+    rows, count = logits.shape
+    weights = torch.empty(rows, top, dtype=torch.float32, device=logits.device)
+    chosen = torch.empty(rows, top, dtype=torch.int64, device=logits.device)
+    blocks = (triton.next_power_of_2(n) for n in (groups, count // groups, top))
+    if rows:
+        _route_sigmoid[(rows,)](
+            logits, bias.contiguous(), weights, chosen, *logits.stride(), scale,
+            count // groups, top, normalise, groups, groups_used, *blocks,
+        )  # fmt: skip
+    return weights, chosen
+
+
+@triton.jit
+def _route_sigmoid(
+    logits, bias, weights, chosen, row_stride, stride, scale,
+    SIZE: tl.constexpr, TOP: tl.constexpr, NORMALISE: tl.constexpr, GROUPS: tl.constexpr, USED: tl.constexpr,
+    BLOCK_G: tl.constexpr, BLOCK_E: tl.constexpr, PLACES: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    group, member, place = tl.arange(0, BLOCK_G), tl.arange(0, BLOCK_E), tl.arange(0, PLACES)
+    real = (group < GROUPS)[:, None] & (member < SIZE)[None, :]
+    expert = group[:, None] * SIZE + member[None, :]
+    scores = tl.load(logits + row * row_stride + expert * stride, real, other=0.0).to(tl.float32)
+    scores = 1.0 / (1.0 + tl.exp(-scores))
+    rest = tl.where(real, scores + tl.load(bias + expert, real, other=0.0).to(tl.float32), float("-inf"))
+    if GROUPS > 1:
+        first = tl.argmax(rest, 1)
+        others = tl.where(member[None, :] == first[:, None], float("-inf"), rest)
+        standing = tl.where(group < GROUPS, tl.max(rest, 1) + tl.max(others, 1), float("-inf"))
+        closed = tl.full([BLOCK_G], 1, tl.int32)
+        for _ in range(USED):
+            winner = group == tl.argmax(standing, 0)
+            closed = tl.where(winner, 0, closed)
+            standing = tl.where(winner, float("-inf"), standing)
+        rest = tl.where(closed[:, None] != 0, float("-inf"), rest)
+    rest, scores = tl.reshape(rest, [BLOCK_G * BLOCK_E]), tl.reshape(scores, [BLOCK_G * BLOCK_E])
+    at = tl.arange(0, BLOCK_G * BLOCK_E)
+    values, experts = tl.zeros([PLACES], tl.float32), tl.zeros([PLACES], tl.int32)
+    for i in range(TOP):
+        best = tl.argmax(rest, 0)
+        values = tl.where(place == i, tl.sum(tl.where(at == best, scores, 0.0), 0), values)
+        experts = tl.where(place == i, best // BLOCK_E * SIZE + best % BLOCK_E, experts)
+        rest = tl.where(at == best, float("-inf"), rest)
+    if NORMALISE:
+        values = values / (tl.sum(values, 0) + 1e-20)
+    tl.store(weights + row * TOP + place, values * scale, place < TOP)
+    tl.store(chosen + row * TOP + place, experts.to(tl.int64), place < TOP)
+
+
 def experts(x: Tensor, weights: Tensor, chosen: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     """Sum of the chosen experts' answers: weight · down(silu(gate x) · up x).
 
