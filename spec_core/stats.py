@@ -28,6 +28,7 @@ class Tally:
     emitted: int = 0
     drafts: int = 0
     depth: int = 0
+    tv_spent: float = 0.0
     reached: list[int] = attrs.field(factory=list)
     tested: list[int] = attrs.field(factory=list)
     kept: list[int] = attrs.field(factory=list)
@@ -42,6 +43,7 @@ class Tally:
         self.emitted += counts["emitted"]
         self.depth += counts["depth"]
         self.drafts += part.draft is not None
+        self.tv_spent += part.raw.spent if part.raw else 0.0
         _count(self.reached, counts["depth"])
         _count(self.kept, counts["accepted"])
         _count(self.tested, counts["tested"])
@@ -52,7 +54,7 @@ class Tally:
             mine[2] += counts["accepted"]
 
     def merge(self, other: Tally) -> None:
-        for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth"):
+        for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_spent"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("reached", "tested", "kept"):
             _add(getattr(self, name), getattr(other, name))
@@ -71,6 +73,7 @@ class Tally:
             "accepted_per_step": _ratio(self.accepted, self.steps),
             "draft_acceptance": _ratio(self.accepted, self.drafted),
             "mean_draft_length": _ratio(self.depth, self.drafts),
+            "tv_spent": self.tv_spent,
             "marginal": [_ratio(k, r) for k, r in zip(self.kept, self.reached, strict=False)],
             "conditional": [_ratio(k, t) for k, t in zip(self.kept, self.tested, strict=False)],
             "methods": {

@@ -143,10 +143,12 @@ class Verdict:
 
     path: draft indices from the root to the last kept token; a chain of k kept tokens is 0 ... k-1.
     token: the one token more, the target's own.
+    spent: of a lossy rule, the total variation between what it emits here and the target's law, summed over positions.
     """
 
     path: tuple[int, ...] = attrs.field(converter=_path)
     token: int = attrs.field(converter=_integer)
+    spent: float = 0.0
 
 
 @attrs.frozen

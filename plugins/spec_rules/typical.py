@@ -7,6 +7,7 @@ Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple D
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Literal
 
 import attrs
@@ -46,7 +47,10 @@ class Typical:
     def verify(self, case: Case, coins: Coins) -> Verdict:
         path = self.kept(case)
         law = case.p(1 + path[-1] if path else 0)
-        return Verdict(path, int(law.argmax()) if self.token == "greedy" else coins.draw(law))
+        spent = sum(1 - case.p(1 + node)[case.draft.ids[j]] for node, j in pairwise((-1, *path)))
+        if self.token == "sampled":
+            return Verdict(path, coins.draw(law), spent)
+        return Verdict(path, int(law.argmax()), spent + 1 - law.max())
 
     def kept(self, case: Case) -> tuple[int, ...]:
         """The longest typical path; of equally long ones the likeliest, then the first."""

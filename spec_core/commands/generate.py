@@ -120,4 +120,6 @@ def summary(result: Result, clock: Clock) -> str:
         parts.append(f"{stats['tau_pooled']:.2f} tokens per step")
     if stats["draft_acceptance"] is not None:
         parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
+    if stats["tv_spent"]:
+        parts.append(f"total variation {stats['tv_spent']:.2f} spent")
     return " · ".join([*parts, f"start-up {clock.asked - clock.began:.2f} s"])

@@ -139,6 +139,26 @@ def test_a_typical_token_may_be_drawn():
     assert {(v.path, v.token): chance for v, chance in found} == {((), x): law[x] for x in range(4)}
 
 
+@pytest.mark.parametrize("token, spent", [("greedy", 0.875 + 0.03 + 0.6), ("sampled", 0.875 + 0.03)])
+def test_typical_says_what_it_spends(token, spent):
+    """1 - p(x) for a token that is kept whatever the target draws; drawing costs nothing, the likeliest 1 - max p."""
+    rows = np.array([[0.5, 0.25, 0.125, 0.125], [0.97, 0.03, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    rule = Typical(token=token)
+
+    for verdict, _ in outcomes(rule.verify, Case(Draft([2, 0]), lambda row: rows[row], None)):
+        assert verdict.spent == pytest.approx(spent)
+
+
+@pytest.mark.parametrize("rule, spends", [("typical", True), ("block", False)])
+def test_what_is_spent_is_summed_over_the_run(rule, spends):
+    target = ToyTarget(**TINY)
+    run = Run(target, [Sampler(near(target))], rule=rule)
+    results = [run.generate([1, 2], n=8, sampling=SAMPLED, seed=seed).result for seed in range(3)]
+
+    assert all((r.stats["tv_spent"] > 0) == spends for r in results)
+    assert run.stats.report()["tv_spent"] == pytest.approx(sum(r.stats["tv_spent"] for r in results))
+
+
 @pytest.mark.parametrize("settings", ["epsilon=1.5", "delta=-0.1", "token=best"])
 def test_typical_settings_are_checked(settings, capsys):
     assert spec(["settings", "--rule", "typical", "-o", f"typical.{settings}"]) == 2
