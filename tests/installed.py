@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Nothing is downloaded: what packages depend on is borrowed from the environment of the tests."""
+BARE = {"PYTEST_ADDOPTS": "-p no:xdist -p no:hypothesispytest -p no:cacheprovider"}
+"""Of what is borrowed a stranger has pytest alone."""
 
 
 def build_wheel(folder: Path) -> Path:
@@ -64,7 +66,7 @@ class Environment:
     def _variables(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPEC_", "PYTEST_", "PYTHON", "PIP_"))}
         path = os.pathsep.join([str(self.folder / "bin"), kept.get("PATH", "")])
-        return {**kept, **OFFLINE, "PATH": path, "VIRTUAL_ENV": str(self.folder), "OMP_NUM_THREADS": "1"}
+        return {**kept, **OFFLINE, **BARE, "PATH": path, "VIRTUAL_ENV": str(self.folder), "OMP_NUM_THREADS": "1"}
 
 
 def environment(folder: Path, *packages: Path) -> Environment:

@@ -46,4 +46,4 @@ def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
 def test_its_own_tests_pass_with_the_kit_of_the_wheel(theirs):
     """Its author inherits the kit and names the plugin; nothing of the repository is on the path."""
     env, source = theirs
-    env.shell("pytest -q -p no:cacheprovider", source)
+    env.shell("pytest -q", source)
