@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from spec_core.errors import UsageError
 from spec_targets.files.config import read_json
 from spec_targets.runtime.target import TorchTarget
@@ -27,10 +29,13 @@ def load(
         raise UsageError(f"{directory}: there is no config.json", mend="give a Hugging Face model directory")
     raw = read_json(directory / "config.json")
     config = config_of(raw, directory.name)
+    source = HfWeights(directory, config)
+    if not config.nextn and source.has_nextn:
+        config = source.config = attrs.evolve(config, nextn=1)
     tokenizer = from_hf(directory) if (directory / "tokenizer.json").exists() else None
     return make_target(
         config,
-        HfWeights(directory, config),
+        source,
         tokenizer,
         weights_wanted=weights,
         divisors=divisors_of(raw, config),

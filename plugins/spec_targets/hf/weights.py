@@ -120,6 +120,11 @@ class HfWeights:
             return next((self.tensors[n] for n in names if n in self.tensors), None)
         return self.tensors.get(stem + BLOCK.get(rest, "?"))
 
+    @property
+    def has_nextn(self) -> bool:
+        """Some configs do not count the layer that predicts further ahead."""
+        return f"mtp.{NEXTN['eh_proj.weight'][1]}" in self.tensors
+
     def _stem(self, block: int) -> str:
         """What the names of a block begin with; those behind the trunk have a place of their own in some families."""
         behind = block - self.config.layers

@@ -13,7 +13,7 @@ from spec_targets.runtime import build
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
-from spec_targets.runtime.weights import Weights, check, nbytes
+from spec_targets.runtime.weights import Weights, check, nbytes, nextn
 
 MOST_POSITIONS = 1 << 17
 """Positions a rotation table is made for; a larger context is cut to it."""
@@ -35,7 +35,9 @@ def make_target(
 ) -> TorchTarget:
     """A target ready to run, or with metadata only. Raises UsageError before memory is taken."""
     config.check(weights.where)
-    shapes = check(config, weights)
+    if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
+        check_apart(weights.where, weights_wanted)
+    shapes = {} if apart else check(config, weights)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
     check_memory(nbytes(shapes, kind), place, weights.where)
@@ -44,9 +46,31 @@ def make_target(
     decoder = None
     if weights_wanted:
         decoder = build.decoder(config, weights, rotations(config, divisors, place), kind, place)
-    facts = {"weight_bytes": nbytes(shapes, kind), **(extras or {})}
+    facts = {"weight_bytes": nbytes(shapes, kind), "rotary": lambda: decoder.rotary, **(extras or {})}
+    if config.nextn:
+        problem = nextn_problem(config, weights)
+        facts["nextn"] = {"block": config.layers, "shape": config.block(weights.neighbours), "problem": problem}
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
     return TorchTarget(info, tokenizer, config, weights, decoder)
+
+
+def check_apart(where: str, weights_wanted: bool) -> None:
+    if weights_wanted:
+        raise UsageError(
+            f"{where}: it has no trunk, only the layer that predicts further ahead",
+            mend="give it to a method that uses such a layer, with the model it belongs to",
+        )
+
+
+def nextn_problem(config: Config, weights: Weights) -> str | None:
+    """What is wrong with the tensors of the first block behind the trunk, in words."""
+    for name, wanted in nextn(config, weights, config.layers).items():
+        found = weights.shape(name)
+        if found is None:
+            return f"{weights.where}: tensor {name!r} of the NextN layer is missing"
+        if found != wanted:
+            return f"{weights.where}: tensor {name!r} of the NextN layer is {list(found)}, {list(wanted)} was needed"
+    return None
 
 
 def describe(

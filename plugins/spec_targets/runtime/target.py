@@ -35,8 +35,9 @@ class Memory:
 class TorchTarget:
     """A decoder of attention and gated delta layers. ``decoder`` is None when only metadata was read.
 
-    every, most: a hybrid keeps a checkpoint of its recurrent state at the end of a prompt and about every so many
-    tokens, the last ``most`` of them, so that a slot's prefix can be used again.
+    every, most: a hybrid keeps checkpoints of its recurrent state, at the end of a prompt and twice in ``every``
+    tokens, the last ``most`` of them. So a slot's prefix can be used again, and no more than ``every`` of its tokens
+    are evaluated again, those of a last draft that was kept but not evaluated into the state included.
     """
 
     info: TargetInfo
@@ -82,7 +83,9 @@ class TorchTarget:
         return x
 
     def tensor(self, name: str) -> Tensor:
-        """A weight by its GGUF name, in the file's own row order."""
+        """A weight by its GGUF name, in the file's own row order; embedding and output matrix as they lie in memory."""
+        if self.decoder is not None and name == "output.weight":
+            return self.decoder.head.weight.T
         if name == "output.weight" and self.weights.shape(name) is None:
             name = "token_embd.weight"
         if self.weights.shape(name) is None:
@@ -142,7 +145,8 @@ class TorchTarget:
 
     def _keep(self, seq: Sequence) -> None:
         kept, here = seq.slot.checkpoints, seq.evaluated
-        if here == seq.prompt or here // self.every > max(kept, default=0) // self.every:
+        half = self.every // 2
+        if here == seq.prompt or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
         while len(kept) > self.most:
             del kept[min(kept)]

@@ -1,0 +1,184 @@
+"""The model's own next-token layer drafts (MTP; NextN in GGUF): DeepSeek-V3, 2412.19437, section 2.2.
+
+It reads pairs of a hidden state and the token after it. What it lacks of the committed pairs is evaluated together
+with the first drafted token, so k drafts cost k forwards of one block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import torch
+from attrs.validators import ge, le
+from spec_kernels.nn.cache import KVCache
+from torch import Tensor
+
+from spec_core import Compat, Needs, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core.drafting import Chooser, Drawing, Growing, Trust
+from spec_core.values import Span
+from spec_methods.mtp.layer import Layer
+
+BACKLOG = 256
+"""Pairs that wait for the next draft at most; more are evaluated at once."""
+
+
+@attrs.define(eq=False)
+class Memory:
+    """What the layer knows of a sequence.
+
+    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
+    tokens, hidden: exact pairs behind them that are not evaluated yet.
+    """
+
+    cache: KVCache
+    done: int = 0
+    tokens: list[int] = attrs.field(factory=list)
+    hidden: list[Tensor] = attrs.field(factory=list)
+    trust: Trust = attrs.field(factory=Trust)
+
+    def take(self, span: Span) -> None:
+        """New pairs; whatever is held at or after their first position is void."""
+        cut = span.start - self.done
+        if cut < 0:
+            self.done, cut = span.start, 0
+        if cut < len(self.tokens):
+            whole = torch.cat(self.hidden)[:cut]
+            self.tokens, self.hidden = self.tokens[:cut], [whole]
+        self.tokens += span.next
+        self.hidden.append(span.final.clone())
+
+    def rows(self, n: int | None = None) -> tuple[KVCache, int, list[int], Tensor]:
+        """The first n waiting pairs as rows of a forward, from now on held to be done; the cache has room for them."""
+        hidden = torch.cat(self.hidden)
+        n = len(self.tokens) if n is None else n
+        row = (self.room(self.done + n), self.done, self.tokens[:n], hidden[:n])
+        self.done, self.tokens, self.hidden = self.done + n, self.tokens[n:], [hidden[n:]]
+        return row
+
+    def room(self, rows: int) -> KVCache:
+        if rows > self.cache.length:
+            self.cache = self.cache.grown(max(rows, 2 * self.cache.length))
+        return self.cache
+
+
+@attrs.define(eq=False)
+class Drafting(Growing):
+    """One sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
+
+    memory: Memory = attrs.field(kw_only=True)
+    hidden: Tensor | None = None
+
+    def rows(self) -> tuple[KVCache, int, list[int], Tensor]:
+        if not self.ids:
+            return self.memory.rows()
+        start = self.memory.done + len(self.ids) - 1
+        return self.memory.room(start + 1), start, self.ids[-1:], self.hidden
+
+
+@attrs.define(eq=False)
+class Mtp:
+    """Drafts with the NextN layer of the target, or of a file that goes with it."""
+
+    file: str | None = attrs.field(default=None, metadata={"help": "a file with the layer; default: the target's own"})
+    draft_max: int = attrs.field(default=4, validator=[ge(1), le(32)], metadata={"help": "longest draft"})
+    p_min: float = attrs.field(
+        default=0.3, validator=[ge(0.0), le(1.0)], metadata={"help": "stop where the draft survives less likely"}
+    )
+    sample: Drawing = attrs.field(
+        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+    )
+    layer: Layer | None = attrs.field(default=None, init=False)
+    watch: Any = attrs.field(default=None, init=False)
+    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        holder = target if self.file is None else load(self.file, weights=False)
+        refusal = self._misfit(target, holder)
+        return Compat(
+            needs=Needs(final=True),
+            refusals=[refusal] if refusal else [],
+            drafts=self._chooser.laws,
+            forwards=lambda k: k,
+            load=lambda target: self._load(target, holder),
+        )
+
+    def _misfit(self, target: Target, holder: Target) -> Refusal | None:
+        facts = holder.info.extras.get("nextn")
+        if facts is None:
+            mend = "name a file that has one (--method mtp=FILE), or use another method"
+            return Refusal(f"{holder.info.name} has no NextN layer", mend)
+        if facts["problem"]:
+            return Refusal(facts["problem"], "convert the model again, with its NextN layer, or use another method")
+        if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
+            found = f"{holder.info.vocab} tokens and width {holder.info.width}"
+            wanted = f"{target.info.vocab} and {target.info.width}"
+            return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
+        return None
+
+    def _load(self, target: Target, holder: Target) -> None:
+        def find(name: str) -> Tensor | None:
+            try:
+                return holder.tensor(name)
+            except KeyError:
+                return None
+
+        facts = {**holder.info.extras["nextn"], "rotary": target.info.extras["rotary"]}
+        self.layer = Layer(facts, find, target)
+
+    @property
+    def _chooser(self) -> Chooser:
+        return Chooser(self.p_min, self.sample)
+
+    # hooks
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
+        while growing := [d for d in drafts if d.open]:
+            self._one_more(step, growing)
+        for d in drafts:
+            step.propose(d.seq, self._chooser.made(d))
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        """Learn how the own drafts fared, from the verdict before it was cut at a stop or limit."""
+        for seq in step.verdicts:
+            part = step.part(seq)
+            if part.source == step.asking:
+                seq.stash[self.memory].trust.learn(part.drafted, len(part.raw.path))
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        """Keep the new pairs; evaluate them only where they are many."""
+        for seq, span in rows.by_sequence():
+            memory = seq.stash.get(self.memory)
+            if memory is None:
+                memory = seq.stash[self.memory] = Memory(self.layer.cache())
+            memory.take(span)
+            while len(memory.tokens) > BACKLOG:
+                self.layer.forward([memory.rows(BACKLOG)])
+                rows.step.spent(forwards=1, rows=BACKLOG)
+
+    # one draft
+
+    def _begin(self, step: Step, seq: Sequence, budget: int) -> Drafting | None:
+        memory = seq.stash.get(self.memory)
+        if memory is None or not memory.tokens:
+            return None
+        memory.trust.fade()
+        if memory.trust.value < self.p_min:
+            return None
+        return Drafting(seq, min(budget, self.draft_max), memory.trust, memory=memory)
+
+    def _one_more(self, step: Step, drafts: list[Drafting]) -> None:
+        """One forward, one more token for each."""
+        rows = [d.rows() for d in drafts]
+        hidden, logits = self.layer.forward(rows)
+        step.spent(forwards=1, rows=sum(len(ids) for _, _, ids, _ in rows))
+        for i, d in enumerate(drafts):
+            token = self._chooser.extend(step, d, logits[i])
+            d.hidden = hidden[i : i + 1]
+            if self.watch is not None:
+                self.watch(token, logits[i])
