@@ -68,7 +68,7 @@ class Conformance:
         """Every prompt at every temperature, each with a name and a seed of its own."""
         pairs = product(self.temperatures if temperatures is None else temperatures, self.prompts())
         return [
-            Request(prompt, n=n, seed=i, name=str(i), sampling=Sampling(temperature=t), **more)
+            Request(prompt, n=n, seed=i, name=str(i), sampling=Sampling(temperature=t), ignore_eos=True, **more)
             for i, (t, prompt) in enumerate(pairs)
         ]
 

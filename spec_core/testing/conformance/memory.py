@@ -144,10 +144,10 @@ class MemoryChecks(DraftChecks):
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
 
     def _turns(self) -> list[Request]:
-        """A text, one that leaves it in the middle, another text, and the first again."""
+        """A text, one that leaves it near the end, where every target can go on; another text; the first again."""
         first = self.long_requests()[0]
         text = self.text_of(first, self.long_model)
-        at = len(first.prompt) + 8
+        at = len(text) - 6
         leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt[:4]]
         prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
         return [attrs.evolve(first, prompt=prompt, name=f"turn-{i}") for i, prompt in enumerate(prompts)]

@@ -59,7 +59,8 @@ class RollbackConformance(Gated):
     @promise("A prompt about as long as a draft is a prompt: of 1 token, of K, K + 1 and K + 2.")
     def test_state_of_prompts_as_long_as_a_draft(self) -> None:
         prompt = self.prompts()[0]
-        requests = [Request((prompt * 2)[:n], n=9, name=str(n)) for n in (1, 2, 3, 4, 5, 6)]
+        lengths = (1, 2, 3, 4, 5, 6)
+        requests = [Request((prompt * 2)[:n], n=9, name=str(n), ignore_eos=True) for n in lengths]
         for request in requests:
             self.gated(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
 

@@ -230,7 +230,7 @@ class TargetConformance(Gated):
         context = self.model.info.context
         if context > MOST_CONTEXT:
             pytest.skip(f"a context of {context} is not filled")
-        request = Request((self.prompts()[0] * context)[: context - 3], n=9)
+        request = Request((self.prompts()[0] * context)[: context - 3], n=9, ignore_eos=True)
         (tokens,) = together(self.run([], chunk=64), [request])
         expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
 

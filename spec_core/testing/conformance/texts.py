@@ -108,5 +108,5 @@ class TextChecks(Conformance):
     def test_the_end_of_the_context_is_kept(self) -> None:
         context = self.model.info.context
         prompt = (self.prompts()[0] * context)[: context - 9]
-        request = Request(prompt, n=20, name="long")
+        request = Request(prompt, n=20, name="long", ignore_eos=True)
         self.is_plain(self.run([self.mine()], chunk=64), [request])
