@@ -43,7 +43,8 @@ def _sequences(lineage: Lineage, device: torch.device) -> tuple[Tensor, Tensor]:
     """int64 [B], the window that each sequence begins with, and int64 [R], the sequence of each row."""
     places = [lineage.source[first] for first in lineage.begins]
     member = [i for i, (first, end) in enumerate(lineage.ends()) for _ in range(first, end)]
-    return tuple(torch.tensor(m, dtype=torch.int64).to(device) for m in (places, member))
+    on_device = [torch.tensor(m, dtype=torch.int64).to(device) for m in (places, member)]
+    return on_device[0], on_device[1]
 
 
 @triton.jit
