@@ -26,7 +26,7 @@ from spec_kernels.ops.moe import route
 from spec_kernels.ops.rms_norm import rms_norm
 
 from benchmarks import kernels
-from spec_core import Request, Run, load
+from spec_core import Request, Run, UsageError, load
 from spec_core.testing import Oracle, RandomTrees
 from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, moved, ragged
 
@@ -190,6 +190,18 @@ def test_cuda_tensors_without_triton_are_an_error_with_a_mend(monkeypatch):
     with pytest.raises(dispatch.KernelsMissing, match=r"rms_norm on CUDA .* pip install 'spec-core\[triton\]'"):
         rms_norm(torch.ones(2, 4).as_subclass(OnCuda), torch.ones(4), 0.0)
     dispatch.twin.cache_clear()
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_device_without_kernels_is_refused_before_a_weight_is_read(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "triton", None)
+
+    with pytest.raises(UsageError, match="cuda computes with triton kernels") as refused:
+        load(tiny_hybrid(), device=device)
+
+    assert "spec-core[triton]" in refused.value.mend
+    assert "none (triton is not installed) on cuda" in dispatch.in_use()
 
 
 @pytest.fixture

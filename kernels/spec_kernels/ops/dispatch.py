@@ -55,10 +55,14 @@ def twin(reference: Callable[P, T]) -> Callable[P, T]:
         raise KernelsMissing(reference.__name__) from missing
 
 
+def missing(device: torch.device) -> bool:
+    """Whether operators have no form for tensors on a device, for callers that refuse before they load."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is None
+
+
 def in_use() -> str:
     """What runs on this machine, in words, for ``spec env``."""
     plain = "reference (plain torch) on cpu"
     if not torch.cuda.is_available():
         return plain
-    missing = importlib.util.find_spec("triton") is None
-    return f"{plain}, {'none (triton is not installed)' if missing else 'triton'} on cuda"
+    return f"{plain}, {'none (triton is not installed)' if missing(torch.device('cuda')) else 'triton'} on cuda"

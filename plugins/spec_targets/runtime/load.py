@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from spec_kernels.nn.rotary import RotaryTable
+from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_targets.runtime import build
@@ -121,6 +122,17 @@ def rotations(config: Config, divisors: torch.Tensor | None, device: torch.devic
 
 
 def choose_device(device: str) -> torch.device:
+    """A device that is there, and that operators have kernels for. Raises UsageError."""
+    chosen = _found(device)
+    if missing(chosen):
+        raise UsageError(
+            f"{chosen} computes with triton kernels, and triton is not installed",
+            mend="pip install 'spec-core[triton]', or run with --device cpu",
+        )
+    return chosen
+
+
+def _found(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
