@@ -40,13 +40,18 @@ class Report:
     faults: Counter[str] = attrs.field(factory=Counter)
 
 
-def asked(prompts: Iterable[list[int]], vocab: int, longest: int = 24, seed: int = 0) -> list[Request]:
-    """A request for each prompt: temperatures from 0 to 1.5, lengths up to ``longest``, some with a stop token."""
+def asked(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed: int = 0) -> list[Request]:
+    """A request for each prompt: temperatures from 0 to 1.5, lengths up to ``longest``.
+
+    Some have a stop token, and some a position that is given as an embedding: that of another token.
+    """
     rng = random.Random(seed)
+    vocab, table = target.info.vocab, target.tensor("token_embd.weight")
     return [
         Request(
             prompt,
             n=rng.randint(1, longest),
+            embeds={rng.randrange(len(prompt)): table[rng.randrange(vocab)]} if rng.random() < 0.2 else {},
             seed=rng.randrange(2**64),
             sampling=Sampling(temperature=rng.choice(TEMPERATURES)),
             stop_tokens={rng.randrange(vocab)} if rng.random() < 0.3 else (),
@@ -77,7 +82,7 @@ def campaign(
     Every fourth round raises at the first fault of a step and goes on with those that wait.
     Raises AssertionError that names the round; equal arguments give equal rounds.
     """
-    requests = asked(prompts, target.info.vocab, longest, seed)
+    requests = asked(prompts, target, longest, seed)
     known = plainly(target, requests)
     texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
     report = Report()

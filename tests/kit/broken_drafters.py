@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from spec_core import Compat, Draft, Needs, StashKey, Verdict, hookimpl
+from spec_core.noise import gumbel
 
 
 @attrs.define(eq=False)
@@ -314,6 +315,14 @@ class DrawsTheBest(Sampler):
 
     def drawn(self, step, seq, i, q):
         return int(q.argmax())
+
+
+@attrs.define(eq=False)
+class DrawsFromOldNumbers(Sampler):
+    """Has numbers of its own for every position, the same whenever it is drawn."""
+
+    def drawn(self, step, seq, i, q):
+        return int((q.log() + gumbel(seq.seed, seq.t + i, len(q), domain=5)).argmax())
 
 
 @attrs.define(eq=False)

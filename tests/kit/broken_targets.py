@@ -135,6 +135,37 @@ class AnswersEverybody(Healthy):
         return attrs.evolve(checked, logits=torch.cat([checked.logits, checked.logits[:more]]))
 
 
+class HasEveryTensor(Healthy):
+    """Gives nothing for a name that it does not know."""
+
+    def tensor(self, name):
+        try:
+            return super().tensor(name)
+        except KeyError:
+            return None
+
+
+class DropsTheEnd(Healthy):
+    """Streams pieces behind by one, and forgets the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer.stream = Late
+
+
+class Late:
+    """Gives each piece with the next token."""
+
+    held = ""
+
+    def put(self, token):
+        piece, self.held = self.held, chr(32 + token)
+        return piece
+
+    def end(self):
+        return ""
+
+
 class HasAPool(Healthy):
     """Hands memory that was given back out again, as it is."""
 

@@ -15,15 +15,17 @@ import torch
 from spec_core.errors import PluginError
 from spec_core.guard import ask_compat
 from spec_core.request import Request
+from spec_core.sampling import Sampling
 from spec_core.step import Step
 from spec_core.testing.conformance.base import Conformance, described, expect, together
 from spec_core.testing.conformance.offers import Offer, proposals
-from spec_core.testing.conformance.probes import SUBJECT, Cut, Judge, Watched, recorded, views
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.weigh import tensors
 from spec_core.testing.drafters import Oracle
 from spec_core.values import Batch, Checked, Compat, Draft
 
+CUT = Sampling(temperature=0.7, top_k=8)
 FAR = 6.0
 """Standard deviations a mean may be away from what a law says; the seeds are fixed, so a check never flickers."""
 
@@ -126,13 +128,28 @@ class DraftChecks(Conformance):
         expect(abs(off) < FAR, f"of {len(tokens)} drawn tokens, how many are {worst} is {off:.1f} sigma off")
 
     def _drawn(self) -> list[tuple[int, torch.Tensor]]:
-        """(token, its row) of every draft of law rows, over many seeds."""
-        run = self.run([self.mine()], target=self.long_model, rule=Judge("private"))
-        drafts = recorded(run)
-        hot = self.requests(temperatures=(1.0,) * 20)
-        together(run, hot)
-        rows = [draft for draft in drafts.values() if draft.law == "rows"]
+        """(token, its row) of every draft of law rows, over many seeds, of whole and of cut distributions."""
+        rows = [draft for draft in self._sampled_drafts(Judge("private")).values() if draft.law == "rows"]
         return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
+
+    def _sampled_drafts(self, *rules: Any) -> Drafts:
+        hot = self.requests(temperatures=(1.0,) * 20)
+        cut = [attrs.evolve(r, sampling=CUT) if i % 2 else r for i, r in enumerate(hot)]
+        run = self.run([*rules[1:], self.mine()], target=self.long_model, rule=rules[0])
+        drafts = recorded(run)
+        together(run, cut)
+        return drafts
+
+    @promise("Under private noise a position that was not kept is drawn again from new numbers.")
+    def test_positions_are_drawn_again_from_new_numbers(self) -> None:
+        drafts = self._sampled_drafts(Cut(0), Judge("private"))
+        again = [(one.ids[1], two) for one, two in _followed(drafts)]
+        if not again:
+            pytest.skip("drafts no rows, or never two tokens")
+        same = sum(token == two.ids[0] for token, two in again)
+        p = torch.stack([two.probs[0, token] for token, two in again]).double()
+        off = float((same - p.sum()) / (p * (1 - p)).sum().clamp_min(1e-9).sqrt())
+        expect(off < FAR, f"{same} of {len(again)} tokens are the same when drawn again, {off:.1f} sigma too many")
 
     @promise("A step costs at most Compat.forwards(K) forwards of the method's own, K the longest drafted path.")
     def test_forwards_are_as_promised(self) -> None:
@@ -173,6 +190,14 @@ class DraftChecks(Conformance):
         run = self.run([self.mine()], target=Watched(self.model, keep))
         run.observe(look)
         self.is_plain(run, self.requests())
+
+
+def _followed(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
+    """Drafts of two steps that follow each other: the second of one and the first of two are for one position."""
+    for (name, m), one in sorted(drafts.items()):
+        two = drafts.get((name, m + 1))
+        if two is not None and one.law == two.law == "rows" and len(one) > 1:
+            yield one, two
 
 
 def sharpness(tokens: torch.Tensor, q: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ from spec_core.testing.conformance.drive import Row, along, close, feed, forward
 from spec_core.testing.conformance.gate import Gated
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Watched
-from spec_core.testing.conformance.promise import promise
+from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.drafters import RandomTrees
 from spec_core.values import Compat, Draft, Needs
 
@@ -190,6 +190,29 @@ class TargetConformance(Gated):
             expect(tuple(checked.logits.shape) == shape, f"logits are {list(checked.logits.shape)}, not {list(shape)}")
             wanted = host(feed(self.model, opened(self.model), third).logits[0])
             close(host(checked.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
+
+    @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for a name there is not.")
+    def test_tensors_are_found_by_name(self) -> None:
+        info = self.model.info
+        shape = tuple(self.model.tensor("token_embd.weight").shape)
+        expect(shape == (info.vocab, info.width), f"token_embd.weight is {list(shape)}")
+        try:
+            found = self.model.tensor("no.such.weight")
+        except KeyError:
+            return
+        raise Found(f"no.such.weight is {type(found).__name__}")
+
+    @promise("The pieces that a tokenizer streams are together the text that it decodes.")
+    def test_pieces_of_text_make_the_whole(self) -> None:
+        words = self.model.tokenizer
+        if words is None:
+            pytest.skip("this target has no tokenizer")
+        tokens = [i * 37 % words.vocab_size for i in range(1, 60)]
+        for ids in (tokens, tokens[::2], tokens[:1]):
+            stream = words.stream()
+            pieces = [*(stream.put(token) for token in ids), stream.end()]
+            whole = words.decode(ids)
+            expect("".join(pieces) == whole, f"streamed {''.join(pieces)!r}, decoded {whole!r}, tokens {ids}")
 
     @promise("After a forward that failed, slots are closed and opened again, and nobody's text is touched.")
     def test_a_failed_forward_harms_nobody_else(self) -> None:
