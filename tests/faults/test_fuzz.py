@@ -80,7 +80,7 @@ def test_an_owner_that_fails_spoils_nobodys_text():
 @pytest.mark.parametrize("kind", sorted({*ANYWHERE, *DRAFTING, *DECIDING, *AFTERWARDS}))
 def test_each_kind_of_fault_is_noticed_and_changes_nothing(kind):
     """The one who made it is switched off, drafts of the other go on."""
-    requests = asked(PROMPTS[:6], 48)
+    requests = asked(PROMPTS[:6], ToyTarget())
     known = plainly(ToyTarget(), requests)
     texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
     bad, good = Fuzzer(texts, fault=0.2, only=kind), Fuzzer(texts, seed=1, fault=0)
@@ -138,8 +138,9 @@ def test_delays_are_waited_and_change_nothing(monkeypatch):
     """A slow plugin is only slow."""
     waits = []
     monkeypatch.setattr("spec_core.testing.fuzzer.sleep", waits.append)
-    requests = asked(PROMPTS, 48)
-    known, target = plainly(QuickTarget(), requests), QuickTarget()
+    target = QuickTarget()
+    requests = asked(PROMPTS, target)
+    known = plainly(target, requests)
     report = Report()
     for seed in range(8):
         texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
@@ -154,7 +155,7 @@ def test_delays_are_waited_and_change_nothing(monkeypatch):
 
 def test_a_fuzzer_without_faults_keeps_the_contract():
     """It drafts every law, chains and trees, and is never switched off, under ``raise`` neither."""
-    requests = asked(PROMPTS, 48)
+    requests = asked(PROMPTS, ToyTarget())
     known = plainly(ToyTarget(), requests)
     texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}
     run = Run(ToyTarget(), [Fuzzer(texts, fault=0)], rollback=ToyRollback())
