@@ -9,6 +9,7 @@ from torch import Tensor
 
 from spec_core.hookspecs import hookimpl
 from spec_core.sequence import Sequence
+from spec_core.target import Tokenizer
 from spec_core.values import Batch, Checked, Compat, Needs, TargetInfo
 
 
@@ -37,7 +38,7 @@ class QuickTarget:
             vocab_id=f"quick-{vocab}",
             family="quick",
         )
-        self.tokenizer = None
+        self.tokenizer: Tokenizer | None = None
         self.period = period
         self.table = torch.randn(period, vocab, vocab, generator=random) * sharpness
         self._embed = torch.randn(vocab, width, generator=random)

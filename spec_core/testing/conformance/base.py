@@ -39,7 +39,7 @@ class Conformance:
     def make(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must say what it tests: def make(self): return MyPlugin()")
 
-    def target(self) -> Target:
+    def target(self) -> Any:
         return ToyTarget(context=128)
 
     def owner(self) -> Any:
@@ -83,7 +83,7 @@ class Conformance:
         return SUBJECT, self.make()
 
     @cached_property
-    def long_model(self) -> Target:
+    def long_model(self) -> Any:
         """A quick target for many steps, unless the plugin needs a target of its own."""
         return QuickTarget() if self.source is Conformance else self.model
 

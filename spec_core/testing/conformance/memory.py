@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -97,7 +98,7 @@ class MemoryChecks(DraftChecks):
         requests = self.long_requests()
         often = self.drafts_of(requests, rule=Cut(0))
         for late in (4, LONG // 2, LONG - 4):
-            held_back = Muzzle(lambda seq, late=late: len(seq.tokens) >= seq.prompt + late)
+            held_back = Muzzle(from_output(late))
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
 
@@ -161,7 +162,7 @@ class MemoryChecks(DraftChecks):
 
         requests = self.requests()
         run = self.run([self.mine()], target=Watched(self.model, keep), rule=Cut(1))
-        run.observe(lambda step: [view.fill_(torch.nan) for view in shown])
+        run.observe(lambda step: overwrite(shown))
         drafts = recorded(run)
         together(run, requests)
         wanted = self.drafts_of(requests, target=self.model, rule=Cut(1))
@@ -187,15 +188,15 @@ class MemoryChecks(DraftChecks):
 
     @promise("Work put off while a method is not asked has a bound: then it is done.")
     def test_the_backlog_of_an_idle_method_is_bounded(self) -> None:
-        asked, idle = (self._growth(Muzzle(lambda seq, may=may: may)) for may in (True, False))
+        asked, idle = self._growth(from_output(0)), self._growth(from_output(LATER + 1))
         expect(
             idle <= 1.5 * asked + 16 * KIB,
             f"{idle} bytes more in {LATER - EARLIER} idle steps, {asked} when asked",
         )
 
-    def _growth(self, muzzle: Muzzle) -> int:
+    def _growth(self, may: Callable[[Sequence], bool]) -> int:
         """Bytes by which the memory of one sequence grows between two steps, once a backlog has reached its bound."""
-        sizes = self._sizes([EARLIER, LATER], muzzle)
+        sizes = self._sizes([EARLIER, LATER], Muzzle(may))
         return sizes[1] - sizes[0]
 
     def _sizes(self, at: list[int], *methods: Any) -> list[int]:
@@ -207,7 +208,7 @@ class MemoryChecks(DraftChecks):
         plugin = self.make()
         run = self.run([*methods, (SUBJECT, plugin)], target=target, rule=Cut(0))
         seq = run.submit(request)
-        sizes = []
+        sizes: list[int] = []
         while run.busy:
             run.step()
             if len(sizes) < len(at) and seq.t >= at[len(sizes)]:
@@ -235,7 +236,19 @@ class MemoryChecks(DraftChecks):
         """Weak references to sequences that ran and ended."""
         seqs = [run.submit(attrs.evolve(r, n=6)) for r in self.requests()]
         together(run, [])
-        return [weakref.ref(run.take(seq) and seq) for seq in seqs]
+        for seq in seqs:
+            run.take(seq)
+        return [weakref.ref(seq) for seq in seqs]
+
+
+def from_output(t: int) -> Callable[[Sequence], bool]:
+    """True for sequences with at least t output tokens."""
+    return lambda seq: seq.t >= t
+
+
+def overwrite(views: list[torch.Tensor]) -> None:
+    for view in views:
+        view.fill_(torch.nan)
 
 
 def continued(request: Request, text: list[int], m: int) -> Request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import torch
@@ -55,6 +55,11 @@ class Muzzle:
                 step.limit(part.seq, 0, self.method)
 
 
+def first(n: int) -> Callable[[int, Sequence], bool]:
+    """Which drafts are to be right: the first n."""
+    return lambda i, seq: i < n
+
+
 class Rewinds:
     """Has every kept draft evaluated again in the next step, as an owner does that cannot put a state back."""
 
@@ -89,7 +94,7 @@ class Cut:
 class Judge:
     """Asks for the rows of drafts, decides nothing; with private noise a drafter's rounds are independent."""
 
-    noise: str = "private"
+    noise: Literal["shared", "private"] = "private"
 
     @hookimpl
     def compat(self) -> Compat:

@@ -19,6 +19,7 @@ from spec_core.target import Target
 from spec_core.testing.conformance import law
 from spec_core.testing.conformance.base import Conformance, described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import MetadataOnly, seeded
+from spec_core.testing.conformance.probes import first
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle, RandomTrees
 from spec_core.values import LAWS, Compat, Verdict
@@ -60,7 +61,7 @@ class RuleConformance(Conformance):
         known = {r.name: self.text_of(r) for r in requests}
         vocab = self.model.info.vocab
         for kept in (1, 9):
-            yield Oracle(known, lambda i, seq, kept=kept: i < kept, vocab=vocab)
+            yield Oracle(known, first(kept), vocab=vocab)
         for trees in (False, True):
             yield RandomTrees(known, vocab=vocab, trees=trees)
 
