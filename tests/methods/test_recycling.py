@@ -262,6 +262,27 @@ def test_chains_where_a_target_takes_no_trees(trees, width, branches):
     assert branches == any(d.parents is not None for d in drafts)
 
 
+@pytest.mark.parametrize(
+    ("rule", "temperature", "law", "branches"),
+    [
+        (None, 0.8, "unknown", True),
+        (None, 0.0, "deterministic", True),
+        ("rejection", 0.8, "rows", False),
+        ("point-mass", 0.8, "deterministic", True),
+    ],
+)
+def test_noise_is_read_where_it_helps(rule, temperature, law, branches):
+    """The target's own is followed, rows are drawn for a rule that weighs them; other coins tell nothing."""
+    plugin = Recycling(p_min=0.02)
+    run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], rule=rule)
+    drafts = []
+    run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
+    run.generate([1, 2, 3, 1, 2, 5], n=40, sampling=Sampling(temperature=temperature), seed=1).result
+
+    assert {law} == {draft.law for draft in drafts}
+    assert branches == any(draft.parents is not None for draft in drafts)
+
+
 def test_trees_stay_within_their_bound():
     _, seen = watched(Recycling(p_min=0.0, nodes_max=7), n=30)
 

@@ -70,7 +70,7 @@ class Recycling:
             limits = self._limits(step, seq, budget)
             memory.drafted = grow(memory.table, seq.tokens[-1], self._order(step, seq), memory.evidence, limits)
             if memory.drafted:
-                step.propose(seq, self._draft(memory, limits, step.target.info.vocab))
+                step.propose(seq, self._draft(step, memory, limits))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -94,29 +94,32 @@ class Recycling:
             memory.table.read(seq.tokens[: seq.prompt])
         return memory
 
-    def _samples(self, seq: Sequence) -> bool:
-        return seq.sampling.temperature > 0 and self.sample == "auto"
+    def _samples(self, step: Step, seq: Sequence) -> bool:
+        """By noise only where the target reads the same, or where a rule weighs what was drawn."""
+        useful = step.wants_probs or not step.private
+        return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
     def _order(self, step: Step, seq: Sequence) -> Order:
-        if not self._samples(seq):
+        if not self._samples(step, seq):
             return by_chance
         return by_noise(partial(step.noise, seq), seq.sampling.temperature)
 
     def _limits(self, step: Step, seq: Sequence, budget: int) -> Limits:
         depth, stops = min(budget, self.draft_max), seq.stop.tokens
-        drawn = step.wants_probs and self._samples(seq)
+        drawn = step.wants_probs and self._samples(step, seq)
         if drawn or self.width == 1 or not step.trees:
             return Limits(depth, depth, 1, self.p_min, drawn, stops)
         return Limits(depth, min(step.nodes(seq), self.nodes_max), self.width, self.p_min, False, stops)
 
-    def _draft(self, memory: Memory, limits: Limits, vocab: int) -> Draft:
+    def _draft(self, step: Step, memory: Memory, limits: Limits) -> Draft:
         nodes, seq = memory.drafted, memory.seq
         tokens, confidence = [node.token for node in nodes], [node.chance for node in nodes]
         if limits.drawn:
-            probs = drawn_from(memory.table, [seq.tokens[-1], *tokens[:-1]], seq.sampling.temperature, vocab)
-            return Draft(tokens, probs=probs, confidence=confidence)
+            before, info = [seq.tokens[-1], *tokens[:-1]], step.target.info
+            probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)
+            return Draft(tokens, probs=probs.to(info.device), confidence=confidence)
         parents = None if limits.width == 1 else [node.parent for node in nodes]
-        law = "unknown" if self._samples(seq) else "deterministic"
+        law = "unknown" if self._samples(step, seq) else "deterministic"
         return Draft(tokens, law, parents=parents, confidence=confidence)
 
 
