@@ -17,7 +17,7 @@ from torch import Tensor
 from spec_core import Compat, Needs, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
 from spec_core.drafting import Chooser, Drawing, Growing, Trust
 from spec_core.values import Span
-from spec_methods.mtp.layer import Layer
+from spec_methods.mtp.layer import Layer, Pairs
 
 BACKLOG = 256
 """Pairs that wait for the next draft at most; more are evaluated at once."""
@@ -28,13 +28,14 @@ class Memory:
     """What the layer knows of a sequence.
 
     cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
-    tokens, hidden: exact pairs behind them that are not evaluated yet.
+    tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     """
 
     cache: KVCache
     done: int = 0
     tokens: list[int] = attrs.field(factory=list)
     hidden: list[Tensor] = attrs.field(factory=list)
+    embeds: dict[int, Tensor] = attrs.field(factory=dict)
     trust: Trust = attrs.field(factory=Trust)
 
     def take(self, span: Span) -> None:
@@ -47,14 +48,16 @@ class Memory:
             self.tokens, self.hidden = self.tokens[:cut], [whole]
         self.tokens += span.next
         self.hidden.append(span.final.clone())
+        self.embeds |= {span.start + i: given.clone() for i, given in span.next_embeds.items()}
 
-    def rows(self, n: int | None = None) -> tuple[KVCache, int, list[int], Tensor]:
-        """The first n waiting pairs as rows of a forward, from now on held to be done; the cache has room for them."""
+    def pairs(self, n: int | None = None) -> Pairs:
+        """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
         hidden = torch.cat(self.hidden)
         n = len(self.tokens) if n is None else n
-        row = (self.room(self.done + n), self.done, self.tokens[:n], hidden[:n])
+        embeds = {i: self.embeds.pop(self.done + i) for i, token in enumerate(self.tokens[:n]) if token < 0}
+        made = Pairs(self.room(self.done + n), self.done, self.tokens[:n], hidden[:n], embeds)
         self.done, self.tokens, self.hidden = self.done + n, self.tokens[n:], [hidden[n:]]
-        return row
+        return made
 
     def room(self, rows: int) -> KVCache:
         if rows > self.cache.length:
@@ -69,11 +72,12 @@ class Drafting(Growing):
     memory: Memory = attrs.field(kw_only=True)
     hidden: Tensor | None = None
 
-    def rows(self) -> tuple[KVCache, int, list[int], Tensor]:
+    def pairs(self) -> Pairs:
+        """What is missing of the committed text, then one pair after the other of the layer's own."""
         if not self.ids:
-            return self.memory.rows()
+            return self.memory.pairs()
         start = self.memory.done + len(self.ids) - 1
-        return self.memory.room(start + 1), start, self.ids[-1:], self.hidden
+        return Pairs(self.memory.room(start + 1), start, self.ids[-1:], self.hidden)
 
 
 @attrs.define(eq=False)
@@ -158,7 +162,7 @@ class Mtp:
                 memory = seq.stash[self.memory] = Memory(self.layer.cache())
             memory.take(span)
             while len(memory.tokens) > BACKLOG:
-                self.layer.forward([memory.rows(BACKLOG)])
+                self.layer.forward([memory.pairs(BACKLOG)])
                 rows.step.spent(forwards=1, rows=BACKLOG)
 
     # one draft
@@ -174,9 +178,9 @@ class Mtp:
 
     def _one_more(self, step: Step, drafts: list[Drafting]) -> None:
         """One forward, one more token for each."""
-        rows = [d.rows() for d in drafts]
-        hidden, logits = self.layer.forward(rows)
-        step.spent(forwards=1, rows=sum(len(ids) for _, _, ids, _ in rows))
+        parts = [d.pairs() for d in drafts]
+        hidden, logits = self.layer.forward(parts)
+        step.spent(forwards=1, rows=sum(len(p.tokens) for p in parts))
         for i, d in enumerate(drafts):
             token = self._chooser.extend(step, d, logits[i])
             d.hidden = hidden[i : i + 1]

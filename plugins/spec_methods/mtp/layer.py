@@ -5,9 +5,10 @@ DeepSeek-V3 (2412.19437, section 2.2); names of tensors as GGUF has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import torch
 from spec_kernels.nn.build import BlockBuilder
 from spec_kernels.nn.cache import KVCache
@@ -17,6 +18,18 @@ from spec_kernels.nn.window import Stretch, causal
 from torch import Tensor
 
 FIRST_ROWS = 512
+
+
+@attrs.frozen(eq=False)
+class Pairs:
+    """n pairs of one sequence for a forward: the tokens at positions ``start`` + 1 and up, and the hidden states before
+    them, [n, D]. embeds: {index: [D]} of tokens that were given as embeddings (-1)."""
+
+    cache: KVCache
+    start: int
+    tokens: list[int]
+    hidden: Tensor
+    embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
 
 
 class Layer:
@@ -50,22 +63,27 @@ class Layer:
         return KVCache(1, s.kv_heads, s.head, s.head, FIRST_ROWS, self.dtype, self.device)
 
     @torch.inference_mode()
-    def forward(self, rows: list[tuple[KVCache, int, list[int], Tensor]]) -> tuple[Tensor, Tensor]:
-        """Pairs of several sequences in one pass.
-
-        rows: (cache, first position, tokens, hidden [n, D]) per sequence
-        returns ĥ [B, D] and logits [B, V] of each sequence's last pair
-        """
-        tokens = [t for _, _, ids, _ in rows for t in ids]
-        positions = [p for _, start, ids, _ in rows for p in range(start, start + len(ids))]
+    def forward(self, parts: Sequence[Pairs]) -> tuple[Tensor, Tensor]:
+        """ĥ [B, D] and logits [B, V] of the last pair of each of B sequences, in one pass."""
+        tokens = [t for p in parts for t in p.tokens]
+        positions = [at for p in parts for at in range(p.start, p.start + len(p.tokens))]
         both = torch.tensor([tokens, positions], device=self.device)
-        hidden = torch.cat([h for *_, h in rows])
-        e = self.decoder.embed(both[0])
-        pairs = torch.cat([self.enorm(e), self.hnorm(hidden.expand(len(e), -1) if len(e) > len(hidden) else hidden)], 1)
-        x, _ = self.decoder.trunk(self.join(pairs), both[1], _stretches(rows, self.device))
-        last = torch.tensor([len(ids) for _, _, ids, _ in rows]).cumsum(0) - 1
-        h = self.decoder.norm(x[last.to(self.device)])
-        return h, self.decoder.logits(h)
+        x = self.join(self._joined(both[0], parts))
+        x, _ = self.decoder.trunk(x, both[1], _stretches(parts, self.device))
+        last = torch.tensor([len(p.tokens) for p in parts]).cumsum(0) - 1
+        hidden = self.decoder.norm(x[last.to(self.device)])
+        return hidden, self.decoder.logits(hidden)
+
+    def _joined(self, tokens: Tensor, parts: Sequence[Pairs]) -> Tensor:
+        """[R, 2 D]: embedding first. A row alone is accompanied by a copy of itself."""
+        e = self.decoder.embed(tokens.clamp_min(0))
+        hidden = torch.cat([p.hidden for p in parts])
+        first = 0
+        for p in parts:
+            for i, given in p.embeds.items():
+                e[first + i :: len(tokens)] = given.to(e)
+            first += len(p.tokens)
+        return torch.cat([self.enorm(e), self.hnorm(hidden).expand(len(e), -1)], 1)
 
 
 def _head(own: Tensor | None, target: Any) -> Linear:
@@ -75,10 +93,10 @@ def _head(own: Tensor | None, target: Any) -> Linear:
     return Linear.packed(packed) if packed.is_contiguous() else Linear(weight)
 
 
-def _stretches(rows: list[tuple[KVCache, int, list[int], Tensor]], device: str) -> list[Stretch]:
+def _stretches(parts: Sequence[Pairs], device: str) -> list[Stretch]:
     found, first = [], 0
-    for cache, start, ids, _ in rows:
-        mask = causal(len(ids), device) if len(ids) > 1 else None
-        found.append(Stretch(cache, first, len(ids), start, mask))
-        first += len(ids)
+    for p in parts:
+        n = len(p.tokens)
+        found.append(Stretch(p.cache, first, n, p.start, causal(n, device) if n > 1 else None))
+        first += n
     return found

@@ -1,0 +1,143 @@
+"""The NextN layer against independent implementations, and what it does in a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from safetensors.torch import load_file
+from spec_methods.mtp import BACKLOG, Mtp
+from spec_targets.runtime.load import nextn_problem
+
+from spec_core import Request, Run, Sampling, load
+from spec_core.commands.draft import drafted_by
+from spec_core.errors import Refused, UsageError
+from spec_core.testing import DrafterConformance
+from tests.golden import golden
+from tests.small_models import tiny_hybrid
+
+ARCHS = ("qwen3next", "qwen35", "qwen35moe", "glm4moe")
+FILES = ("model-f32.gguf", "hf")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def hybrid():
+    return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
+
+    def prompts(self):
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
+
+
+def drafts(target, method, tokens: list[int], n: int) -> tuple[list[int], torch.Tensor]:
+    """As ``spec draft`` makes them: through the hooks of a run, hidden states from the target's own forward."""
+    return drafted_by(Run(target, [method], draft_max=n), tokens, n)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("context", ["ctx20", "ctx33"])
+def test_draft_tokens_and_logits_in_a_run(arch, file, context):
+    expected = load_file(golden(f"mtp/{arch}") / "golden.safetensors")
+    tokens = [*expected[f"{context}.tokens"].tolist(), int(expected[f"{context}.id_last"])]
+    target = load(golden(arch) / file)
+    ids, rows = drafts(target, ("mtp", {"draft_max": 5, "p_min": 0.0}), tokens, 5)
+    assert ids == expected[f"{context}.draft_tokens"].tolist()
+    assert (rows - expected[f"{context}.draft_logits"]).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize("arch", ["qwen35", "glm4moe"])
+def test_a_layer_in_its_own_file_drafts_the_same(arch):
+    target, tokens = load(golden(arch) / "model-f32.gguf"), [5, 9, 2, 77, 31, 8]
+    own = drafts(target, ("mtp", {"p_min": 0.0}), tokens, 4)
+    apart = drafts(target, ("mtp", {"p_min": 0.0, "file": str(golden(f"mtp/{arch}") / "mtp-only-f32.gguf")}), tokens, 4)
+    assert own[0] == apart[0]
+    assert torch.equal(own[1], apart[1])
+
+
+def test_a_file_with_the_layer_alone_is_no_target():
+    with pytest.raises(UsageError, match="it has no trunk"):
+        load(golden("mtp/qwen35") / "mtp-only-f32.gguf")
+
+
+@pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("slots", [1, 5])
+def test_text_is_plain_and_forwards_are_counted(hybrid, strategy, temperature, slots):
+    made = [
+        Request([3 * i + 1, 4, i + 9], n=24, seed=i, sampling=Sampling(temperature=temperature), name=f"{i}")
+        for i in range(5)
+    ]
+    plain = [Run(hybrid).generate(r).result.tokens for r in made]
+    run = Run(hybrid, [("mtp", {"p_min": 0.0})], rollback=("gdn-rollback", {"strategy": strategy}), slots=slots)
+    steps = []
+    run.observe(steps.append)
+    seqs = [run.submit(r) for r in made]
+    while run.busy:
+        run.step()
+    assert [run.take(seq).tokens for seq in seqs] == plain
+    longest = [max((p.drafted for p in step.parts), default=0) for step in steps]
+    assert all(step.forwards.get("mtp", 0) == k for step, k in zip(steps, longest, strict=True))
+    assert all(step.forwards["target"] == 1 for step in steps)
+    assert max(longest) == 4
+
+
+def test_a_long_prompt_is_caught_up_in_pieces(hybrid):
+    prompt = [(11 * i) % 299 for i in range(2 * BACKLOG + 30)]
+    target = load(tiny_hybrid(context=1024))
+    whole = drafts(target, ("mtp", {"p_min": 0.0}), prompt, 3)
+    chunked = drafted_by(Run(target, [("mtp", {"p_min": 0.0})], draft_max=3, chunk=50), prompt, 3)
+    assert whole[0] == chunked[0]
+    assert (whole[1] - chunked[1]).abs().max() < 1e-4
+
+
+def test_a_model_without_the_layer_is_refused_before_its_weights_are_read():
+    bare = load(tiny_hybrid(mtp=False), weights=False)
+    with pytest.raises(Refused, match="has no NextN layer"):
+        Run(bare, ["mtp"])
+
+
+@attrs.define
+class Damaged:
+    """Weights in which one tensor has another shape, or is missing."""
+
+    whole: Any
+    name: str
+    found: tuple[int, ...] | None
+
+    @property
+    def where(self):
+        return self.whole.where
+
+    def shape(self, name):
+        return self.found if name == self.name else self.whole.shape(name)
+
+
+@pytest.mark.parametrize("found", [None, (32, 32)], ids=["missing", "shape"])
+@pytest.mark.parametrize("tensor", ["nextn.eh_proj.weight", "nextn.hnorm.weight", "attn_q.weight", "ffn_up.weight"])
+def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tensor, found):
+    bare = load(tiny_hybrid(), weights=False)
+    said = nextn_problem(bare.config, Damaged(bare.weights, f"blk.4.{tensor}", found))
+    bare.info.extras["nextn"]["problem"] = said
+    with pytest.raises(Refused, match=f"'blk.4.{tensor}' of the NextN layer is") as refused:
+        Run(bare, ["mtp"])
+    assert "convert the model again" in str(refused.value.mend)
+
+
+class TestMtp(DrafterConformance):
+    learns_from_verdicts = "length"
+
+    def make(self):
+        return Mtp(p_min=0.0, draft_max=2)
+
+    def target(self):
+        return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
+
+    def prompts(self):
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
