@@ -100,7 +100,8 @@ def _combine(sums, peaks, masses, out, pieces, rows, H: tl.constexpr, DV: tl.con
     """The pieces of one row and head, in order."""
     place = tl.program_id(0).to(tl.int64) * H + tl.program_id(1)
     at = tl.arange(0, BLOCK)
-    peak, mass = float("-inf"), 0.0
+    peak = float("-inf")
+    mass = 0.0
     total = tl.zeros([BLOCK], tl.float32)
     for piece in range(pieces):
         there = place + piece * rows * H
