@@ -42,7 +42,7 @@ class TestDraftModel(DrafterConformance):
         return load(tiny_gguf(context=128), dtype="float32", device="cpu")
 
     def prompts(self):
-        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2]]
 
 
 class TestCoupled(RuleConformance):

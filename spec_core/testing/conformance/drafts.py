@@ -133,7 +133,7 @@ class DraftChecks(Conformance):
         return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
 
     def _sampled_drafts(self, *rules: Any) -> Drafts:
-        hot = self.requests(temperatures=(1.0,) * 20)
+        hot = self.requests(temperatures=(1.0,) * 12)
         cut = [attrs.evolve(r, sampling=CUT) if i % 2 else r for i, r in enumerate(hot)]
         run = self.run([*rules[1:], self.mine()], target=self.long_model, rule=rules[0])
         drafts = recorded(run)

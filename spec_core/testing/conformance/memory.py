@@ -24,9 +24,9 @@ from spec_core.values import Batch, Checked, Compat, Draft, Rows
 KIB = 1024
 MANY = 1000
 """Steps that a method is not asked for."""
-EARLIER, LATER = 600, 1200
+EARLIER, LATER = 550, 1050
 """Steps between which the memory of a sequence is watched."""
-LONG = 60
+LONG = 48
 """Tokens after which a text has repeated itself."""
 
 
