@@ -12,9 +12,37 @@ from tests.broken_plugins import CASES, KITS
 PAGE = "promises.md"
 HEAD = """# Promises
 
-What the contract promises, as tests that a plugin inherits: `from spec_core.testing import DrafterConformance`.
-Beside every promise stands a plugin of our tests that breaks it, and the check that must catch it.
+What the contract promises, as tests that a plugin inherits.
+Beside every promise stands a plugin of our tests that breaks it, and the check that must catch it; a healthy plugin that differs in that alone must pass.
 This page is made from that table: `python -m tests.kit.promises docs`.
+
+```python
+from spec_core.testing import DrafterConformance
+
+
+class TestEcho(DrafterConformance):
+    def make(self):
+        return Echo()
+```
+
+`make` returns a fresh plugin.
+Three more methods may be overridden: `target` where the plugin needs a target of its own, `owner` for the owner of that target's recurrent state, `prompts` where the method has nothing to say after the kit's.
+
+A check that fails quotes the promise, says what was found and after which prompt and seed, and how to see it alone.
+`pytest --conformance` ends with a list of promises kept and broken per class.
+The fixtures `toy_target`, `toy_rollback` and `conformance` are there wherever the package is installed.
+
+What a plugin does on purpose it declares, as attributes of its class:
+
+| attribute | of | meaning |
+| --- | --- | --- |
+| `learns_from_verdicts = "length"` or `"tokens"` | a method | how earlier drafts fared may change how long later ones are, or what is in them |
+| `shares_between_sequences = True` | a method | one text may change the drafts of another |
+| `keeps_former_text = True` | a method | on a slot that is used again, tokens of the former text are compared and used |
+| `tolerance` | an owner, a target | share of the largest number by which two ways to one result may differ; the default goes by the dtype |
+| `batch_tolerance` | a target | the same for rows alone and among others; the default 0 is bit-equal |
+| `samples` | a rule | texts per law test |
+| `temperatures` | all | of the kit's requests |
 """
 
 
