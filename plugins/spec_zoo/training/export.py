@@ -61,12 +61,20 @@ def export(name: str, out: Path, models: Path = MODELS) -> Path:
     path = models / f"{name}.gguf"
     tokenizer = json.loads((out / "tokenizer.json").read_text("utf-8"))
     if name in SHAPES:
-        write(path, name, SHAPES[name], checkpoint(out / f"{name}.pt"), tokenizer)
+        write(path, name, SHAPES[name], dense(out, name), tokenizer)
         return path
     trained = checkpoint(out / f"{name}-mtp.pt")
     trunk, mtp = (export_hybrid.part(trained, prefix) for prefix in ("trunk.", "mtp."))
     write_hybrid(path, name, HYBRID, trunk, mtp, tokenizer)
     return path
+
+
+def dense(out: Path, name: str) -> dict[str, Tensor]:
+    """The distilled student where there is one."""
+    distilled = out / f"{name}-distilled.pt"
+    if distilled.exists():
+        return export_hybrid.part(checkpoint(distilled), "student.")
+    return checkpoint(out / f"{name}.pt")
 
 
 def checkpoint(path: Path) -> dict[str, Tensor]:

@@ -114,3 +114,21 @@ class Model(nn.Module):
         """Mean nats per token of rows [B, T + 1]."""
         logits = self(rows[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+
+
+class Distilled(nn.Module):
+    """A student that learns the whole law of a frozen teacher, not one token of it (Hinton et al., 1503.02531).
+
+    What counts for a draft model is how often it agrees with its target.
+    """
+
+    def __init__(self, teacher: Model, student: Model) -> None:
+        super().__init__()
+        self.teacher = teacher.requires_grad_(False)
+        self.student = student
+
+    def loss(self, rows: Tensor) -> Tensor:
+        """Mean KL(teacher | student) in nats per token of rows [B, T + 1]."""
+        wanted = self.teacher(rows[:, :-1]).flatten(0, 1).log_softmax(-1)
+        said = self.student(rows[:, :-1]).flatten(0, 1).log_softmax(-1)
+        return F.kl_div(said, wanted, log_target=True, reduction="batchmean")

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from spec_zoo.training import induction, transfer
 from spec_zoo.training.hybrid import Hybrid, MtpOnFrozen
-from spec_zoo.training.model import SHAPES, Model
+from spec_zoo.training.model import SHAPES, Distilled, Model
 
-NAMES = (*SHAPES, "pico-hybrid", "pico-hybrid-mtp")
-"""In this order: the hybrid begins as ``pico``, its MTP layer needs the trained hybrid."""
+NAMES = (*SHAPES, "pico-draft-distilled", "pico-hybrid", "pico-hybrid-mtp")
+"""In this order: the draft model is then taught by ``pico``, as which the hybrid begins; its MTP layer comes last."""
 TRANSFER = 0.08
 """Share of the training time that the hybrid's delta nets spend on learning what attention did."""
 
@@ -24,10 +24,12 @@ def begin(name: str, out: Path, batch: Callable[[], Tensor], minutes: float) -> 
         model = Model(SHAPES[name])
         induction.start(model)
         return model
+    if name == "pico-draft-distilled":
+        teacher, student = (_trained(out, shape) for shape in SHAPES)
+        return Distilled(teacher, student)
     trunk = Hybrid()
     if name == "pico-hybrid":
-        parent = Model(SHAPES["pico"])
-        parent.load_state_dict(_checkpoint(out / "pico.pt"))
+        parent = _trained(out, "pico")
         transfer.copy(parent, trunk)
         if not (out / "pico-hybrid.pt").exists():
             transfer.teach(parent, trunk, batch, minutes * TRANSFER)
@@ -35,6 +37,12 @@ def begin(name: str, out: Path, batch: Callable[[], Tensor], minutes: float) -> 
     trunk.load_state_dict(_checkpoint(out / "pico-hybrid.pt"))
     model = MtpOnFrozen(trunk)
     transfer.start_mtp(trunk, model.mtp)
+    return model
+
+
+def _trained(out: Path, name: str) -> Model:
+    model = Model(SHAPES[name])
+    model.load_state_dict(_checkpoint(out / f"{name}.pt"))
     return model
 
 
