@@ -13,7 +13,8 @@ PAGE = "promises.md"
 HEAD = """# Promises
 
 What the contract promises, as tests that a plugin inherits.
-Beside every promise stands a plugin of our tests that breaks it, and the check that must catch it; a healthy plugin that differs in that alone must pass.
+Beside every promise stands a plugin of our tests that breaks it, and the check that must catch it.
+A healthy plugin that differs in that alone must pass.
 This page is made from that table: `python -m tests.kit.promises docs`.
 
 ```python
@@ -26,28 +27,43 @@ class TestEcho(DrafterConformance):
 ```
 
 `make` returns a fresh plugin.
-Three more methods may be overridden: `target` where the plugin needs a target of its own, `owner` for the owner of that target's recurrent state, `prompts` where the method has nothing to say after the kit's.
+Three more methods may be overridden.
+`target` is for a plugin that needs a target of its own, `owner` for the owner of that target's recurrent state.
+`prompts` is for a method that has nothing to say after the kit's own.
 
 A check that fails quotes the promise, says what was found and after which prompt and seed, and how to see it alone.
 `pytest --conformance` ends with a list of promises kept and broken per class.
 The fixtures `toy_target`, `toy_rollback` and `conformance` are there wherever the package is installed.
 
 What a plugin does on purpose it declares, as attributes of its class:
-
-| attribute | of | meaning |
-| --- | --- | --- |
-| `learns_from_verdicts = "length"` or `"tokens"` | a method | how earlier drafts fared may change how long later ones are, or what is in them |
-| `shares_between_sequences = True` | a method | one text may change the drafts of another |
-| `keeps_former_text = True` | a method | on a slot that is used again, tokens of the former text are compared and used |
-| `tolerance` | an owner, a target | share of the largest number by which two ways to one result may differ; the default goes by the dtype |
-| `batch_tolerance` | a target | the same for rows alone and among others; the default 0 is bit-equal |
-| `samples` | a rule | texts per law test |
-| `temperatures` | all | of the kit's requests |
 """
+DECLARED = [
+    ('learns_from_verdicts = "length"', "a method", "how earlier drafts fared may change how long later ones are"),
+    ('learns_from_verdicts = "tokens"', "a method", "and what is in them"),
+    ("shares_between_sequences = True", "a method", "one text may change the drafts of another"),
+    (
+        "keeps_former_text = True",
+        "a method",
+        "on a slot that is used again, tokens of the former text are compared and used",
+    ),
+    (
+        "tolerance",
+        "an owner, a target",
+        "share of the largest number by which results may differ; None goes by the dtype",
+    ),
+    ("batch_tolerance", "a target", "the same for rows alone and among others; 0, the default, is bit-equal"),
+    ("samples", "a rule", "texts per law test"),
+    ("temperatures", "all", "of the kit's requests"),
+]
+
+
+def declared() -> str:
+    rows = [f"| `{name}` | {whose} | {meaning} |" for name, whose, meaning in DECLARED]
+    return "\n".join(["| attribute | of | meaning |", "| --- | --- | --- |", *rows, ""])
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(section(name, kit) for name, kit in KITS.items())])
+    return "\n".join([HEAD, declared(), *(section(name, kit) for name, kit in KITS.items())])
 
 
 def section(title: str, kit: type) -> str:
