@@ -44,12 +44,12 @@ DECLARED = [
     (
         "keeps_former_text = True",
         "a method",
-        "on a slot that is used again, tokens of the former text are compared and used",
+        "on a slot used again, tokens of the former text are compared and used",
     ),
     (
         "tolerance",
         "an owner, a target",
-        "share of the largest number by which results may differ; None goes by the dtype",
+        "share of the largest number that results may differ by; None goes by the dtype",
     ),
     ("batch_tolerance", "a target", "the same for rows alone and among others; 0, the default, is bit-equal"),
     ("samples", "a rule", "texts per law test"),
