@@ -139,7 +139,7 @@ def for_route(rows: int, count: int, top: int, normalise: bool) -> Arguments:
 
 def for_route_sigmoid(rows: int, count: int, top: int, **settings: Any) -> Arguments:
     """Biases large enough to change who is chosen."""
-    given = {"logits": spread(normal(rows, count)), "bias": normal(count) / 2, "top": top, "normalise": True}
+    given = {"logits": spread(normal(rows, count)), "bias": normal(count) / 8, "top": top, "normalise": True}
     return given | {"scale": 2.5} | settings
 
 
