@@ -62,7 +62,7 @@ def missing(device: torch.device) -> bool:
 
 def in_use() -> str:
     """What runs on this machine, in words, for ``spec env``."""
-    plain = "reference (plain torch) on cpu"
-    if not torch.cuda.is_available():
-        return plain
-    return f"{plain}, {'none (triton is not installed)' if missing(torch.device('cuda')) else 'triton'} on cuda"
+    forms = ["reference (plain torch) on cpu"]
+    if torch.cuda.is_available():
+        forms.append(f"{'none (triton is not installed)' if missing(torch.device('cuda')) else 'triton'} on cuda")
+    return f"{', '.join(forms)}; quantised blocks become floats at load"
