@@ -1,0 +1,227 @@
+"""What putting a gated delta state back costs: strategies of ``gdn-rollback`` on four layers of the 9B shape.
+
+Random weights of the real shape (3 gated delta layers and 1 attention layer of width 4,096), random drafts of n tokens,
+accepted by the rule ``synthetic`` at a given rate: the text means nothing, the work is that of a real step. Strategies
+take turns in every repeat. ``separate forward`` is what other systems do: the state is copied before verification, and
+unless all drafts are kept, the kept ones go through the whole model again at once, in a forward of their own.
+
+    python benchmarks/rollback.py [--threads N] [--steps N] [--repeats N] [--drafts 1,3,7] [--rates 0.3] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import attrs
+import torch
+from spec_kernels.nn.rotary import RotaryTable
+from spec_kernels.nn.states import DeltaShape
+from spec_targets.runtime import build
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.load import describe, recurrent
+from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.weights import expected
+
+from spec_core import Compat, Draft, Needs, Run, Sequence, Step, hookimpl
+from spec_core.schedule import batch
+from spec_core.step import Part
+
+VOCAB, PROMPT = 1024, 64
+DELTA = DeltaShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, kernel=4, tiled=True)
+SHAPE = Config(
+    arch="qwen35",
+    name="4 layers of 9B, random",
+    layers=4,
+    width=4096,
+    heads=16,
+    kv_heads=4,
+    head=256,
+    ff=12288,
+    vocab=VOCAB,
+    context=8192,
+    eps=1e-6,
+    rope_base=1e7,
+    turned=64,
+    delta=DELTA,
+    recurrent=frozenset({0, 1, 2}),
+)
+STRATEGIES = ("snapshot", "replay", "checkpoint", "auto", "separate forward")
+
+
+class RandomWeights:
+    """Tensors of the right shapes: small matrices, norms of 1, decays of a trained model's size."""
+
+    where, neighbours = "random", False
+
+    def __init__(self, config: Config) -> None:
+        self.shapes = expected(config, self)
+        self.rng = torch.Generator().manual_seed(0)
+
+    def names(self) -> list[str]:
+        return list(self.shapes)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return getattr(self, "shapes", {}).get(name)
+
+    def load(self, name: str) -> torch.Tensor:
+        shape = self.shapes[name]
+        if name.endswith("ssm_a"):
+            return -torch.rand(shape, generator=self.rng)
+        if len(shape) == 1:
+            return torch.ones(shape) if "norm" in name else torch.zeros(shape)
+        return torch.empty(shape).normal_(std=shape[1] ** -0.5, generator=self.rng)
+
+
+def made_target() -> TorchTarget:
+    cpu, kind = torch.device("cpu"), torch.float32
+    weights = RandomWeights(SHAPE)
+    rotary = RotaryTable(1e7 ** -(torch.arange(0, SHAPE.turned, 2) / SHAPE.turned), SHAPE.head, SHAPE.context + 1)
+    info = describe(SHAPE, None, cpu, kind, 0, "random", recurrent(SHAPE))
+    return TorchTarget(info, None, SHAPE, weights, build.decoder(SHAPE, weights, rotary, kind, cpu))
+
+
+@attrs.define(eq=False)
+class Random:
+    """Drafts n tokens, always."""
+
+    n: int
+    rng: torch.Generator = attrs.field(factory=lambda: torch.Generator().manual_seed(1))
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            step.propose(seq, Draft(torch.randint(VOCAB, (min(self.n, budget),), generator=self.rng)))
+
+
+@attrs.define(eq=False)
+class SeparateForward:
+    """Checkpoint and replay as other systems do it; a state that all drafts are kept of costs nothing."""
+
+    copied: Any = None
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(owns={"recurrent"}, needs=Needs(trace="states"), drafts=())
+
+    @hookimpl
+    def accept(self, step: Step) -> None:
+        """The copy that is made before verification; where in the step makes no difference to its cost."""
+        self.copied = [step.target.checkpoint(part.seq) for part in step.parts]
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        for seq, verdict in step.verdicts.items():
+            part = step.part(seq)
+            if verdict.path and len(verdict.path) == part.drafted:
+                seq.slot.state.recurrent.pick(step.checked.trace.places[step.kept(seq)[-1]])
+            elif verdict.path:
+                again = Step(step.target, {})
+                again.add(Part(seq, part.end, [part.draft.ids[i] for i in verdict.path], decides=True))
+                step.target.forward(batch(again, Needs(), "cpu"), Needs())
+
+
+def owner(strategy: str, n: int) -> Any:
+    if strategy == "separate forward":
+        return SeparateForward()
+    return ("gdn-rollback", {"strategy": strategy, "n": n})
+
+
+def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, seed: int) -> Iterator[dict[str, float]]:
+    """Seconds, tokens and memory of each of ``count`` steps behind a prompt; the first one warms up."""
+    rule = ("synthetic", {"rates": [rate] * n, "seed": seed})
+    run = Run(target, [Random(n)], rule=rule, rollback=owner(strategy, n), draft_max=n, slots=1)
+    seen: list[Step] = []
+    run.observe(seen.append)
+    seq: Sequence = run.submit(list(range(PROMPT)), n=4000, ignore_eos=True)
+    while len(seen) < 2:
+        run.step()
+    for _ in range(count):
+        began, had = perf_counter(), len(seq.tokens)
+        run.step()
+        whole, step = perf_counter() - began, seen[-1]
+        rollback = sum(s for name, s in step.seconds.items() if name.startswith("rollback") and "target" not in name)
+        yield {"step": whole, "rollback": rollback, "tokens": len(seq.tokens) - had, "extra": extra(target, step, seq)}
+    run.cancel(seq)
+    run.step()
+    target.close(seq)
+
+
+def extra(target: TorchTarget, step: Step, seq: Sequence) -> int:
+    """Bytes that rollback takes beside the committed state."""
+    trace = step.checked.trace
+    if trace is None:
+        return 0
+    place = target.pool.layers * target.pool.shape.state_bytes
+    return trace.nbytes + len(trace.places) * place
+
+
+def cell(target: TorchTarget, n: int, rate: float, count: int, repeats: int) -> dict[str, Any]:
+    """All strategies at one draft length and acceptance, taking turns; seconds per token is what counts."""
+    laps: dict[str, list[list[dict[str, float]]]] = {s: [] for s in STRATEGIES}
+    for repeat in range(repeats):
+        for strategy in STRATEGIES:
+            laps[strategy].append(list(steps(target, strategy, n, rate, count, repeat)))
+    return {strategy: summary(found) for strategy, found in laps.items()}
+
+
+def summary(laps: list[list[dict[str, float]]]) -> dict[str, Any]:
+    """Medians over all steps; spread: how far apart the medians of the repeats are, as a share."""
+    every = [s for lap in laps for s in lap]
+    each = [statistics.median(s["step"] for s in lap) for lap in laps]
+    whole = sum(s["step"] for s in every)
+    return {
+        "step_ms": 1e3 * statistics.median(s["step"] for s in every),
+        "rollback_ms": 1e3 * statistics.mean(s["rollback"] for s in every),
+        "rollback_share": sum(s["rollback"] for s in every) / whole,
+        "tokens_per_second": sum(s["tokens"] for s in every) / whole,
+        "extra_mib": max(s["extra"] for s in every) / 2**20,
+        "spread": max(each) / min(each) - 1,
+    }
+
+
+COLUMNS = ("n", "accepted", "strategy", "step ms", "rollback ms", "share", "tokens/s", "of best", "extra MiB", "spread")
+
+
+def table(found: dict[str, Any]) -> str:
+    rows = [COLUMNS, ["---"] * len(COLUMNS)]
+    for key, cells in found.items():
+        best = max(c["tokens_per_second"] for c in cells.values())
+        rows += [[*key.split("/"), strategy, *figures(c, best)] for strategy, c in cells.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def figures(c: dict[str, Any], best: float) -> list[str]:
+    rate = c["tokens_per_second"]
+    times = [f"{c['step_ms']:.0f}", f"{c['rollback_ms']:.1f}", f"{c['rollback_share']:.1%}"]
+    return [*times, f"{rate:.2f}", f"{rate / best:.2f}", f"{c['extra_mib']:.1f}", f"{c['spread']:.1%}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--drafts", default="1,3,7,15,63")
+    parser.add_argument("--rates", default="0.3,0.6,0.9")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    target, found = made_target(), {}
+    for n in map(int, args.drafts.split(",")):
+        for rate in map(float, args.rates.split(",")):
+            found[f"{n}/{rate}"] = cell(target, n, rate, args.steps, args.repeats)
+            print(f"n {n}, accepted {rate}: done", file=sys.stderr, flush=True)
+    print(table(found))
+    if args.out:
+        args.out.write_text(json.dumps({"threads": args.threads, "torch": torch.__version__, "cells": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
