@@ -24,19 +24,12 @@ class TestRecycling(DrafterConformance):
         return Recycling()
 
 
-class TestRecyclingGreedyChains(DrafterConformance):
-    learns_from_verdicts = "tokens"
-
-    def make(self):
-        return Recycling(width=1, sample="greedy")
-
-
-class TestRecyclingShared(DrafterConformance):
+class TestRecyclingSharedGreedyChains(DrafterConformance):
     learns_from_verdicts = "tokens"
     shares_between_sequences = True
 
     def make(self):
-        return Recycling(shared=True, p_min=0.02, fresh=1.0)
+        return Recycling(shared=True, width=1, sample="greedy", fresh=1.0)
 
 
 # the matrix
@@ -169,7 +162,7 @@ def every_path(table: Table, limits: Limits) -> list[float]:
 
 
 @given(ROWS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 10))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_tree_holds_the_likeliest_paths(rows, depth, width, nodes):
     """Held against all paths; parents come first, and equal tokens never follow the same one."""
     table, limits = Table(8, 0.5, rows), Limits(depth, nodes, width, 0.05)
@@ -213,7 +206,7 @@ def test_a_drawn_token_stays_whatever_its_chance():
 
 def test_rows_are_the_law_that_noise_draws_from():
     """The empirical law of drafted tokens is that of the row they come with."""
-    table, temperature, n = Table(8, 0.5, {1: [(2, 0.6), (3, 0.3), (0, 0.1)]}), 0.7, 4000
+    table, temperature, n = Table(8, 0.5, {1: [(2, 0.6), (3, 0.3), (0, 0.1)]}), 0.7, 1500
     [row] = drawn_from(table, [1], temperature, vocab=5)
     drawn = torch.zeros(5)
     for seed in range(n):
@@ -223,7 +216,7 @@ def test_rows_are_the_law_that_noise_draws_from():
     assert torch.softmax(torch.tensor([0.1, 0.6, 0.3]).log() / temperature, -1).tolist() == pytest.approx(
         row[[0, 2, 3]].tolist()
     )
-    assert 0.5 * (drawn - row).abs().sum() < 0.03
+    assert 0.5 * (drawn - row).abs().sum() < 0.04
 
 
 def test_evidence_by_kind_is_what_was_right_of_what_was_tested():

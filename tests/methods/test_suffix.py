@@ -72,7 +72,7 @@ def substrings(texts: list[list[int]], most: int) -> set[tuple[int, ...]]:
 
 
 @given(WRITES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_counts_are_those_of_a_naive_twin(writes):
     """Three texts grow side by side, and end where a row was given as an embedding; every substring of at most
     depth + 1 tokens is counted exactly."""
@@ -90,7 +90,7 @@ def test_counts_are_those_of_a_naive_twin(writes):
 
 
 @given(TOKENS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_match_is_the_longest_suffix_that_occurred_before(tokens):
     """Of at most ``depth`` tokens, by brute force; and it is the same whether learnt at once or token by token."""
     track, whole = Track(Store(1000, DEPTH)), Track(Store(1000, DEPTH))
@@ -104,7 +104,7 @@ def test_the_match_is_the_longest_suffix_that_occurred_before(tokens):
 
 
 @given(WRITES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_match_is_in_the_state_of_its_own_length(writes):
     """Also after another text has split states; so a token is counted in at most depth + 1 of them."""
     store = Store(1000, DEPTH)
@@ -123,7 +123,7 @@ def earlier(tokens: list[int], suffix: list[int]) -> bool:
 
 
 @given(TOKENS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_states_and_transitions_are_linear_in_the_text(tokens):
     """At most two states and three transitions per token."""
     automaton = written(tokens)
@@ -133,7 +133,7 @@ def test_states_and_transitions_are_linear_in_the_text(tokens):
 
 
 @given(st.lists(st.integers(0, 2), max_size=120))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_store_knows_the_latest_tokens_and_no_more_than_allowed(tokens):
     """Its twin keeps the last whole and the current half as lists."""
     store, twin = Store(20, DEPTH), [[]]
@@ -177,7 +177,7 @@ def ids(nodes: list) -> list[int]:
 
 
 @given(TOKENS.filter(lambda tokens: len(tokens) > 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_drafted_token_followed_the_same_tokens_before(tokens):
     """Of a match of n tokens before it, in the text, with the draft so far: an earlier occurrence goes on like this."""
     chain = drafted(tokens, p_min=0.0)
@@ -234,7 +234,7 @@ def test_the_draft_ends_where_its_chance_falls_below_the_bound():
 
 
 @given(TOKENS.filter(lambda tokens: len(tokens) > 1), st.integers(1, 4), st.integers(1, 12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
     """A part of the tree without bound on nodes, of which nothing left out is likelier; no equal siblings."""
     every = drafted(tokens, width=width, nodes=1000, depth=4, p_min=0.02)
