@@ -30,6 +30,11 @@ class Model:
 ZOO = {
     "pico": Model("pico.gguf", "dense target, qwen3 architecture", {"draft-model": "zoo:pico-draft"}),
     "pico-draft": Model("pico-draft.gguf", "draft model for pico"),
+    "pico-hybrid": Model(
+        "pico-hybrid.gguf",
+        "hybrid target, qwen35 architecture, with a layer for mtp",
+        {"draft-model": "zoo:pico-draft"},
+    ),
 }
 PROMPTS = HERE / "prompts.jsonl"
 """Prompts of four families from held-out text: {"id", "family", "prompt"} per line."""

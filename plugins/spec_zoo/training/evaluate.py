@@ -16,6 +16,7 @@ import torch
 
 from spec_core import Run, Sampling, load
 from spec_core.target import Target
+from spec_zoo import ZOO
 from spec_zoo.training import data
 from spec_zoo.training.score import losses
 from spec_zoo.training.train import prepare
@@ -87,7 +88,7 @@ def evaluate(name: str, out: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", choices=["pico", "pico-draft"])
+    parser.add_argument("names", nargs="+", choices=sorted(ZOO))
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -8,6 +8,7 @@ import attrs
 import torch
 
 from spec_core.request import Request
+from spec_core.sampling import Sampling
 from spec_core.testing.conformance.base import Conformance
 from spec_core.testing.conformance.probes import Cut, Muzzle, Rewinds
 from spec_core.testing.conformance.promise import promise
@@ -97,12 +98,14 @@ class TextChecks(Conformance):
         random = torch.Generator().manual_seed(0)
         info = self.model.info
         kind = {"dtype": getattr(torch, info.dtype), "device": info.device}
+        says_two = Sampling(logit_bias={2: 1e4})
         for request in self.requests(temperatures=(0.0,)):
-            prompt = [*request.prompt, -1, 1, 2, -1, 1]
+            prompt = [*request.prompt, -1, 1, 2, -1, 1, 2, -1, 1]
             at = [i for i, token in enumerate(prompt) if token < 0]
             embeds = {i: torch.randn(info.width, generator=random).to(**kind) for i in at}
-            embedded = attrs.evolve(request, prompt=prompt, embeds=embeds)
-            self.is_plain(self.run([self.mine()]), [embedded])
+            for sampling in (request.sampling, says_two):  # then the text goes on like what an embedding followed
+                embedded = attrs.evolve(request, prompt=prompt, embeds=embeds, sampling=sampling)
+                self.is_plain(self.run([self.mine()]), [embedded])
 
     @promise("At the end of the context the text ends, with a draft under way or not.")
     def test_the_end_of_the_context_is_kept(self) -> None:
