@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from spec_methods.gdn_rollback import GdnRollback, choose, memory
 
 from spec_core import Draft, Needs, load
 from spec_core.testing import RollbackConformance, TargetConformance
-from spec_methods.gdn_rollback import GdnRollback, choose, memory
 from tests.small_models import tiny_hybrid
 from tests.targets.drive import forward, part, sequence
 
