@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import tiny_hybrid
+from small_models import tiny_gguf, tiny_hybrid
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused
@@ -143,3 +143,33 @@ def test_memory_is_said_and_refused_before_it_is_taken(target):
     with pytest.raises(Refused, match="snapshot needs") as refused:
         check(target, ["ngram"], None, ("gdn-rollback", {"strategy": "snapshot", "n": 10_000_000}), {})
     assert "strategy=replay" in str(refused.value.mend)
+
+
+METHODS = {
+    "ngram": ("ngram", {"p_min": 0.0}),
+    "suffix": ("suffix", {"p_min": 0.0, "draft_max": 5}),
+    "suffix-tree": ("suffix", {"p_min": 0.0, "draft_max": 5, "width": 3}),
+    "recycling": ("recycling", {"p_min": 0.0, "draft_max": 3, "width": 1}),
+    "recycling-tree": ("recycling", {"p_min": 0.0, "draft_max": 3, "nodes_max": 7}),
+    "draft-model": ("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0, "draft_max": 3}),
+    "mtp": ("mtp", {"p_min": 0.0, "draft_max": 3}),
+}
+
+
+@every_strategy
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_state_and_text_with_every_method(target, strategy, method, temperature, batch):
+    made = repeating(temperature)
+    rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})
+    found = gated(Run(target, [METHODS[method]], rollback=rollback, slots=batch, chunk=32), made)
+    assert [r.tokens for r in found] == [Run(target).generate(r).result.tokens for r in made]
+    assert sum(r.stats["drafted"] for r in found) > 0
+
+
+def repeating(temperature: float, n: int = 24) -> list[Request]:
+    """Prompts that say the same several times, for methods that look up."""
+    sampling = Sampling(temperature=temperature, top_k=8)
+    prompts = [[(5 * i + j % (3 + i)) % 299 for j in range(9 + 4 * i)] for i in range(5)]
+    return [Request(p, n=n, name=f"{i}", seed=i, sampling=sampling) for i, p in enumerate(prompts)]
