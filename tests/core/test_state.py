@@ -224,3 +224,29 @@ def test_a_verdict_path_through_a_tree_keeps_just_that_branch(seed):
     gated(run)
 
     assert known[3:] == run.take(seq).tokens
+
+
+SHIPPED = {
+    "ngram": ("ngram", {"p_min": 0.0}),
+    "suffix": ("suffix", {"p_min": 0.0, "draft_max": 5}),
+    "suffix-tree": ("suffix", {"p_min": 0.0, "draft_max": 5, "width": 3}),
+    "recycling": ("recycling", {"p_min": 0.0, "draft_max": 3, "width": 1}),
+    "recycling-tree": ("recycling", {"p_min": 0.0, "draft_max": 3, "nodes_max": 7}),
+}
+
+
+@every_strategy
+@pytest.mark.parametrize("method", SHIPPED)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_state_with_methods_that_need_no_weights(strategy, method, temperature, batch):
+    prompts = [[1 + i + j % (2 + i) for j in range(8 + 3 * i)] for i in range(5)]
+    requests = [Request(p, n=16, name=f"{i}", **sampled(i, temperature)) for i, p in enumerate(prompts)]
+    run = toy_run(SHIPPED[method], strategy, slots=batch)
+    seqs = [run.submit(r) for r in requests]
+
+    gated(run)
+
+    results = [run.take(seq) for seq in seqs]
+    assert [r.tokens for r in results] == [plain(r).tokens for r in requests]
+    assert sum(r.stats["drafted"] for r in results) > 0
