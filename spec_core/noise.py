@@ -6,16 +6,24 @@ read the same noise, so the same seed gives the same text with all of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Words = np.ndarray | np.uint64
+
 MASK = 0xFFFFFFFF
-MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
+LOW, HALF = np.uint64(MASK), np.uint64(32)
+FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
+UNUSED = np.uint64(6)
+"""Bits of a word that are dropped: two words give the 52 of a uniform."""
+BLOCK = 4096
+"""Ids that go through the rounds together, so that they stay in the processor's cache."""
 DOMAIN_TOKEN = 0
 """Domain word of token noise; other values are free for private coins."""
 DOMAIN_DRAFT = 1 << 31
@@ -23,38 +31,36 @@ DOMAIN_DRAFT = 1 << 31
 
 
 @lru_cache(maxsize=1024)
-def round_keys(seed: int) -> np.ndarray:
-    """[rounds, 2, 1] uint64: the key words of every round; the seed has 64 bits."""
+def round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
+    """The two key words of every round; the seed has 64 bits."""
     low, high = seed & MASK, seed >> 32 & MASK
-    keys = [[(low + i * INCREMENTS[0]) & MASK, (high + i * INCREMENTS[1]) & MASK] for i in range(ROUNDS)]
-    return np.array(keys, dtype=np.uint64)[:, :, None]
+    first, second = INCREMENTS
+    return [(np.uint64((low + i * first) & MASK), np.uint64((high + i * second) & MASK)) for i in range(ROUNDS)]
 
 
-def philox(counters: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """counters [4, n] uint64, words below 2**32 -> random words [4, n].
+def philox(counter: Sequence[Words], keys: Sequence[tuple[np.uint64, np.uint64]]) -> tuple[Words, ...]:
+    """Four words of a counter -> four random words, uint64 below 2**32; words that are arrays broadcast.
 
-    Words 0 and 2 are multiplied, words 1 and 3 are mixed in: kept as two pairs, a round is five array operations.
+    A word that is the same in all counters stays a single number until the rounds have mixed an array into it.
     """
-    even, odd = counters[0::2], counters[1::2]
-    for key in keys:
-        product = even * MULTIPLIERS
-        even = (product >> np.uint64(32))[::-1] ^ odd
-        even ^= key
-        odd = (product & np.uint64(MASK))[::-1]
-    return np.stack([even[0], odd[0], even[1], odd[1]])
+    c0, c1, c2, c3 = counter
+    for k0, k1 in keys:
+        p0, p1 = c0 * FIRST, c2 * SECOND
+        c0, c1, c2, c3 = (p1 >> HALF) ^ (c1 ^ k0), p1 & LOW, (p0 >> HALF) ^ (c3 ^ k1), p0 & LOW
+    return c0, c1, c2, c3
 
 
 def uniform(seed: int, t: int, ids: np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:
     """Uniforms in (0, 1), float64, one per id; exact: 2**-53 <= u <= 1 - 2**-53."""
-    counters = np.empty((4, len(ids)), dtype=np.uint64)
-    counters[0] = ids
-    counters[1:] = np.array([[t & MASK], [stream & MASK], [domain]], dtype=np.uint64)
-    words = philox(counters, round_keys(seed))
-    high, low = (words[:2] >> np.uint64(6)).astype(np.float64)
-    return (high * 2.0**26 + low + 0.5) * 2.0**-52
+    counter = ids.astype(np.uint64), *(np.uint64(word & MASK) for word in (t, stream, domain))
+    high, low, _, _ = philox(counter, round_keys(seed))
+    whole = high >> UNUSED << np.uint64(26) | low >> UNUSED
+    return (whole.astype(np.float64) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, t: int, ids: int | Tensor, stream: int = 0, domain: int = DOMAIN_TOKEN) -> Tensor:
     """Gumbel(0, 1) noise, float64 on the CPU, for token ids [n] or for all ids below ``ids``."""
     host = np.arange(ids) if isinstance(ids, int) else ids.cpu().numpy()
-    return torch.from_numpy(-np.log(-np.log(uniform(seed, t, host, stream, domain))))
+    parts = [host[i : i + BLOCK] for i in range(0, len(host), BLOCK)] or [host]
+    made = [-np.log(-np.log(uniform(seed, t, part, stream, domain))) for part in parts]
+    return torch.from_numpy(np.concatenate(made) if len(made) > 1 else made[0])
