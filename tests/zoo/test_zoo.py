@@ -11,23 +11,23 @@ from spec_zoo import PROMPTS, ZOO, path
 from spec_zoo.training import data, prompts, tasks, tokens
 from spec_zoo.training.trigram import Trigram
 
-from spec_core import Run, UsageError, load
+from spec_core import Run, Sampling, UsageError, load
 
 MOST_BYTES, MOST_TOGETHER = 12e6, 24e6
 KEYS = [
     "general.name",
     "general.license",
     "general.file_type",
-    "qwen3.context_length",
-    "qwen3.embedding_length",
-    "qwen3.block_count",
-    "qwen3.feed_forward_length",
-    "qwen3.attention.head_count",
-    "qwen3.attention.head_count_kv",
-    "qwen3.attention.key_length",
-    "qwen3.attention.value_length",
-    "qwen3.attention.layer_norm_rms_epsilon",
-    "qwen3.rope.freq_base",
+    "{}.context_length",
+    "{}.embedding_length",
+    "{}.block_count",
+    "{}.feed_forward_length",
+    "{}.attention.head_count",
+    "{}.attention.head_count_kv",
+    "{}.attention.key_length",
+    "{}.attention.value_length",
+    "{}.attention.layer_norm_rms_epsilon",
+    "{}.rope.freq_base",
     "tokenizer.ggml.model",
     "tokenizer.ggml.pre",
     "tokenizer.ggml.tokens",
@@ -35,6 +35,18 @@ KEYS = [
     "tokenizer.ggml.eos_token_id",
     "tokenizer.chat_template",
 ]
+RECURRENT_KEYS = [
+    "{}.full_attention_interval",
+    "{}.nextn_predict_layers",
+    "{}.rope.dimension_count",
+    "{}.rope.dimension_sections",
+    "{}.ssm.conv_kernel",
+    "{}.ssm.group_count",
+    "{}.ssm.inner_size",
+    "{}.ssm.state_size",
+    "{}.ssm.time_step_rank",
+]
+FLOAT = ("ssm_conv1d.weight", "ssm_alpha.weight", "ssm_beta.weight")
 
 
 def test_files_are_small_enough_to_ship():
@@ -47,13 +59,21 @@ def test_files_are_small_enough_to_ship():
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("key", KEYS)
 def test_metadata_are_complete(name, key):
-    assert key in open_gguf(path(name)).metadata
+    metadata = open_gguf(path(name)).metadata
+
+    assert key.format(metadata["general.architecture"]) in metadata
+
+
+@pytest.mark.parametrize("key", RECURRENT_KEYS)
+def test_metadata_of_the_hybrid_are_complete(key):
+    assert key.format("qwen35") in open_gguf(path("pico-hybrid")).metadata
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_matrices_are_q8_0_and_norms_float(name):
     for tensor in open_gguf(path(name)).tensors.values():
-        assert tensor.type == ("F32" if len(tensor.shape) == 1 else "Q8_0"), tensor.name
+        small = len(tensor.shape) == 1 or tensor.name.endswith(FLOAT)
+        assert tensor.type == ("F32" if small else "Q8_0"), tensor.name
 
 
 def test_target_and_draft_share_a_vocabulary():
@@ -62,11 +82,23 @@ def test_target_and_draft_share_a_vocabulary():
     assert len({(info.vocab, info.vocab_id) for info in infos}) == 1
 
 
-def test_a_target_knows_its_companions():
+@pytest.mark.parametrize("name", ["pico", "pico-hybrid"])
+def test_a_target_knows_its_companions(name):
     """``-m zoo:pico --method draft-model`` needs no file."""
-    run = Run(load("zoo:pico"), methods=["draft-model"])
+    run = Run(load(f"zoo:{name}"), methods=["draft-model"])
 
     assert run.generate("def add(a, b):\n", n=16, ignore_eos=True).result.stats["drafted"] > 0
+
+
+@pytest.mark.parametrize("methods", [["ngram"], ["mtp"], ["ngram", "mtp"]], ids="+".join)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_hybrid_writes_the_same_text_with_its_own_layer(methods, temperature):
+    target, sampling = load("zoo:pico-hybrid"), Sampling(temperature=temperature)
+    prompt = "names = [1, 2, 3, 4]\n" * 6
+    plain, fast = (Run(target, methods=m).generate(prompt, n=48, sampling=sampling).result for m in ([], methods))
+
+    assert plain.tokens == fast.tokens
+    assert fast.stats["accepted"] > 0
 
 
 def test_an_unknown_name_lists_the_known_ones():
