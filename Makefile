@@ -12,6 +12,7 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 4 --threads 1
+	$(BIN)/spec compare -m zoo:pico-hybrid --method ngram --method mtp -n 128 --limit 3 --threads 1
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -86,7 +86,7 @@ def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: fl
         optimizer.zero_grad()
         if time.monotonic() - shown > 30:
             shown = time.monotonic()
-            print(json.dumps({"transfer": progress, "missed": [round(float(m), 3) for m in missed]}), flush=True)
+            print(json.dumps({"transfer": progress, "missed": [round(m.item(), 3) for m in missed]}), flush=True)
 
 
 def _missed(mixer: DeltaNet, given: Tensor, wanted: Tensor) -> Tensor:
