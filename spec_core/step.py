@@ -224,6 +224,16 @@ class Step:
         part = self.part(seq)
         return [part.spec + i for i in part.verdict.path] if part.verdict else []
 
+    @property
+    def judged(self) -> Iterator[tuple[Sequence, Part]]:
+        """The asking plugin's own drafts that were decided on: where a method learns how it fared.
+
+        ``part.raw`` is the verdict before it was cut at a stop or limit; ``part.verdict`` is what was kept.
+        """
+        for seq in self.verdicts:
+            if self._by_seq[seq].source == self.asking:
+                yield seq, self._by_seq[seq]
+
     def rewind(self, seq: Sequence, position: int) -> None:
         """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
 

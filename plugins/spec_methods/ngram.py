@@ -126,12 +126,9 @@ class Ngram:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Learn how the own drafts fared, from the verdict before it was cut at a stop or limit."""
-        for seq in step.verdicts:
-            part = step.part(seq)
-            if part.source == step.asking:
-                memory = seq.stash[self.memory]
-                memory.evidence.learn(memory.matched, part.drafted, len(part.raw.path))
+        for seq, part in step.judged:
+            memory = seq.stash[self.memory]
+            memory.evidence.learn(memory.matched, part.drafted, len(part.raw.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:

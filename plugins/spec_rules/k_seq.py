@@ -31,16 +31,8 @@ class KSeq:
 
 
 def verify(case: Case, coins: Coins) -> Verdict:
-    """Top down. Point masses are no independent draws: they are rejected one after the other."""
-    among_siblings = rejection.among if case.draft.law == "deterministic" else among
-    path: list[int] = []
-    node = -1
-    while True:
-        child, left = among_siblings(case, node, coins)
-        if child is None:
-            return Verdict(path, coins.draw(left))
-        path.append(child)
-        node = child
+    """Point masses are no independent draws: they are rejected one after the other."""
+    return rejection.top_down(case, coins, rejection.among if case.draft.law == "deterministic" else among)
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:

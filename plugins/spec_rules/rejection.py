@@ -8,6 +8,8 @@ with rows renormalised after each draw recursive rejection without replacement (
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import numpy as np
 
@@ -15,6 +17,8 @@ from spec_core import Compat, Step, Verdict, hookimpl
 from spec_rules.coins import Coins
 from spec_rules.judging import DRAWN, judge
 from spec_rules.laws import Case, residual
+
+Among = Callable[[Case, int, Coins], tuple[int | None, np.ndarray]]
 
 
 @attrs.define(eq=False)
@@ -32,7 +36,11 @@ class Rejection:
 
 
 def verify(case: Case, coins: Coins) -> Verdict:
-    """Top down: at every kept node its children, then one token of what is left."""
+    return top_down(case, coins, among)
+
+
+def top_down(case: Case, coins: Coins, among: Among) -> Verdict:
+    """At every kept node its children, then one token of what is left. among: which child is kept, see below."""
     path: list[int] = []
     node = -1
     while True:

@@ -101,11 +101,8 @@ class DraftModel:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Learn how the own drafts fared, from the verdict before it was cut at a stop or limit."""
-        for seq in step.verdicts:
-            part = step.part(seq)
-            if part.source == step.asking:
-                seq.stash[self.shadow].trust.learn(part.drafted, len(part.raw.path))
+        for seq, part in step.judged:
+            seq.stash[self.shadow].trust.learn(part.drafted, len(part.raw.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:

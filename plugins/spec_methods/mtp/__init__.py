@@ -147,11 +147,8 @@ class Mtp:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Learn how the own drafts fared, from the verdict before it was cut at a stop or limit."""
-        for seq in step.verdicts:
-            part = step.part(seq)
-            if part.source == step.asking:
-                seq.stash[self.memory].trust.learn(part.drafted, len(part.raw.path))
+        for seq, part in step.judged:
+            seq.stash[self.memory].trust.learn(part.drafted, len(part.raw.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
