@@ -1,6 +1,6 @@
 """Is the text the target's own? 200 prompts under every method, batch and temperature against plain decoding.
 
-``python benchmarks/lossless.py [--temperature 0.8] [--limit 50]``
+``python benchmarks/lossless.py [-m MODEL] [--method A --method A+B] [--temperature 0.8] [--limit 50]``
 
 Plain decoding runs each prompt alone; methods run them alone and five at a time, with the same seed per prompt, in
 float32. Every first difference is listed with its position and with the distance of the target's two best scores.
@@ -22,7 +22,7 @@ from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load
 
-METHODS = {"ngram": ["ngram"], "draft-model": ["draft-model"], "both": ["ngram", "draft-model"]}
+METHODS = ["ngram", "draft-model", "ngram+draft-model"]
 LONG = 64
 
 
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--limit", type=int, default=50, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("--method", action="append", help="a method, or a chain A+B; repeat")
     args = parser.parse_args()
     torch.set_num_threads(1)
     target = load(args.model)
@@ -48,7 +49,8 @@ def main() -> None:
     terms = Terms(args.n, Sampling(temperature=args.temperature), seed=1)
     began = perf_counter()
     plain = {r.prompt: r.tokens for r in texts(target, [], prompts, terms)}
-    runs = [("plain", [], 5)] + [(name, methods, batch) for name, methods in METHODS.items() for batch in (1, 5)]
+    chains = {name: name.split("+") for name in args.method or METHODS}
+    runs = [("plain", [], 5)] + [(name, methods, batch) for name, methods in chains.items() for batch in (1, 5)]
     for name, methods, batch in runs:
         records = list(texts(target, methods, prompts, attrs.evolve(terms, batch=batch)))
         parted = [r for r in records if r.tokens != plain[r.prompt]]
