@@ -28,7 +28,7 @@ def gated_delta(
     returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
         ``lineage.chunks`` are summed in another order than rows alone
     """
-    work = _Work(q[:, key_of], k[:, key_of], v, g, beta, states, lineage)
+    work = _Work(q.index_select(1, key_of), k.index_select(1, key_of), v, g, beta, states, lineage)
     runs, row = dict(lineage.chunks), 0
     while row < lineage.rows:
         work.run(row, runs[row]) if row in runs else work.step(row)
@@ -44,7 +44,7 @@ def replay(
     k: float32 [n, Hk, Dk]    d: float32 [n, Hv, Dv]    g: float32 [n, Hv] or [n, Hv, Dk]    path: rows, in order
     The result is that of ``gated_delta`` for the same rows, bit for bit.
     """
-    k, decay = k[:, key_of], decays(g)
+    k, decay = k.index_select(1, key_of), decays(g)
     before, after = states[source], states[target]
     for row in path:
         _advance(before, k[row], d[row], decay[row], after)
