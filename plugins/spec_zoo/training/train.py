@@ -113,6 +113,7 @@ def clock(minutes: float, spent: float) -> Iterator[float]:
 
 def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: float, report: float = 60) -> Path:
     """Train and return the checkpoint."""
+    print(json.dumps({"name": name, "minutes": minutes, "batch": batch, "length": length, "lr": lr}), flush=True)
     torch.manual_seed(0)
     rows = Rows(out, length)
     held = np.load(prepare(out, length + 1))["held"]
