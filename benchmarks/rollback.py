@@ -1,9 +1,9 @@
 """What putting a gated delta state back costs: strategies of ``gdn-rollback`` on four layers of the 9B shape.
 
 Random weights of the real shape (3 gated delta layers and 1 attention layer of width 4,096), random drafts of n tokens,
-accepted by the rule ``synthetic`` at a given rate: the text means nothing, the work is that of a real step. Strategies
-take turns in every repeat. ``separate forward`` is what other systems do: the state is copied before verification, and
-unless all drafts are kept, the kept ones go through the whole model again at once, in a forward of their own.
+each accepted at a given rate if the one before it was, by the rule ``synthetic``: the text means nothing, the work is
+that of a real step. Strategies take turns in every repeat. ``separate forward`` is what other systems do: a copy of the
+state before verification, and a forward of the kept tokens behind every rejection.
 
     python benchmarks/rollback.py [--threads N] [--steps N] [--repeats N] [--drafts 1,3,7] [--rates 0.3] [--out FILE]
 """
@@ -29,7 +29,7 @@ from spec_targets.runtime.load import describe, recurrent
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.weights import expected
 
-from spec_core import Compat, Draft, Needs, Run, Sequence, Step, hookimpl
+from spec_core import Compat, Draft, Needs, Rows, Run, Sequence, Step, hookimpl
 from spec_core.schedule import batch
 from spec_core.step import Part
 
@@ -102,29 +102,34 @@ class Random:
 
 @attrs.define(eq=False)
 class SeparateForward:
-    """Checkpoint and replay as other systems do it; a state that all drafts are kept of costs nothing."""
+    """Checkpoint and replay as other systems do it.
 
-    copied: Any = None
+    The state is copied before verification. Where a draft was rejected it is put back, and the last certain token and
+    the kept drafts go through the whole model again, at once.
+    """
+
+    copies: dict[Sequence, Any] = attrs.field(factory=dict)
 
     @hookimpl
     def compat(self) -> Compat:
         return Compat(owns={"recurrent"}, needs=Needs(trace="states"), drafts=())
 
     @hookimpl
-    def accept(self, step: Step) -> None:
-        """The copy that is made before verification; where in the step makes no difference to its cost."""
-        self.copied = [step.target.checkpoint(part.seq) for part in step.parts]
+    def process(self, rows: Rows) -> None:
+        self.copies = {seq: rows.step.target.checkpoint(seq) for seq in rows.spans}
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, verdict in step.verdicts.items():
-            part = step.part(seq)
-            if verdict.path and len(verdict.path) == part.drafted:
-                seq.slot.state.recurrent.pick(step.checked.trace.places[step.kept(seq)[-1]])
-            elif verdict.path:
+            part, state = step.part(seq), seq.slot.state.recurrent
+            if len(verdict.path) < part.drafted:
+                state.put(self.copies[seq])
+                tokens = [*part.pending, *(part.draft.ids[i] for i in verdict.path)]
                 again = Step(step.target, {})
-                again.add(Part(seq, part.end, [part.draft.ids[i] for i in verdict.path], decides=True))
+                again.add(Part(seq, part.start, tokens, decides=True))
                 step.target.forward(batch(again, Needs(), "cpu"), Needs())
+            elif verdict.path:
+                state.pick(step.checked.trace.places[step.kept(seq)[-1]])
 
 
 def owner(strategy: str, n: int) -> Any:
@@ -135,7 +140,7 @@ def owner(strategy: str, n: int) -> Any:
 
 def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, seed: int) -> Iterator[dict[str, float]]:
     """Seconds, tokens and memory of each of ``count`` steps behind a prompt; the first one warms up."""
-    rule = ("synthetic", {"rates": [rate] * n, "seed": seed})
+    rule = ("synthetic", {"rates": [rate ** (i + 1) for i in range(n)], "seed": seed})
     run = Run(target, [Random(n)], rule=rule, rollback=owner(strategy, n), draft_max=n, slots=1)
     seen: list[Step] = []
     run.observe(seen.append)

@@ -1,4 +1,7 @@
-"""Methods that break one promise each, beside healthy ones that keep all."""
+"""Methods that break one promise each, beside healthy ones that keep all.
+
+Longer than our files are: there is one small class per promise, and they are read beside each other.
+"""
 
 from __future__ import annotations
 
