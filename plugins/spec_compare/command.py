@@ -74,6 +74,7 @@ def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings,
     from spec_compare.measure import warm
 
     runs = {c.name: c.make() for c in entered}
+    common.note_owners(runs.values(), settings)
     common.check_used(settings, {c.name for run in runs.values() for c in run.plugins})
     warm(runs, chosen, terms)
     return labels(runs, terms.sampling.temperature)

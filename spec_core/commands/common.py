@@ -95,7 +95,7 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
 def run_of(
     target: Target, settings: Settings, methods: Iterable[Any] | None = None, judged: bool = True, **changes: Any
 ) -> Run:
-    """A run with the settings' plugins, or with other methods. What was not named and takes part is noted.
+    """A run with the settings' plugins, or with other methods.
 
     judged: False leaves the settings' rule out: what is compared with is plain decoding.
     """
@@ -105,7 +105,7 @@ def run_of(
     from spec_core.settings import RunSettings
 
     wanted = settings["methods"] if methods is None else list(methods)
-    run = Run(
+    return Run(
         target,
         methods=wanted,
         rule=settings["rule"] if judged else None,
@@ -113,11 +113,20 @@ def run_of(
         plugin_settings=plugin_settings(settings),
         settings=attrs.evolve(settings.build(RunSettings), **changes),
     )
-    named = {spec.partition("=")[0] for spec in [*wanted, settings["rule"], settings["rollback"]] if spec}
-    for chosen in run.plugins:
-        if chosen.name not in named and chosen.plugin is not target:
-            note(f"{chosen.name} puts back the target's {' and '.join(sorted(chosen.compat.owns))} state")
-    return run
+
+
+def note_owners(runs: Iterable[Run], settings: Settings) -> None:
+    """Say, once, who puts back the target's state without having been named."""
+    given = [*settings["methods"], settings["rollback"] or ""]
+    named = {part.partition("=")[0] for spec in given for part in spec.split("+")}
+    owners = {
+        c.name: c.compat.owns
+        for run in runs
+        for c in run.plugins
+        if c.compat.owns and c.name not in named and c.plugin is not run.target
+    }
+    for name, owns in owners.items():
+        note(f"{name} puts back the target's {' and '.join(sorted(owns))} state")
 
 
 def check_used(settings: Settings, names: Iterable[str]) -> None:

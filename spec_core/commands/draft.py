@@ -50,6 +50,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     if len(ids) < 2:
         raise UsageError(f"the context has {len(ids)} tokens", mend="give at least two; the last is not yet evaluated")
     run = common.run_of(common.target_of(settings), settings, methods=[method], draft_max=count)
+    common.note_owners([run], settings)
     common.check_used(settings, [c.name for c in run.plugins])
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:

@@ -40,6 +40,7 @@ def generate(show_drafts: bool, as_json: bool, **flags: Any) -> None:
     request = request_of(asked, settings)
     target = common.target_of(settings)
     run = common.run_of(target, settings)
+    common.note_owners([run], settings)
     common.check_used(settings, [c.name for c in run.plugins])
     generation = run.generate(request, prompt=prompt.encoded(text, target))
     if run.stats.lossy:
