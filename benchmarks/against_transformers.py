@@ -22,7 +22,8 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from spec_core import Run, Target, load
 
-DENSE = {ours: theirs for ours, theirs in BLOCK.items() if ours != "ffn_gate_inp"}
+DENSE = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm")
+DENSE += ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def in_transformers(name: str) -> Qwen3ForCausalLM:
@@ -50,8 +51,8 @@ def in_transformers(name: str) -> Qwen3ForCausalLM:
         "model.norm.weight": target.tensor("output_norm.weight"),
     }
     for i in range(c.layers):
-        for ours, theirs in DENSE.items():
-            state[f"model.layers.{i}.{theirs}.weight"] = target.tensor(f"blk.{i}.{ours}.weight")
+        for part in DENSE:
+            state[f"model.layers.{i}.{BLOCK[f'{part}.weight']}"] = target.tensor(f"blk.{i}.{part}.weight")
     missing = set(model.load_state_dict({k: v.float() for k, v in state.items()}, strict=False).missing_keys)
     assert missing <= {"lm_head.weight"}, missing
     model.tie_weights()
