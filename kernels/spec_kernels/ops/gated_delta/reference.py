@@ -44,10 +44,10 @@ def replay(
     k: float32 [n, Hk, Dk]    d: float32 [n, Hv, Dv]    g: float32 [n, Hv] or [n, Hv, Dk]    path: rows, in order
     The result is that of ``gated_delta`` for the same rows, bit for bit.
     """
-    k, decay = k.index_select(1, key_of), decays(g)
+    writes = _writes(k.index_select(1, key_of), d, decays(g))
     before, after = states[source], states[target]
     for row in path:
-        _advance(before, k[row], d[row], decay[row], after)
+        _advance(before, *writes[row], after)
         before = after
 
 
@@ -58,10 +58,15 @@ def decays(g: Tensor) -> Tensor:
     return whole[..., None] if g.dim() == 2 else whole
 
 
+def _writes(k: Tensor, d: Tensor, decay: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Per row what ``_advance`` takes, as views. k: [R, Hv, Dk]    d: [R, Hv, Dv]    decay: [R, Hv, 1 or Dk]"""
+    return list(zip(k[..., None].unbind(0), d[:, :, None].unbind(0), decay[..., None].unbind(0), strict=True))
+
+
 def _advance(before: Tensor, k: Tensor, d: Tensor, decay: Tensor, out: Tensor) -> None:
-    """before, out: [Hv, Dk, Dv]    k: [Hv, Dk]    d: [Hv, Dv]    decay: [Hv, 1 or Dk]"""
-    torch.mul(before, decay[..., None], out=out)
-    out.addcmul_(k[..., None], d[:, None])
+    """before, out: [Hv, Dk, Dv]    k: [Hv, Dk, 1]    d: [Hv, 1, Dv]    decay: [Hv, 1 or Dk, 1]"""
+    torch.mul(before, decay, out=out)
+    out.addcmul_(k, d)
 
 
 class _Work:
@@ -77,7 +82,7 @@ class _Work:
         asked = torch.stack([k, q], 2) * decay[:, :, None]  # (exp(g) S)ᵀ k = Sᵀ (exp(g) k): decayed on this side
         own = (q * k).sum(-1, keepdim=True)
         self._rows = list(zip(*(m.unbind(0) for m in (asked, v, beta[..., None], own, self.o, self.d)), strict=True))
-        self._writes = list(zip(k.unbind(0), self.d.unbind(0), decay.unbind(0), strict=True))
+        self._writes = _writes(k, self.d, decay)
         self.states, self.lineage = states, lineage
         self._after: dict[int, Tensor] = {}
 
