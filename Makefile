@@ -21,7 +21,7 @@ quick: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
 
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 
 bench: $(READY)
 	$(BIN)/python benchmarks/core.py

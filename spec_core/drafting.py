@@ -17,7 +17,7 @@ from torch import Tensor
 from spec_core.sampling import adjust, scores, support
 from spec_core.sequence import Sequence
 from spec_core.step import Step
-from spec_core.values import Draft
+from spec_core.values import Draft, Law
 
 PRIOR, DECAY = 4.0, 0.95
 Drawing = Literal["auto", "greedy", "sampled"]
@@ -100,7 +100,7 @@ class Chooser:
     def made(self, draft: Growing) -> Draft:
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
-        law = "unknown" if self.samples(draft.seq) else "deterministic"
+        law: Law = "unknown" if self.samples(draft.seq) else "deterministic"
         return Draft(draft.ids, law=law, confidence=draft.confidence)
 
     def _sampled(self, step: Step, draft: Growing, row: Tensor) -> tuple[int, float, Tensor | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ def round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
     return [(np.uint64((low + i * first) & MASK), np.uint64((high + i * second) & MASK)) for i in range(ROUNDS)]
 
 
-def philox(counter: Sequence[Words], keys: Sequence[tuple[np.uint64, np.uint64]]) -> tuple[Words, ...]:
+def philox(counter: Sequence[Words], keys: Sequence[tuple[np.uint64, np.uint64]]) -> tuple[Any, ...]:
     """Four words of a counter -> four random words, uint64 below 2**32; words that are arrays broadcast.
 
     A word that is the same in all counters stays a single number until the rounds have mixed an array into it.
@@ -52,7 +53,7 @@ def philox(counter: Sequence[Words], keys: Sequence[tuple[np.uint64, np.uint64]]
 
 def uniform(seed: int, t: int, ids: np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:
     """Uniforms in (0, 1), float64, one per id; exact: 2**-53 <= u <= 1 - 2**-53."""
-    counter = ids.astype(np.uint64), *(np.uint64(word & MASK) for word in (t, stream, domain))
+    counter: tuple[Words, ...] = ids.astype(np.uint64), *(np.uint64(word & MASK) for word in (t, stream, domain))
     high, low, _, _ = philox(counter, round_keys(seed))
     whole = high >> UNUSED << np.uint64(26) | low >> UNUSED
     return (whole.astype(np.float64) + 0.5) * 2.0**-52

@@ -14,6 +14,7 @@ from spec_core.sampling import Logprob, Sampling
 from spec_core.sequence import Sequence
 from spec_core.stop import Stop, Text
 from spec_core.target import Target
+from spec_core.values import ints, strings
 
 
 @attrs.frozen(eq=False)
@@ -33,8 +34,8 @@ class Request:
     n: int = 128
     sampling: Sampling = Sampling()
     seed: int = 0
-    stop: tuple[str, ...] = attrs.field(default=(), converter=tuple)
-    stop_tokens: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
+    stop: tuple[str, ...] = attrs.field(default=(), converter=strings)
+    stop_tokens: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
     ignore_eos: bool = False
     methods: tuple[str, ...] | None = None
     draft_max: int | None = None

@@ -9,13 +9,15 @@ from typing import Any
 
 import attrs
 
+from spec_core.values import ints, strings
+
 
 @attrs.frozen
 class Stop:
     """Token ids that end a sequence and are not shown, and texts that end it and are cut off."""
 
-    tokens: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
-    texts: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    tokens: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
+    texts: tuple[str, ...] = attrs.field(default=(), converter=strings)
 
 
 @attrs.define(eq=False)

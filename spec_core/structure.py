@@ -92,8 +92,8 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
 def _wanted(field: attrs.Attribute, error: Exception) -> str:
     if get_origin(field.type) is Literal:
         return f"give one of {', '.join(map(str, get_args(field.type)))}"
-    while getattr(error, "exceptions", None):
-        error = error.exceptions[0]
+    while inner := getattr(error, "exceptions", None):
+        error = inner[0]
     return str(error) or f"it must be {field.type}"
 
 

@@ -26,6 +26,9 @@ class Tokenizer(Protocol):
     def stream(self) -> Any:
         """A fresh incremental decoder: ``put(id) -> str`` and ``end() -> str``, never splitting a character."""
 
+    def token_bytes(self, token: int) -> bytes:
+        """Exact bytes of one token; empty for a control token."""
+
 
 @runtime_checkable
 class Target(Protocol):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Law = Literal["deterministic", "rows", "unknown"]
 Trace = Literal["states", "inputs"]
-LAWS: frozenset[str] = frozenset({"deterministic", "rows", "unknown"})
+LAWS: frozenset[Law] = frozenset({"deterministic", "rows", "unknown"})
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
@@ -48,6 +48,14 @@ def _names(given: Iterable[str]) -> frozenset[str]:
     if isinstance(given, str):
         raise TypeError(f"{given!r} is one name, a set is wanted: {{{given!r}}}")
     return frozenset(given)
+
+
+def ints(values: Iterable[int]) -> frozenset[int]:
+    return frozenset(values)
+
+
+def strings(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(values)
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
@@ -162,7 +170,7 @@ class Needs:
         only; None is all.
     """
 
-    hidden: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
+    hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
     final: bool = False
     trees: bool = False
     all_logits: bool = False
@@ -214,7 +222,7 @@ class Compat:
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
-    notes: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 

@@ -184,7 +184,7 @@ DRAFTING: dict[str, Fault] = {
     "too-wide": _proposes(lambda fuzzer: Draft([0] * 10_000, parents=[-1] * 10_000)),
     "empty": _proposes(lambda fuzzer: Draft([])),
     "floats": _proposes(lambda fuzzer: Draft(torch.ones(2))),
-    "a-text": _proposes(lambda fuzzer: Draft("ab")),
+    "a-text": _proposes(lambda fuzzer: Draft("ab")),  # type: ignore[arg-type]
     "no-draft": _proposes(lambda fuzzer: [0, 1]),
     "nothing": _proposes(lambda fuzzer: None),
     "parents-forward": _proposes(lambda fuzzer: Draft([0, 1], parents=[1, -1])),

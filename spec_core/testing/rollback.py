@@ -11,7 +11,7 @@ from spec_core.sequence import Sequence
 from spec_core.step import Step
 from spec_core.target import Target
 from spec_core.testing.toy import Record, ToyTarget
-from spec_core.values import Compat, Needs
+from spec_core.values import Compat, Needs, Trace
 
 
 @attrs.define(eq=False)
@@ -27,8 +27,8 @@ class ToyRollback:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        trace = {"snapshot": "states", "replay": "inputs", "checkpoint": None}[self.strategy]
-        return Compat(owns={"recurrent"}, needs=Needs(trace=trace), drafts=(), load=self._load)
+        traces: dict[str, Trace | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
+        return Compat(owns={"recurrent"}, needs=Needs(trace=traces[self.strategy]), drafts=(), load=self._load)
 
     def _load(self, target: ToyTarget) -> None:
         self.target = target

@@ -67,6 +67,9 @@ class ToyTokenizer:
     def stream(self) -> Any:
         return _Characters()
 
+    def token_bytes(self, token: int) -> bytes:
+        return chr(32 + token).encode()
+
 
 class _Characters:
     def put(self, token: int) -> str:
@@ -206,9 +209,9 @@ class ToyTarget:
         self._truncate(state, part.start)
         streams = []
         for row in range(part.row, part.spec):
-            visible = range(part.start + row - part.row)
+            earlier = range(part.start + row - part.row)
             x = embeds.get(row, self._embed[tokens[row]])
-            stream, state.recurrent, _ = self._row(x, positions[row], state, visible, state.recurrent)
+            stream, state.recurrent, _ = self._row(x, positions[row], state, earlier, state.recurrent)
             streams.append(stream)
         after: list[Recurrent | None] = []
         for j in range(part.drafted):

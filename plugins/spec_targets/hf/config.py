@@ -175,7 +175,7 @@ def _scaling(raw: Mapping[str, Any], name: str) -> Scaling:
             mend="use another model",
         )
     return Scaling(
-        kind=kind,
+        kind="yarn" if kind == "yarn" else "linear",
         factor=_float(rope, "factor", name),
         original=int(
             _float(rope, "original_max_position_embeddings", name, _float(raw, "max_position_embeddings", name))

@@ -104,8 +104,8 @@ class Tokenizer:
         """Messages through the model's chat template. Raises UsageError where it has none."""
         if self.chat_template is None:
             raise UsageError("this model has no chat template", mend="give the prompt as text (-p) instead of messages")
-        names = {"bos": self._piece(self.bos), "eos": self._piece(self.eos)}
-        return render(self.chat_template, messages, **names, **keywords)
+        bos, eos = self._piece(self.bos), self._piece(self.eos)
+        return render(self.chat_template, messages, bos=bos, eos=eos, **keywords)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> list[int]:
         """Token ids of rendered messages: control tokens are parsed, no beginning token is added to the template's."""

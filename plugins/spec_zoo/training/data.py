@@ -71,7 +71,7 @@ def prose(root: Path | None = None) -> tuple[list[str], list[str]]:
     path = (root or library()) / PROSE / "topics.py"
     if not path.exists():
         return [], []
-    topics = next(n.value for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Dict | ast.Assign))
+    topics = next(n.value for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Assign))
     table = ast.literal_eval(topics)
     texts = [table[name] for name in sorted(table)]
     cut = round(len(texts) * (1 - PROSE_HELD_OUT))

@@ -77,7 +77,7 @@ class DraftChecks(Conformance):
     def test_declared_laws_are_kept(self) -> None:
         for rule in (None, Judge()):
             declared = self.run([self.mine()], rule=rule).laws[SUBJECT]
-            self.all_offered(lambda offer, declared=declared: offer.draft.law not in declared, rule=rule)
+            self.all_offered(_undeclared(declared), rule=rule)
 
     @promise("A deterministic draft is a function of the text: neither seed nor chance changes it.")
     def test_deterministic_drafts_are_the_same_twice(self) -> None:
@@ -247,6 +247,10 @@ def _distributions(draft: Draft, vocab: int) -> bool:
     drawn = q.gather(1, draft.tokens.to(q.device)[:, None])
     good = q.isfinite().all() and (q >= 0).all() and (drawn > 0).all()
     return bool(good and ((q.double().sum(-1) - 1).abs() < 1e-4).all())
+
+
+def _undeclared(laws: frozenset[str]) -> Callable[[Offer], bool]:
+    return lambda offer: offer.draft.law not in laws
 
 
 def _both(one: Draft | None, two: Draft | None) -> str:

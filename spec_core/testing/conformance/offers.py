@@ -44,7 +44,7 @@ def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
             offers.append(_offer(step, seq, draft))
         propose(step, seq, draft)
 
-    Step.propose = look  # type: ignore[method-assign]
+    Step.propose = look  # type: ignore[assignment,method-assign]
     try:
         yield offers
     finally:

@@ -19,7 +19,7 @@ FRAMES = 4
 """Innermost calls that are shown of an exception."""
 
 
-class Broken(pytest.fail.Exception):
+class Broken(pytest.fail.Exception):  # type: ignore[name-defined]
     """A promise of the contract that was not kept: what it says, what was found, how to see it alone."""
 
 

@@ -68,8 +68,8 @@ class RuleConformance(Conformance):
     def near(self, target: Any) -> Iterator[tuple[str, law.Near]]:
         """Drafters of every law that the rule judges."""
         judged = LAWS if self.says.judges is None else self.says.judges
-        for kind in sorted(judged):
-            yield f"chains of law {kind!r}", law.Near(target, kind)
+        for kind in sorted(judged):  # a faulty rule may name what is no law
+            yield f"chains of law {kind!r}", law.Near(target, kind)  # type: ignore[arg-type]
         if "deterministic" in judged:
             yield "trees of law 'deterministic'", law.Near(target, "deterministic", tree=True)
 

@@ -29,7 +29,8 @@ class TextChecks(Conformance):
     @promise("Sequences that run side by side give what each gives alone.")
     def test_text_does_not_depend_on_the_batch(self) -> None:
         requests = self.requests()
-        for settings in ({}, {"chunk": 2, "rows_max": 9}, {"slots": 2}):
+        ways: list[dict[str, Any]] = [{}, {"chunk": 2, "rows_max": 9}, {"slots": 2}]
+        for settings in ways:
             self.is_plain(self.run([self.mine()], **settings), requests)
 
     @promise("Whatever share of its drafts is kept, the text stays the same.")

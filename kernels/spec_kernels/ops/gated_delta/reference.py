@@ -100,8 +100,8 @@ class _Work:
     def run(self, first: int, n: int) -> None:
         """n tokens that follow each other, together."""
         rows = slice(first, first + n)
-        given = (m[rows] for m in self.inputs)
-        self.o[rows], self.d[rows], state = chunk(*given, self._before(first))
+        q, k, v, g, beta = (m[rows] for m in self.inputs)
+        self.o[rows], self.d[rows], state = chunk(q, k, v, g, beta, self._before(first))
         keep = self.lineage.keep[first + n - 1]
         self._after[first + n - 1] = state if keep < 0 else self.states[keep].copy_(state)
 
