@@ -15,6 +15,8 @@ from spec_compare.summary import ALL, INTERVAL, Row
 
 WIDE = 200
 """Columns where the output is no terminal: nothing is folded there."""
+POSITIONS = 4
+"""How many positions of a draft have a figure of their own."""
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda r: r.contender,
@@ -25,9 +27,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "tokens/step": lambda r: _number(r.tau_pooled, ".2f"),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
+    "by position": lambda r: " ".join(_number(a, ".0%") for a in r.conditional[:POSITIONS]) or "-",
     "identical": lambda r: identical(r),
 }
-LEFT = ("method", "identical")
+LEFT = ("method", "by position", "identical")
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

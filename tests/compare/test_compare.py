@@ -138,7 +138,17 @@ def test_the_table_has_no_blanks_at_the_ends_and_shows_what_was_measured(compare
     lines = out.splitlines()
 
     assert all(line == line.rstrip() for line in lines)
-    for word in ("tokens/s", "speedup", "tokens/step", "acceptance", "draft length", "identical", "repeat", "plain"):
+    for word in (
+        "tokens/s",
+        "speedup",
+        "tokens/step",
+        "acceptance",
+        "draft length",
+        "by position",
+        "identical",
+        "repeat",
+        "plain",
+    ):
         assert word in out
     assert "measured 6 of 6" in err and "measured" not in out
 
