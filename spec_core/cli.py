@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -12,6 +14,7 @@ from spec_core.discovery import Entry, discover, find, imported
 from spec_core.errors import SpecError, UsageError, nearest
 
 INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Commands(click.Group):
@@ -56,6 +59,8 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the program: a user's mistake is one message with a mend, a bug keeps its traceback."""
+    if sys.stdout is None:  # closed by the caller: nobody reads
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="replace")
@@ -77,6 +82,11 @@ def run(argv: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
+        return _reader_left()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        click.echo(f"error: the output cannot be written: {error.strerror}\n  make room, or write elsewhere", err=True)
         return _reader_left()
 
 

@@ -42,6 +42,11 @@ def message(error: BaseException) -> str:
         return "(its message cannot be printed)"
 
 
+def why(error: Exception) -> str:
+    """What an error says, where its path is said already: of an OSError the reason without number and path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 class PluginError(SpecError):
     """A plugin raised, or proposed or decided something it may not.
 

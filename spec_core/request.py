@@ -37,7 +37,7 @@ class Request:
     stop: tuple[str, ...] = attrs.field(default=(), converter=strings)
     stop_tokens: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
     ignore_eos: bool = False
-    methods: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = attrs.field(default=None, converter=attrs.converters.optional(strings))
     draft_max: int | None = None
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0
@@ -89,6 +89,7 @@ def sequence(
     tokens = prompt_tokens(request, target)
     _check_embeds(request, len(tokens), target.info.width)
     _check_bias(request.sampling, target.info.vocab)
+    _check_stop_tokens(request.stop_tokens, target.info.vocab)
     _check_room(tokens, request, target.info.context)
     eog = frozenset() if request.ignore_eos else target.info.eog
     return Sequence(
@@ -149,6 +150,14 @@ def _check_bias(sampling: Sampling, vocab: int) -> None:
             )
         if not bias < math.inf:
             raise UsageError(f"logit bias {bias} for token {token}", mend="give a finite number, or -inf to ban it")
+
+
+def _check_stop_tokens(stops: frozenset[int], vocab: int) -> None:
+    for token in sorted(stops):
+        if not 0 <= token < vocab:
+            raise UsageError(
+                f"stop token {token} is outside the vocabulary of {vocab}", mend=f"give ids from 0 to {vocab - 1}"
+            )
 
 
 def _check_room(tokens: list[int], request: Request, context: int) -> None:

@@ -41,7 +41,7 @@ class Run:
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
     :param rollback: the owner of recurrent state, where several are installed.
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
-    :param settings: a RunSettings, or keywords of one.
+    :param settings: a RunSettings; keywords of one are stronger.
 
     Raises UsageError, or Refused with every plugin's refusal, before a weight is read.
     """
@@ -57,8 +57,9 @@ class Run:
         **keywords: Any,
     ) -> None:
         self.target = target
-        self.settings = settings or RunSettings(**keywords)
-        self.plugins = assemble(target, methods, rule, rollback, plugin_settings or {})
+        self.settings = attrs.evolve(settings or RunSettings(), **keywords)
+        named = [methods] if isinstance(methods, str) else methods
+        self.plugins = assemble(target, named, rule, rollback, plugin_settings or {})
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.laws = drafted_laws(self.plugins)
         self.drafters = frozenset(name for name, laws in self.laws.items() if laws)

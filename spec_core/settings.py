@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import attrs
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError, nearest, why
 from spec_core.structure import structure
 
 FLAG, ENVIRONMENT, FILE, DEFAULT = "flag", "environment", "spec.toml", "default"
@@ -202,7 +202,7 @@ def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
-            f"{file}: {error}", mend="mend the file; `spec settings --toml` prints one that works"
+            f"{file}: {why(error)}", mend="mend the file; `spec settings --toml` prints one that works"
         ) from error
 
 

@@ -54,8 +54,9 @@ def ints(values: Iterable[int]) -> frozenset[int]:
     return frozenset(values)
 
 
-def strings(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
+def strings(values: str | Iterable[str]) -> tuple[str, ...]:
+    """A text alone is one, not its letters."""
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:

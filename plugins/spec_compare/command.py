@@ -48,6 +48,8 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     prompts.check_fit(chosen, target)
     entered = contenders.contenders(target, settings, terms.batch)
     labels = prepared(entered, chosen, settings, terms)
+    if out is not None:
+        make_folder(out)
     laps = measured(entered, chosen, target, terms)
     rows = summary.rows(laps, labels)
     differing = difference.differences(laps, labels, chosen, target, terms)
@@ -106,10 +108,17 @@ def circumstances(target: Target, settings: Settings, terms: Terms) -> dict[str,
     }
 
 
+def make_folder(out: Path) -> None:
+    """The place for results: what is wrong with it is said before anything is measured. Raises UsageError."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise common.unwritable(out, error) from error
+
+
 def write(out: Path, laps: list[Lap], body: dict[str, Any]) -> None:
     """results.jsonl, a line per prompt, contender and repeat, and summary.json. Raises UsageError."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
         with (out / "results.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(common.as_json(line) + "\n" for lap in laps for line in lines(lap))
         (out / "summary.json").write_text(json.dumps(body, indent=1, ensure_ascii=False, default=str), "utf-8")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from spec_core.errors import UsageError
+from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:
     from spec_core.target import Target
@@ -37,7 +37,7 @@ def read(path: Path, families: Iterable[str] = (), limit: int | None = None) -> 
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}", mend="give a JSONL file of prompts") from error
+        raise UsageError(f"{path}: {why(error)}", mend="give a JSONL file of prompts") from error
     prompts = [_prompt(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
         raise UsageError(f"{path} has no prompts", mend=EXAMPLE)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spec_core.discovery import PLUGIN_KINDS, discover
-from spec_core.errors import UsageError
+from spec_core.discovery import PLUGIN_KINDS, discover, find
+from spec_core.errors import UsageError, why
 from spec_core.settings import FLAG, Settings, read_file, resolve
 
 if TYPE_CHECKING:
@@ -137,8 +137,14 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
         if dot and setting.origin == FLAG and plugin not in names:
             raise UsageError(
                 f"-o {name} was given, {plugin} takes no part here",
-                mend=f"add --method {plugin}, or leave the setting out",
+                mend=f"add {_flag(plugin)} {plugin}, or leave the setting out",
             )
+
+
+def _flag(plugin: str) -> str:
+    """The option that names an installed plugin of this kind."""
+    kind = find(plugin).kind
+    return f"--{kind}" if kind in ("rule", "rollback") else "--method"
 
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -176,7 +182,7 @@ def save(tensors: dict[str, Tensor], out: Path) -> None:
 
 
 def unwritable(out: Path, error: Exception) -> UsageError:
-    return UsageError(f"{out} cannot be written: {error}", mend="give --out a place that can be written to")
+    return UsageError(f"{out} cannot be written: {why(error)}", mend="give --out a place that can be written to")
 
 
 def note(text: str) -> None:

@@ -45,6 +45,8 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     """
     import torch
 
+    from spec_core.request import Request, prompt_tokens
+
     settings = common.settings_of(flags)
     ids = common.token_ids(tokens)
     if len(ids) < 2:
@@ -52,6 +54,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     run = common.run_of(common.target_of(settings), settings, methods=[method], draft_max=count)
     common.note_owners([run], settings)
     common.check_used(settings, [c.name for c in run.plugins])
+    prompt_tokens(Request(ids), run.target)
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:
         raise SpecError(f"{method} drafts nothing after these tokens", mend="give it more context")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REQUEST = [
     click.option("--logit-bias", "logit_bias", multiple=True, metavar="ID=B", help="Add B to the logit of a token."),
-    click.option("--logprobs", type=int, help="Report log-probabilities, and those of so many best tokens."),
+    click.option("--logprobs", type=int, help="With --json: log-probabilities, and those of so many best tokens."),
     click.option("--stop", multiple=True, help="A text that ends the output."),
     click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="A token that ends the output."),
     click.option("--ignore-eos", is_flag=True, help="Do not stop at the model's own end tokens."),
@@ -35,6 +35,8 @@ def generate(show_drafts: bool, as_json: bool, **flags: Any) -> None:
     began = perf_counter()
     places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
     asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos")
+    if asked["logprobs"] is not None and not as_json:
+        raise UsageError("--logprobs shows in --json alone", mend="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
     text = prompt.given(**places)
     request = request_of(asked, settings)

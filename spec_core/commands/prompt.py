@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spec_core.commands.common import token_ids
-from spec_core.errors import UsageError
+from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:
     from spec_core.target import Target
@@ -74,7 +74,7 @@ def read_text(path: str) -> str:
             f"{name}: byte {error.start} is not UTF-8 ({error.reason})", mend="convert the text to UTF-8"
         ) from error
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}", mend="give a file that can be read") from error
+        raise UsageError(f"{path}: {why(error)}", mend="give a file that can be read") from error
 
 
 def read_messages(path: str) -> Messages:

@@ -8,6 +8,7 @@ import attrs
 import click
 
 from spec_core.commands import common
+from spec_core.errors import UsageError
 from spec_core.settings import DEFAULT, Setting, Settings
 
 
@@ -17,6 +18,8 @@ from spec_core.settings import DEFAULT, Setting, Settings
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
     """Print the resolved settings with their origins; of named methods too."""
+    if as_toml and as_json:
+        raise UsageError("the output is asked for by --toml and --json", mend="leave one of them out")
     resolved = with_plugins(common.settings_of(flags))
     if as_toml:
         click.echo(resolved.as_toml(), nl=False)

@@ -283,6 +283,14 @@ def test_prompts_that_are_none_are_refused_with_their_line(compare, folder, name
     assert said in err
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(compare):
+    code, _, err = compare("--limit", "1", "-n", "2", "--out", "prompts.jsonl")
+
+    assert code == 2
+    assert "prompts.jsonl cannot be written: File exists" in err
+    assert "measured" not in err
+
+
 def test_limit_is_per_family(compare):
     rows = summary(compare("--limit", "1", "--json"))
 

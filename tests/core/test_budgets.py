@@ -6,7 +6,7 @@ import attrs
 import pytest
 from toys import DRAFTERS, Fixed, drafter, plain, sampled, texts, together, toy_run
 
-from spec_core import Draft, Request, Run, UsageError, hookimpl
+from spec_core import Draft, Request, Run, RunSettings, UsageError, hookimpl
 from spec_core.testing import Oracle, ToyTarget
 
 
@@ -114,6 +114,24 @@ def test_a_request_chooses_among_the_methods():
     assert {"both"} == {name for name, _ in first.asked}
     assert {"both", "second"} == {name for name, _ in second.asked}
     assert [plain(r).tokens for r in requests] == [r.tokens for r in results]
+
+
+def test_a_method_of_a_request_may_stand_alone():
+    run = toy_run([("first", asks()), ("second", asks())])
+    seq = run.submit([1], methods="second")
+
+    assert seq.wants("second") and not seq.wants("first")
+
+
+def test_a_method_of_a_run_may_stand_alone():
+    with pytest.raises(UsageError, match="named 'nobody'"):
+        Run(ToyTarget(), methods="nobody")
+
+
+def test_keywords_are_stronger_than_settings():
+    run = Run(ToyTarget(), settings=RunSettings(draft_max=3, slots=2), draft_max=5)
+
+    assert (run.settings.draft_max, run.settings.slots) == (5, 2)
 
 
 def test_an_unknown_method_of_a_request_is_refused():

@@ -52,6 +52,14 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
     assert "12 tokens" in err
 
 
+def test_generate_with_a_closed_output_has_no_complaint():
+    command = [sys.executable, "-m", "spec_core.cli", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_generate_as_json_has_text_tokens_stats_and_settings(spec):
     code, out, _ = spec(
         "generate", "-m", MODEL, *PROMPT, "-n", "9", "--ignore-eos", "--json", "--logprobs", "2", "--seed", "3"
@@ -105,6 +113,7 @@ def test_no_tokens_asked_for_is_an_empty_answer(spec):
 
 
 LONG = "x " * 400
+DRAFT = ["draft", "-m", MODEL, "--method", f"draft-model={tiny_gguf(1)}", "--out", "d"]
 MISTAKES = {
     "no model": (["generate", *PROMPT], "no model"),
     "no such file": (["generate", "-m", "nowhere.gguf", *PROMPT], "no such file"),
@@ -131,6 +140,21 @@ MISTAKES = {
     "temperature": (["generate", "-m", MODEL, *PROMPT, "--temperature", "-1"], "temperature"),
     "top-p": (["generate", "-m", MODEL, *PROMPT, "--top-p", "0"], "top_p"),
     "logit bias": (["generate", "-m", MODEL, *PROMPT, "--logit-bias", "x"], "logit-bias"),
+    "stop token outside": (["generate", "-m", MODEL, *PROMPT, "--stop-token", "99999"], "stop token 99999"),
+    "logprobs without json": (["generate", "-m", MODEL, *PROMPT, "--logprobs", "2"], "add --json"),
+    "two outputs": (["settings", "--toml", "--json"], "--toml and --json"),
+    "draft after a token outside": ([*DRAFT, "--tokens", "1,99999", "-n", "2"], "token 99999"),
+    "draft longer than the context": ([*DRAFT, "--tokens", "1,2", "-n", "5000"], "a draft of 5000"),
+    "setting of an absent rule": (
+        ["generate", "-m", MODEL, *PROMPT, "-o", "typical.epsilon=0.1"],
+        "add --rule typical",
+    ),
+    "setting of an absent rollback": (
+        ["generate", "-m", MODEL, *PROMPT, "-o", "gdn-rollback.n=2"],
+        "add --rollback gdn-rollback",
+    ),
+    "no such prompt file": (["generate", "-m", MODEL, "-f", "absent"], "absent: No such file or directory\n"),
+    "no such settings file": (["settings", "--config", "absent"], "absent: No such file or directory\n"),
     "empty stop": (["generate", "-m", MODEL, *PROMPT, "--stop", ""], "stop"),
     "context too large": (["generate", "-m", MODEL, *PROMPT, "--context", "100000"], "context"),
     "device": (["generate", "-m", MODEL, *PROMPT, "--device", "tpu"], "tpu"),

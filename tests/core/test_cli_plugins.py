@@ -84,6 +84,18 @@ def test_a_reader_that_leaves_gets_no_complaint():
     assert done.stderr == b""
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_an_output_that_is_full_is_a_message():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "spec_core.cli", "plugins"], stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n  make room")
+    assert b"Traceback" not in done.stderr
+
+
 def test_the_owner_of_recurrent_state_is_named_when_it_comes_by_itself(spec):
     plain = spec("generate", "-m", "toy:hybrid", *PROMPT, "--json")
     code, out, err = spec("generate", "-m", "toy:hybrid", *PROMPT, "--method", "repeat", "--json")

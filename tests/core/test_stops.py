@@ -162,6 +162,18 @@ def test_a_stop_text_in_the_prompt_does_not_count():
     assert tokens[:3] == result.tokens
 
 
+def test_a_stop_text_may_stand_alone():
+    """A text of several letters is one stop, not one for each."""
+    assert Request([1], stop="no").stop == ("no",)
+
+
+def test_a_stop_token_outside_the_vocabulary_is_refused():
+    target = ToyTarget()
+
+    with pytest.raises(UsageError, match=f"stop token {target.info.vocab} is outside"):
+        Run(target).submit([1], stop_tokens={target.info.vocab})
+
+
 def test_stop_texts_need_a_tokenizer_and_letters():
     """Refused with a mend, before anything runs."""
     target = ToyTarget()

@@ -13,7 +13,7 @@ import torch
 from attrs.validators import ge, le
 from torch import Tensor
 
-from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.drafting import Chooser, Drawing, Growing
 from spec_methods.draft_model.shadow import Shadow, catch_up, forward, open_shadow
 from spec_methods.draft_model.vocabulary import Same, Translated, translation
@@ -141,6 +141,12 @@ class DraftModel:
 
     def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
         """A greedy draft of n tokens after ``tokens``, and the logits each was chosen from, [n, V]."""
+        context = self.model.info.context
+        if len(tokens) + n > context:
+            raise UsageError(
+                f"{len(tokens)} tokens and a draft of {n}, the draft model's context is {context}",
+                mend="give fewer tokens, or ask for a shorter draft",
+            )
         shadow, tokens = open_shadow(self.model), self.words.to_draft(list(tokens))
         ids: list[int] = []
         rows: list[Tensor] = []
