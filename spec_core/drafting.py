@@ -77,9 +77,11 @@ class Chooser:
     def extend(self, step: Step, draft: Growing, row: Tensor) -> int:
         """Add the token chosen from ``row``; the draft closes behind it when it is not likely to survive so far.
 
-        The token stays: its forward is paid for, and checking one token more costs the target little.
+        The token stays: its forward is paid for, and checking one token more costs the target little. A drafter whose
+        weights make no numbers is sure of nothing.
         """
         token, chance, probs = self._sampled(step, draft, row) if self.samples(draft.seq) else greedy(row)
+        chance = 0.0 if math.isnan(chance) else chance
         draft.ids.append(token)
         draft.confidence.append(chance)
         if probs is not None:
@@ -104,6 +106,8 @@ class Chooser:
         return Draft(draft.ids, law=law, confidence=draft.confidence)
 
     def _sampled(self, step: Step, draft: Growing, row: Tensor) -> tuple[int, float, Tensor | None]:
+        if bool(row.isnan().any()):
+            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
         seq, sampling, i = draft.seq, draft.seq.sampling, len(draft.ids)
         row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt)
         noise = None if sampling.truncates and not step.private else step.noise(seq, i)

@@ -119,14 +119,17 @@ class Mtp:
             found = f"{holder.info.vocab} tokens and width {holder.info.width}"
             wanted = f"{target.info.vocab} and {target.info.width}"
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
+        turns = [of.info.extras.get("rotated", (0, 0)) for of in (holder, target)]
+        if turns[0] != turns[1]:
+            found, wanted = (f"heads of {head}, {turned} of them turned" for head, turned in turns)
+            return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
+        known = holder.info.extras["nextn"]["tensors"]
+
         def find(name: str) -> Tensor | None:
-            try:
-                return holder.tensor(name)
-            except KeyError:
-                return None
+            return holder.tensor(name) if name in known else None
 
         facts = {**holder.info.extras["nextn"], "rotary": target.info.extras["rotary"]}
         self.layer = Layer(facts, find, target)

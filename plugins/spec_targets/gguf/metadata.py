@@ -60,7 +60,7 @@ def config_of(file: GgufFile) -> Config:
     layers = _layers(file, keys)
     return Config(
         arch=name,
-        name=str(file.metadata.get("general.name") or file.path.stem),
+        name=_name(file),
         layers=layers,
         width=width,
         heads=heads,
@@ -81,6 +81,13 @@ def config_of(file: GgufFile) -> Config:
         recurrent=_recurrent(keys, layers) if arch.recurrent else frozenset(),
         nextn=keys.get("nextn_predict_layers", 0, int),
     )
+
+
+def _name(file: GgufFile) -> str:
+    """As the file calls itself, in one line that can be printed."""
+    given = file.metadata.get("general.name")
+    shown = "".join(c for c in given[:200] if c.isprintable()) if isinstance(given, str) else ""
+    return shown or file.path.stem
 
 
 def _experts(keys: Keys, arch: Arch) -> Experts | None:
@@ -104,12 +111,17 @@ def _shared_ff(keys: Keys, expert_ff: int) -> int:
 
 
 def _delta(keys: Keys, arch: Arch) -> DeltaShape:
-    heads = keys.get("ssm.time_step_rank", kind=int)
+    heads, inner = keys.get("ssm.time_step_rank", kind=int), keys.get("ssm.inner_size", kind=int)
+    if heads < 1 or inner % heads:
+        raise UsageError(
+            f"{keys.file.path.name}: {keys.arch}.ssm.inner_size is {inner}, a multiple of {heads} was needed",
+            mend="the file is damaged; get it again",
+        )
     return DeltaShape(
         key_heads=keys.get("ssm.group_count", kind=int),
         value_heads=heads,
         key_dim=keys.get("ssm.state_size", kind=int),
-        value_dim=keys.get("ssm.inner_size", kind=int) // max(1, heads),
+        value_dim=inner // heads,
         kernel=keys.get("ssm.conv_kernel", kind=int),
         tiled=arch.tiled,
     )
@@ -118,10 +130,26 @@ def _delta(keys: Keys, arch: Arch) -> DeltaShape:
 def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
     """Listed, or all but every ``full_attention_interval``-th."""
     listed = keys.file.metadata.get(f"{keys.arch}.attention.recurrent_layers")
-    if isinstance(listed, list) and len(listed) >= layers:
-        return frozenset(i for i in range(layers) if listed[i])
+    if listed is not None:
+        return frozenset(i for i, given in enumerate(_flags(keys, listed, layers)[:layers]) if given)
     interval = keys.get("full_attention_interval", 4, int)
-    return frozenset(i for i in range(layers) if (i + 1) % max(1, interval))
+    if interval < 1:
+        raise UsageError(
+            f"{keys.file.path.name}: {keys.arch}.full_attention_interval is {interval}, 1 or more was needed",
+            mend="the file is damaged; get it again",
+        )
+    return frozenset(i for i in range(layers) if (i + 1) % interval)
+
+
+def _flags(keys: Keys, listed: Any, layers: int) -> list[int]:
+    """A yes or no for every block of the trunk, and for some behind it."""
+    if not isinstance(listed, list) or len(listed) < layers or any(x not in (0, 1) for x in listed):
+        raise UsageError(
+            f"{keys.file.path.name}: {keys.arch}.attention.recurrent_layers is {str(listed)[:60]!r}, "
+            f"a yes or no for each of {layers} blocks was needed",
+            mend="the file is damaged; get it again",
+        )
+    return listed
 
 
 def _layers(file: GgufFile, keys: Keys) -> int:

@@ -22,12 +22,13 @@ class GgufWeights:
     def __init__(self, file: GgufFile, config: Config) -> None:
         self.file = file
         self.where = file.path.name
+        self.turned = config.turned
         self.neighbours = arch_of(config.arch, self.where).permuted
         self._check_types()
 
     def _check_types(self) -> None:
         for name, tensor in self.file.tensors.items():
-            if tensor.type not in TYPES and tensor.type not in ("I8", "I16", "I32", "I64"):
+            if tensor.type not in TYPES:
                 raise UsageError(
                     f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
                     mend=f"quantise the model to one of {', '.join(TYPES)}",
@@ -50,8 +51,8 @@ class GgufWeights:
         return out.view(tensor.shape)
 
     def divisors(self) -> torch.Tensor | None:
-        """Frequency divisors of llama3 scaling, where the file has them."""
+        """Frequency divisors of llama3 scaling, where the file has them; those of a wrong shape are refused later."""
         for name in ("rope_freqs.weight", "blk.0.rope_freqs.weight"):
-            if self.shape(name) is not None:
+            if self.shape(name) == (self.turned // 2,):
                 return self.load(name)
         return None

@@ -11,7 +11,7 @@ from spec_kernels.ops.rope import llama3_factors
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_targets.runtime.config import ARCHS, Arch, Config
+from spec_targets.runtime.config import ARCHS, MOST_LAYERS, Arch, Config
 from spec_targets.runtime.rope import Scaling
 
 ARCHITECTURES = {
@@ -47,7 +47,7 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
     width, heads = _int(raw, "hidden_size", name), _int(raw, "num_attention_heads", name)
     head = _int(raw, "head_dim", name, width // max(1, heads))
     _check_unsupported(raw, name)
-    layers = _int(raw, "num_hidden_layers", name)
+    layers = _layers(raw, name)
     return Config(
         arch=arch,
         name=name,
@@ -71,6 +71,15 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
         recurrent=_recurrent(raw, layers, name) if facts.recurrent else frozenset(),
         nextn=_int(raw, "num_nextn_predict_layers", name, _int(raw, "mtp_num_hidden_layers", name, 0)),
     )
+
+
+def _layers(raw: Mapping[str, Any], name: str) -> int:
+    layers = _int(raw, "num_hidden_layers", name)
+    if layers > MOST_LAYERS:
+        raise UsageError(
+            f"{name}: config.json has num_hidden_layers = {layers}", mend=f"at most {MOST_LAYERS} are possible"
+        )
+    return layers
 
 
 def _partial(raw: Mapping[str, Any], arch: str, name: str) -> float:
@@ -109,7 +118,12 @@ def _delta(raw: Mapping[str, Any], name: str) -> DeltaShape:
 
 def _recurrent(raw: Mapping[str, Any], layers: int, name: str) -> frozenset[int]:
     kinds = raw.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) == layers:
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            raise UsageError(
+                f"{name}: config.json has layer_types = {str(kinds)[:60]!r}",
+                mend=f"a list of {layers} types, one for each layer, is needed",
+            )
         unknown = set(map(str, kinds)) - {"linear_attention", "full_attention"}
         if unknown:
             raise UsageError(f"{name}: layers of type {min(unknown)[:60]!r}", mend="such models are not supported")
@@ -121,7 +135,7 @@ def _recurrent(raw: Mapping[str, Any], layers: int, name: str) -> frozenset[int]
 def _architecture(raw: Mapping[str, Any], name: str) -> str:
     given = raw.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
-    if first not in ARCHITECTURES:
+    if not isinstance(first, str) or first not in ARCHITECTURES:
         raise UsageError(
             f"{name}: architecture {str(first)[:60]!r} is not supported",
             mend=f"supported: {nearest(str(first), ARCHITECTURES)}",
@@ -193,6 +207,10 @@ def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
     rope = _rope(raw)
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     factor, low, high, original = (_float(rope, n, config.name) for n in names)
+    if not low < high:
+        raise UsageError(
+            f"{config.name}: llama3 rope scaling from {low} to {high} turns", mend="the first must be the smaller one"
+        )
     return llama3_factors(config.turned, config.rope_base, factor, low, high, int(original))
 
 

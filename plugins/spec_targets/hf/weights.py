@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from spec_core.errors import UsageError
 from spec_targets.files.safetensors import StoredTensor, open_directory
 from spec_targets.runtime.config import Config
 
@@ -54,6 +55,7 @@ EXPERTS = {"ffn_gate_exps.weight": "gate_proj", "ffn_up_exps.weight": "up_proj",
 FUSED = {"ffn_gate_up_exps.weight": "mlp.experts.gate_up_proj", "ffn_down_exps.weight": "mlp.experts.down_proj"}
 SHARED = re.compile(r"ffn_(gate|up|down)_shexp\.weight")
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
+FLOATS = ("F32", "BF16", "F16", "F64")
 PREFIXES = ("model.language_model.", "model.")
 
 
@@ -81,6 +83,7 @@ class HfWeights:
             return (len(rows), self.config.width)
         stored = self._stored(name)
         if stored is not None:
+            self._check_type(stored)
             return stored.shape[::2] if name.endswith("ssm_conv1d.weight") else stored.shape
         apart = self._apart(name)
         return (len(apart), *apart[0].shape) if apart else None
@@ -99,6 +102,13 @@ class HfWeights:
             return -value.float().exp()
         less_one = self.config.facts.plus_one and "norm" in name and "ssm_norm" not in name
         return value.float() + 1 if less_one else value
+
+    def _check_type(self, stored: StoredTensor) -> None:
+        if stored.type not in FLOATS:
+            raise UsageError(
+                f"{self.where}: tensor {stored.name!r} is of type {stored.type}, which is not supported",
+                mend=f"use a model with weights of {', '.join(FLOATS)}, or a GGUF of it",
+            )
 
     def _stored(self, name: str) -> StoredTensor | None:
         if name in HEAD:

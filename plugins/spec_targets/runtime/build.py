@@ -10,14 +10,15 @@ from spec_kernels.nn.rotary import RotaryTable
 from torch import Tensor
 
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.weights import Weights
+from spec_targets.runtime.weights import Weights, expected
 
 
 def decoder(config: Config, weights: Weights, rotary: RotaryTable, dtype: torch.dtype, device: torch.device) -> Decoder:
-    """The trunk: embedding, blocks, final norm, output matrix."""
+    """The trunk: embedding, blocks, final norm, output matrix. Only tensors whose shapes were checked are found."""
+    known = expected(config, weights)
 
     def find(name: str) -> Tensor | None:
-        return None if weights.shape(name) is None else weights.load(name)
+        return weights.load(name) if name in known else None
 
     builder = BlockBuilder(config.block(weights.neighbours), find, dtype, device)
     embedding = builder.read("token_embd.weight")

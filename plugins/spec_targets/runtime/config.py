@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 from spec_kernels.nn.build import BlockShape, Experts
 from spec_kernels.nn.states import DeltaShape
 
 from spec_core.errors import UsageError, nearest
 from spec_targets.runtime.rope import Scaling
+
+MOST_LAYERS = 1 << 12
+MOST_HEAD = 1 << 10
+"""More blocks, or a wider head of attention or of a gated delta net, no model has; memory is planned by them."""
 
 
 @attrs.frozen
@@ -123,17 +129,27 @@ class Config:
             value = getattr(self, field)
             if not isinstance(value, int) or not 0 < value < 1 << 24:
                 raise UsageError(f"{where}: {field} is {value!r}", mend="the file is damaged; get it again")
-        good = self.heads % self.kv_heads == 0 and 0 < self.turned <= self.head and self.turned % 2 == 0
-        if not good or not self.eps > 0 or not self.rope_base > 0:
+        self._check_blocks(where)
+        good = self.heads % self.kv_heads == 0 and 0 < self.turned <= self.head <= MOST_HEAD and self.turned % 2 == 0
+        if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
             raise UsageError(
                 f"{where}: {self.heads} heads over {self.kv_heads} key heads of {self.head}, {self.turned} turned, "
                 f"eps {self.eps}, rope base {self.rope_base} do not fit together",
                 mend="the file is damaged; get it again",
             )
+        self.scaling.check(self.rope_base, where)
         if self.experts:
             self._check_experts(self.experts, where)
         if self.delta:
             self._check_delta(self.delta, where)
+
+    def _check_blocks(self, where: str) -> None:
+        if self.layers > MOST_LAYERS or not 0 <= self.nextn <= MOST_LAYERS or not 0 <= self.dense <= MOST_LAYERS:
+            raise UsageError(
+                f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} behind the trunk; "
+                f"0 to {MOST_LAYERS} are possible",
+                mend="the file is damaged; get it again",
+            )
 
     @staticmethod
     def _check_experts(e: Experts, where: str) -> None:
@@ -146,7 +162,10 @@ class Config:
 
     def _check_delta(self, d: DeltaShape, where: str) -> None:
         sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
-        good = all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
+        narrow = d.key_dim <= MOST_HEAD and d.value_dim <= MOST_HEAD
+        good = (
+            narrow and all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
+        )
         if not good or not self.recurrent <= frozenset(range(self.layers)):
             raise UsageError(
                 f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "

@@ -41,16 +41,20 @@ def make_target(
     shapes = {} if apart else check(config, weights)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
-    check_memory(nbytes(shapes, kind), place, weights.where)
+    check_memory(nbytes(shapes, kind) + one_state(config), place, weights.where)
     if threads:
         torch.set_num_threads(threads)
     decoder = None
     if weights_wanted:
         decoder = build.decoder(config, weights, rotations(config, divisors, place), kind, place)
-    facts = {"weight_bytes": nbytes(shapes, kind), "rotary": lambda: decoder.rotary, **(extras or {})}
+    facts = {
+        "weight_bytes": nbytes(shapes, kind),
+        "rotary": lambda: decoder.rotary,
+        "rotated": (config.head, config.turned),
+        **(extras or {}),
+    }
     if config.nextn:
-        problem = nextn_problem(config, weights)
-        facts["nextn"] = {"block": config.layers, "shape": config.block(weights.neighbours), "problem": problem}
+        facts["nextn"] = nextn_facts(config, weights)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
     return TorchTarget(info, tokenizer, config, weights, decoder)
 
@@ -61,6 +65,16 @@ def check_apart(where: str, weights_wanted: bool) -> None:
             f"{where}: it has no trunk, only the layer that predicts further ahead",
             mend="give it to a method that uses such a layer, with the model it belongs to",
         )
+
+
+def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
+    """What a method needs to build the first block behind the trunk; ``tensors``: the names it may read."""
+    return {
+        "block": config.layers,
+        "shape": config.block(weights.neighbours),
+        "problem": nextn_problem(config, weights),
+        "tensors": frozenset(nextn(config, weights, config.layers)),
+    }
 
 
 def nextn_problem(config: Config, weights: Weights) -> str | None:
@@ -113,6 +127,11 @@ def recurrent(config: Config) -> dict[str, Any]:
         return {}
     sizes = {"state_bytes": config.delta.state_bytes, "record_bytes": config.delta.record_bytes}
     return {"recurrent": {"layers": len(config.recurrent), **sizes}}
+
+
+def one_state(config: Config) -> int:
+    """Bytes of the recurrent state of one sequence."""
+    return len(config.recurrent) * config.delta.state_bytes if config.delta is not None else 0
 
 
 def rotations(config: Config, divisors: torch.Tensor | None, device: torch.device) -> RotaryTable:

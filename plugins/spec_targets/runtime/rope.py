@@ -9,6 +9,8 @@ import attrs
 from spec_kernels.ops.rope import frequencies, yarn
 from torch import Tensor
 
+from spec_core.errors import UsageError
+
 
 @attrs.frozen
 class Scaling:
@@ -24,6 +26,17 @@ class Scaling:
     fast: float = 32.0
     slow: float = 1.0
     attention: float = 1.0
+
+    def check(self, base: float, where: str) -> None:
+        """Raise UsageError for numbers that give no frequencies."""
+        numbers = (self.factor, self.fast, self.slow, self.attention)
+        good = all(0 < x < math.inf for x in numbers)
+        if not good or (self.kind == "yarn" and (self.original < 1 or base <= 1)):
+            raise UsageError(
+                f"{where}: {self.kind} rope scaling by {self.factor} from {self.original} positions, beta {self.fast} "
+                f"to {self.slow}, attention factor {self.attention}, base {base} gives no frequencies",
+                mend="the file is damaged; get it again",
+            )
 
 
 def turning(rotated: int, base: float, scaling: Scaling, divisors: Tensor | None) -> tuple[Tensor, float]:

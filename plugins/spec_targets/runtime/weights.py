@@ -64,6 +64,8 @@ def nextn(c: Config, has: Weights, i: int) -> dict[str, tuple[int, ...]]:
         "shared_head_head.weight": (c.vocab, d),
     }
     named = {prefix + name: shape for name, shape in (own | optional(has, shared, prefix)).items()}
+    if f"{prefix}shared_head_norm.weight" not in named:
+        named["output_norm.weight"] = (d,)
     return block(c, has, i) | named
 
 
