@@ -73,6 +73,7 @@ DRAFTERS = [
     drafter("a_slot_that_is_used_again_holds_no_old_text", drafters.OnlyAppends),
     drafter("views_are_not_kept", drafters.KeepsTheView, drafters.Reader),
     drafter("asked_after_a_thousand_steps", drafters.DropsItsBacklog),
+    drafter("asked_after_a_thousand_steps", drafters.GivesUp, learns_from_verdicts="length"),
     drafter("the_backlog_of_an_idle_method_is_bounded", drafters.PutsOffForEver, drafters.Reader),
     drafter("memory_grows_at_most_with_the_text", drafters.CopiesTheText),
     drafter("finished_sequences_are_forgotten", drafters.RemembersEverybody),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 
 import pytest
+from spec_zoo import ZOO
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +18,7 @@ def test_the_wheel_holds_packages_and_models_and_nothing_else(wheel):
     roots = (".", "kernels", "plugins")
 
     assert tops == {init.parent.name for root in roots for init in (source / root).glob("spec_*/__init__.py")}
-    assert {"spec_zoo/models/pico.gguf", "spec_zoo/models/pico-draft.gguf", "spec_zoo/prompts.jsonl"} <= set(names)
+    assert {*(f"spec_zoo/models/{model.file}" for model in ZOO.values()), "spec_zoo/prompts.jsonl"} <= set(names)
 
 
 def test_it_is_imported_from_where_it_was_installed(stranger, tmp_path):

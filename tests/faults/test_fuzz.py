@@ -11,6 +11,7 @@ from spec_core.testing import Fuzzer, QuickTarget, ToyRollback, ToyTarget, campa
 from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING
 from spec_core.testing.fuzzing import Report, Round, asked, plainly
 from tests.core.toys import STRATEGIES
+from tests.small_models import tiny_hybrid
 
 PROMPTS = [[(7 * i + 3 * j) % 48 for j in range(1 + i % 11)] for i in range(40)]
 CODE = [
@@ -41,6 +42,19 @@ def test_texts_of_a_target_without_memory_are_plain_under_fuzzers():
 
     assert report.accepted > STEPS
     assert report.faults.total() > STEPS / 20
+
+
+def test_texts_of_gated_delta_nets_are_plain_under_fuzzers():
+    """The torch target and its own owner of state, three strategies, sequences that fail and are cancelled."""
+    target = load(tiny_hybrid())
+
+    def owner(rng: random.Random) -> tuple[str, dict]:
+        return "gdn-rollback", {"strategy": rng.choice(STRATEGIES), "n": rng.choice((1, 4, 16))}
+
+    report = campaign(target, PROMPTS, STEPS // 4, seed=2, rollback=owner)
+
+    assert report.accepted > STEPS / 8
+    assert report.faults.total() > STEPS / 160
 
 
 class Weary(Exception):

@@ -505,6 +505,18 @@ class DropsItsBacklog(Lookup):
 
 
 @attrs.define(eq=False)
+class GivesUp(Lookup):
+    """Falls silent when it was not asked for a while, and calls that a matter of length."""
+
+    asked: StashKey[int] = attrs.field(factory=StashKey, init=False)
+
+    def ahead(self, seq, most):
+        since = len(seq.tokens) - seq.stash.get(self.asked, seq.prompt)
+        seq.stash[self.asked] = len(seq.tokens)
+        return super().ahead(seq, most) if since <= 60 else []
+
+
+@attrs.define(eq=False)
 class PutsOffForEver(Reader):
     """Keeps every row until it is asked."""
 

@@ -13,7 +13,7 @@ from spec_core.testing.conformance.base import Conformance, expect, same, togeth
 from spec_core.testing.conformance.drive import Along, along, close, host, leaves
 from spec_core.testing.drafters import Oracle
 
-ROUNDING = {"float64": 1e-9, "float32": 1e-4}
+ROUNDING = {"float64": 1e-12, "float32": 1e-5}
 """Share of the largest number by which results may differ, by dtype; others 3e-2."""
 
 _along: dict[tuple[Any, str, tuple[int, ...]], Along] = {}

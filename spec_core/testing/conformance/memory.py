@@ -189,8 +189,9 @@ class MemoryChecks(DraftChecks):
         late = Muzzle(lambda seq: len(seq.tokens) >= last)
         drafts = self.drafts_of([request], [late], rule=Cut(0))
         again = continued(request, self.text_of(request, target), last)
-        fresh = self.drafts_of([again], rule=Cut(0))
-        self.same_drafts(drafts, fresh, [again], [(request.name, last)])
+        fresh, key = self.drafts_of([again], rule=Cut(0)), (request.name, last)
+        expect(key in drafts or key not in fresh, f"drafts nothing after {steps} steps, a fresh instance does")
+        self.same_drafts(drafts, fresh, [again], [key])
 
     @promise("Work put off while a method is not asked has a bound: then it is done.")
     def test_the_backlog_of_an_idle_method_is_bounded(self) -> None:
