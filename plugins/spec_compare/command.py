@@ -43,7 +43,7 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     scale = common.take(flags, "repeats", "batch")
     settings = common.settings_of(flags)
     terms = terms_of(settings, **scale)
-    target = common.target_of(settings)
+    target = common.checked_target(settings, contenders.chains(settings))
     chosen = prompts.read(choice["file"] or prompts.shipped(target), choice["families"], choice["limit"])
     prompts.check_fit(chosen, target)
     entered = contenders.contenders(target, settings, terms.batch)
@@ -77,7 +77,6 @@ def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings,
 
     runs = {c.name: c.make() for c in entered}
     common.note_owners(runs.values(), settings)
-    common.check_used(settings, {c.name for run in runs.values() for c in run.plugins})
     warm(runs, chosen, terms)
     return labels(runs, terms.sampling.temperature)
 

@@ -24,8 +24,13 @@ def contenders(target: Target, settings: Settings, batch: int) -> list[Contender
     def maker(methods: list[str]) -> Callable[[], Run]:
         return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, slots=batch)
 
-    chains = [chain(spec) for spec in dict.fromkeys(settings["methods"])]
-    return [Contender(PLAIN, maker([]))] + [Contender(n, maker(c)) for n, c in zip(names(chains), chains, strict=True)]
+    found = chains(settings)
+    return [Contender(PLAIN, maker([]))] + [Contender(n, maker(c)) for n, c in zip(names(found), found, strict=True)]
+
+
+def chains(settings: Settings) -> list[list[str]]:
+    """The methods of each contender, plain decoding left out."""
+    return [chain(spec) for spec in dict.fromkeys(settings["methods"])]
 
 
 def chain(spec: str) -> list[str]:

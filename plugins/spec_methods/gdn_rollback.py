@@ -5,14 +5,13 @@ Attention rows can be dropped; a state that decayed and was written to cannot fo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
 
-from spec_core import Compat, Needs, Refusal, Sequence, Step, TargetInfo, hookimpl
-from spec_core.target import Target
+from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
+from spec_core.machine import free_bytes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 SHARE = 0.5
@@ -45,7 +44,7 @@ class GdnRollback:
             reason = f"{target.info.name} has no gated delta layers that say their sizes"
             return Compat(refusals=[Refusal(reason, mend="leave --rollback gdn-rollback out")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
-        free = free_bytes(target.info)
+        free = free_bytes(target.info.device)
         self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)
         trace = {"snapshot": "states", "replay": "inputs", "checkpoint": None}[self.chosen]
         return Compat(
@@ -104,12 +103,3 @@ def too_large(strategy: str, need: Mapping[str, int], free: int) -> list[Refusal
 
 def said(need: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in need.items())
-
-
-def free_bytes(info: TargetInfo) -> int:
-    """Memory that is free where the target lives."""
-    if info.device.startswith("cuda"):
-        import torch
-
-        return torch.cuda.mem_get_info(info.device)[0]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")

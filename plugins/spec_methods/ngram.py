@@ -138,13 +138,12 @@ class Ngram:
             memory.index.learn(memory.log, span.start)
 
     def _memory(self, seq: Sequence, start: int) -> Memory:
-        """A sequence that begins anew gets a log of its own; a shared index still knows the old one."""
+        """A text that goes on differently than before is learned anew; only a shared index still knows the old one."""
         memory = seq.stash.get(self.memory)
-        if memory is None or start == 0:
-            memory = Memory(self.common if self.shared else self._index())
+        if memory is None or start < len(memory.log):
+            memory = Memory(self.common if self.shared else self._index(), log=seq.tokens[:start])
+            memory.index.learn(memory.log, 0)
             seq.stash[self.memory] = memory
-        elif start < len(memory.log):
-            memory.log = memory.log[:start]
         return memory
 
     def _ahead(self, memory: Memory, history: list[int], budget: int) -> list[int]:

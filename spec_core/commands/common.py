@@ -92,6 +92,17 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
     return load(settings["model"], weights=weights, **options)
 
 
+def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
+    """The target, read once every chain of methods has agreed to what its metadata say. Raises UsageError, Refused."""
+    from spec_core.assemble import check
+
+    bare, given, names = target_of(settings, weights=False), plugin_settings(settings), set()
+    for methods in chains:
+        names |= {c.name for c in check(bare, methods, settings["rule"], settings["rollback"], given)}
+    check_used(settings, names)
+    return target_of(settings)
+
+
 def run_of(
     target: Target, settings: Settings, methods: Iterable[Any] | None = None, judged: bool = True, **changes: Any
 ) -> Run:

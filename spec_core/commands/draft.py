@@ -51,9 +51,9 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     ids = common.token_ids(tokens)
     if len(ids) < 2:
         raise UsageError(f"the context has {len(ids)} tokens", mend="give at least two; the last is not yet evaluated")
-    run = common.run_of(common.target_of(settings), settings, methods=[method], draft_max=count)
+    target = common.checked_target(settings, [[method]])
+    run = common.run_of(target, settings, methods=[method], draft_max=count)
     common.note_owners([run], settings)
-    common.check_used(settings, [c.name for c in run.plugins])
     prompt_tokens(Request(ids), run.target)
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:

@@ -40,10 +40,9 @@ def generate(show_drafts: bool, as_json: bool, **flags: Any) -> None:
     settings = common.settings_of(flags)
     text = prompt.given(**places)
     request = request_of(asked, settings)
-    target = common.target_of(settings)
+    target = common.checked_target(settings, [settings["methods"]])
     run = common.run_of(target, settings)
     common.note_owners([run], settings)
-    common.check_used(settings, [c.name for c in run.plugins])
     generation = run.generate(request, prompt=prompt.encoded(text, target))
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")

@@ -26,7 +26,6 @@ from tests.targets.tiny import model, saved
 
 class TestNgram(DrafterConformance):
     learns_from_verdicts = "length"
-    keeps_former_text = True
 
     def make(self):
         return Ngram()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 from small_models import tiny_gguf, tiny_hybrid
@@ -100,6 +101,19 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
     found = gated(run, [Request(second, n=12, name="again")])[0]
     target.every = before
     assert len(second) - 5 - found.reused <= 32
+    assert found.tokens == Run(target).generate(Request(second, n=12)).result.tokens
+
+
+def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_prompt(target):
+    """Templates leave reasoning out of the next prompt: what was kept of the answer is no use then."""
+    target.every, before = 32, target.every
+    first = attrs.evolve(requests(0.0, n=150)[4], ignore_eos=True)
+    run = Run(target, ["ngram"], chunk=32)
+    run.generate(first).result
+    second = [*first.prompt, 9, 8, 7]
+    found = gated(run, [Request(second, n=12, name="again")])[0]
+    target.every = before
+    assert found.reused == 64
     assert found.tokens == Run(target).generate(Request(second, n=12)).result.tokens
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -24,6 +25,13 @@ CLASSES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "qwen3moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
 }
+NEWER = {
+    "glm4moe": ("Glm4MoeConfig", "Glm4MoeForCausalLM"),
+    "qwen3next": ("Qwen3NextConfig", "Qwen3NextForCausalLM"),
+    "qwen35": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
+    "qwen35moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
+}
+"""Names of classes that older releases of transformers lack."""
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -34,18 +42,75 @@ SIZES = {
     "max_position_embeddings": 512,
 }
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "decoder_sparse_step": 1}
+DELTA = {
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 4,
+}
+SHARED = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+}
+GLM = {
+    "num_hidden_layers": 3,
+    "first_k_dense_replace": 1,
+    "head_dim": 16,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "routed_scaling_factor": 1.5,
+    "num_mtp_layers": 0,
+}
+MORE: dict[str, dict[str, Any]] = {
+    "qwen3moe": EXPERTS,
+    "glm4moe": GLM,
+    "qwen3next": DELTA | SHARED,
+    "qwen35": DELTA,
+    "qwen35moe": DELTA | SHARED,
+}
+LESS_ONE = ("qwen3next", "qwen35", "qwen35moe")
+"""Families that store norm weights less 1, those behind gated delta nets excepted."""
+
+
+def classes(arch: str) -> tuple[Any, Any]:
+    """Of a config and of a model; None for one that this release of transformers lacks."""
+    if arch in CLASSES:
+        return CLASSES[arch]
+    config, made = NEWER[arch]
+    return getattr(transformers, config, None), getattr(transformers, made, None)
 
 
 def model(arch: str, seed: int = 0, **config: Any) -> PreTrainedModel:
     """A float32 model whose logits are of size 1, biases and norm weights included in the randomness."""
     torch.manual_seed(seed)
-    make_config, make = CLASSES[arch]
-    sizes = SIZES | (EXPERTS if arch == "qwen3moe" else {}) | config
+    make_config, make = classes(arch)
+    sizes = SIZES | MORE.get(arch, {}) | config
     made = make(make_config(**sizes, attn_implementation="eager")).eval()
     made.config._experts_implementation = "eager"
     for name, parameter in made.named_parameters():
-        parameter.data.normal_(1.0 if "norm" in name else 0.0, 0.25)
+        if name.endswith("A_log"):
+            parameter.data.uniform_(0.02, 8.0).log_()
+        elif name.endswith("dt_bias"):
+            parameter.data.normal_(-2.0, 1.5)
+        else:
+            parameter.data.normal_(mean(arch, name), 0.25)
+    for name, buffer in made.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.normal_(0.0, 0.25)
     return made
+
+
+def mean(arch: str, name: str) -> float:
+    """Of a random tensor: 1 where it scales what was normalised."""
+    return float("norm" in name and (arch not in LESS_ONE or "linear_attn" in name))
 
 
 def saved(made: PreTrainedModel, directory: Path, **options: Any) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from spec_kernels.nn.rotary import RotaryTable
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
+from spec_core.machine import free_bytes
 from spec_targets.runtime import build
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.rope import turning
@@ -173,21 +173,9 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 def check_memory(needed: int, device: torch.device, where: str) -> None:
     """Refuse what cannot fit before anything is allocated."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") + _page_cache()
+    free = free_bytes(str(device))
     if needed > free:
         raise UsageError(
             f"{where}: the weights need {needed >> 20} MiB, {free >> 20} MiB are free on {device}",
             mend="use a smaller model or dtype, or free memory",
         )
-
-
-def _page_cache() -> int:
-    """Memory the system would give back, where it says so."""
-    try:
-        with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith("Cached:"))
-    except (OSError, StopIteration):
-        return 0

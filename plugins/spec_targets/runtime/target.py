@@ -36,8 +36,9 @@ class TorchTarget:
     """A decoder of attention and gated delta layers. ``decoder`` is None when only metadata was read.
 
     every, most: a hybrid keeps checkpoints of its recurrent state, at the end of a prompt and twice in ``every``
-    tokens, the last ``most`` of them. So a slot's prefix can be used again, and no more than ``every`` of its tokens
-    are evaluated again, those of a last draft that was kept but not evaluated into the state included.
+    tokens, ``most`` (at least 3) of them: the last two of the prompt, where the next turn may part from this one, and
+    the last of all. So a slot's prefix can be used again, and no more than ``every`` of its tokens are evaluated
+    again, those of a last draft that was kept but not evaluated into the state included.
     """
 
     info: TargetInfo
@@ -148,8 +149,9 @@ class TorchTarget:
         half = self.every // 2
         if here == seq.prompt or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
+        stay = sorted(p for p in kept if p <= seq.prompt)[-2:]
         while len(kept) > self.most:
-            del kept[min(kept)]
+            del kept[min(p for p in kept if p not in stay)]
 
     # inside a forward
 

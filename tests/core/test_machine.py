@@ -1,0 +1,23 @@
+"""Free memory: what the system says, and what to make of a system that says nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from spec_core import machine
+from spec_core.machine import free_bytes
+
+
+def test_it_counts_what_the_system_would_give_back():
+    """At least what nobody uses: the page cache of a model that was just read is no reason to refuse it."""
+    unused = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    assert unused / 2 < free_bytes("cpu") < 1 << 50
+
+
+def test_a_system_that_says_nothing_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(machine, "_available", lambda: 0)
+    monkeypatch.delattr(os, "sysconf")
+
+    assert free_bytes("cpu") == sys.maxsize
