@@ -14,9 +14,8 @@ from attrs.validators import ge, le
 from spec_kernels.nn.cache import KVCache
 from torch import Tensor
 
-from spec_core import Compat, Needs, Refusal, Rows, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
 from spec_core.drafting import Chooser, Drawing, Growing, Trust
-from spec_core.values import Span
 from spec_methods.mtp.layer import Layer, Pairs
 
 BACKLOG = 256
