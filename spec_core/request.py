@@ -88,6 +88,7 @@ def sequence(
     """
     tokens = prompt_tokens(request, target)
     _check_embeds(request, len(tokens), target.info.width)
+    _check_seed(request.seed)
     _check_bias(request.sampling, target.info.vocab)
     _check_stop_tokens(request.stop_tokens, target.info.vocab)
     _check_room(tokens, request, target.info.context)
@@ -98,7 +99,7 @@ def sequence(
         limit=request.n,
         sampling=request.sampling,
         stop=Stop(eog | request.stop_tokens, _stops(request, target)),
-        seed=request.seed & (2**64 - 1),
+        seed=request.seed,
         name=request.name,
         embeds=dict(request.embeds),
         methods=_methods(request, always, drafters, switched_off),
@@ -158,6 +159,11 @@ def _check_stop_tokens(stops: frozenset[int], vocab: int) -> None:
             raise UsageError(
                 f"stop token {token} is outside the vocabulary of {vocab}", mend=f"give ids from 0 to {vocab - 1}"
             )
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed {seed} is no 64-bit number", mend=f"give one from 0 to {(1 << 64) - 1}")
 
 
 def _check_room(tokens: list[int], request: Request, context: int) -> None:

@@ -210,3 +210,10 @@ def test_interleaved_iterators_each_get_all_their_events():
     assert plain(Request([1, 2], n=9)).tokens == first
     assert plain(Request([3, 4, 5], n=7)).tokens == second
     finish(run)
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_a_seed_that_would_be_cut_is_refused(seed):
+    """Two seeds with one text would be taken for two samples."""
+    with pytest.raises(UsageError, match="no 64-bit number"):
+        Run(ToyTarget()).generate(Request([1, 2], n=2, seed=seed))

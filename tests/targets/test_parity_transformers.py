@@ -6,14 +6,18 @@ import json
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from spec_core import UsageError, load
-from tests.targets.drive import fresh
-from tests.targets.tiny import logits, model, saved
+from tests.targets.drive import fresh, greedy
+from tests.targets.tiny import classes, logits, model, saved
 
 BAR = 2e-5
+HYBRID_BAR = 1e-4
+"""Against float64, transformers itself is off by up to 4e-5 on these models, in chunks or token by token."""
 TOKENS = [int(t) for t in torch.randint(0, 96, (70,), generator=torch.Generator().manual_seed(1))]
+LONG = [int(t) for t in torch.randint(0, 96, (130,), generator=torch.Generator().manual_seed(2))]
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +27,12 @@ def one_thread():
 
 def rope(kind: str, **more) -> dict:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0} | more}
+
+
+def needed(arch: str) -> None:
+    """Skip where the installed transformers is too old."""
+    if None in classes(arch):
+        pytest.skip(f"transformers {transformers.__version__} has no classes of {arch}")
 
 
 LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
@@ -49,6 +59,29 @@ CONFIGS = {
     "qwen3moe of one expert": ("qwen3moe", {"head_dim": 8, "num_experts_per_tok": 1, "norm_topk_prob": False}),
 }
 
+FOUR = {"layer_types": None, "num_hidden_layers": 4}
+NEWER = {
+    "glm4moe": ("glm4moe", {}),
+    "glm4moe with norms of q and k": ("glm4moe", {"use_qk_norm": True}),
+    "glm4moe with groups of experts and biases": (
+        "glm4moe",
+        {"n_group": 4, "topk_group": 2, "attention_bias": True, "norm_topk_prob": False},
+    ),
+    "glm4moe of another epsilon": ("glm4moe", {"use_qk_norm": True, "rms_norm_eps": 1e-2}),
+    "qwen3next": ("qwen3next", {}),
+    "qwen3next with plain weights": ("qwen3next", {"norm_topk_prob": False}),
+    "qwen3next of another epsilon": ("qwen3next", {"rms_norm_eps": 1e-2}),
+    "qwen3next by its interval": ("qwen3next", FOUR | {"linear_num_value_heads": 6}),
+    "qwen35": ("qwen35", {}),
+    "qwen35 with a tied head": ("qwen35", {"tie_word_embeddings": True}),
+    "qwen35 of another epsilon": ("qwen35", {"rms_norm_eps": 1e-2}),
+    "qwen35 of another rotation": ("qwen35", rope("default", rope_theta=1e6, partial_rotary_factor=0.5)),
+    "qwen35 by its interval": ("qwen35", FOUR | {"linear_num_value_heads": 6}),
+    "qwen35moe": ("qwen35moe", {}),
+    "qwen35moe of another epsilon": ("qwen35moe", {"rms_norm_eps": 1e-2}),
+    "qwen35moe by its interval": ("qwen35moe", FOUR | {"linear_num_value_heads": 6}),
+}
+
 
 def largest(a: torch.Tensor, b: torch.Tensor) -> float:
     return (a - b).abs().max().item()
@@ -61,6 +94,47 @@ def test_logits_are_those_of_transformers(name, tmp_path):
     target = load(saved(theirs, tmp_path), dtype="float32")
 
     assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= BAR
+
+
+@torch.no_grad()
+def continued(made, prompt: list[int], n: int) -> list[int]:
+    """n greedy tokens of transformers over its own cache: states of gated delta nets, keys and values."""
+    given = torch.tensor([prompt])
+    options = {"max_new_tokens": n, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    return made.generate(given, attention_mask=torch.ones_like(given), **options)[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_newer_families_are_those_of_transformers(name, tmp_path):
+    """One token, less than a chunk of 64, and more than two; then 16 greedy tokens."""
+    arch, config = NEWER[name]
+    needed(arch)
+    theirs = model(arch, **config)
+    target = load(saved(theirs, tmp_path), dtype="float32")
+
+    for length in (1, 37, 130):
+        expected = logits(theirs, LONG[:length])
+        bar = HYBRID_BAR if arch != "glm4moe" else BAR
+        assert largest(expected, fresh(target, LONG[:length]).logits) <= bar * max(1.0, expected.std())
+    tokens, _ = greedy(target, LONG[:37], 16)
+    assert tokens == continued(theirs, LONG[:37], 16)
+    assert len(set(tokens)) > 4
+
+
+@pytest.mark.parametrize("arch, classes_of", [("qwen35", "Qwen3_5"), ("qwen35moe", "Qwen3_5Moe")])
+def test_the_text_part_of_a_model_with_vision(arch, classes_of, tmp_path):
+    """As published: the config is nested, names begin with ``model.language_model.``, vision lies beside."""
+    needed(arch)
+    theirs = model(arch)
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    config = getattr(transformers, f"{classes_of}Config")(text_config=theirs.config.to_dict(), vision_config=vision)
+    whole = getattr(transformers, f"{classes_of}ForConditionalGeneration")(config)
+    whole.model.language_model.load_state_dict(theirs.model.state_dict())
+    whole.lm_head.load_state_dict(theirs.lm_head.state_dict())
+    target = load(saved(whole, tmp_path), dtype="float32")
+
+    assert "text_config" in json.loads((tmp_path / "config.json").read_text())
+    assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= HYBRID_BAR
 
 
 def test_the_old_name_of_rope_parameters_is_read(tmp_path):

@@ -79,6 +79,9 @@ MORE: dict[str, dict[str, Any]] = {
 LESS_ONE = ("qwen3next", "qwen35", "qwen35moe")
 """Families that store norm weights less 1, those behind gated delta nets excepted."""
 
+CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
+"""Standard deviations of matrices of the newer families; of others it is 0.18."""
+
 
 def classes(arch: str) -> tuple[Any, Any]:
     """Of a config and of a model; None for one that this release of transformers lacks."""
@@ -96,21 +99,24 @@ def model(arch: str, seed: int = 0, **config: Any) -> PreTrainedModel:
     made = make(make_config(**sizes, attn_implementation="eager")).eval()
     made.config._experts_implementation = "eager"
     for name, parameter in made.named_parameters():
-        if name.endswith("A_log"):
-            parameter.data.uniform_(0.02, 8.0).log_()
-        elif name.endswith("dt_bias"):
-            parameter.data.normal_(-2.0, 1.5)
-        else:
-            parameter.data.normal_(mean(arch, name), 0.25)
+        randomise(arch, name, parameter.data)
     for name, buffer in made.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.normal_(0.0, 0.25)
     return made
 
 
-def mean(arch: str, name: str) -> float:
-    """Of a random tensor: 1 where it scales what was normalised."""
-    return float("norm" in name and (arch not in LESS_ONE or "linear_attn" in name))
+def randomise(arch: str, name: str, tensor: torch.Tensor) -> None:
+    """A gated delta net normalises differences of its state: what is less calm enlarges rounding a thousand times."""
+    mean = float("norm" in name and (arch not in LESS_ONE or "linear_attn" in name))
+    if name.endswith("A_log"):
+        tensor.uniform_(0.02, 8.0).log_()
+    elif name.endswith("dt_bias"):
+        tensor.normal_(-2.0, 1.5)
+    elif arch in CLASSES or tensor.dim() == 1:
+        tensor.normal_(mean, 0.25)
+    else:
+        tensor.normal_(0.0, next((std for part, std in CALM.items() if part in name), 0.18))
 
 
 def saved(made: PreTrainedModel, directory: Path, **options: Any) -> Path:
