@@ -46,7 +46,7 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
     facts = ARCHS[arch]
     width, heads = _int(raw, "hidden_size", name), _int(raw, "num_attention_heads", name)
     head = _int(raw, "head_dim", name, width // max(1, heads))
-    _check_unsupported(raw, name)
+    _check_unsupported(raw, facts, name)
     layers = _layers(raw, name)
     return Config(
         arch=arch,
@@ -143,12 +143,13 @@ def _architecture(raw: Mapping[str, Any], name: str) -> str:
     return ARCHITECTURES[first]
 
 
-def _check_unsupported(raw: Mapping[str, Any], name: str) -> None:
+def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
     """What would silently change the text if it were ignored."""
     wrong = {
         "use_sliding_window": bool(raw.get("use_sliding_window")),
         "hidden_act": raw.get("hidden_act", "silu") != "silu",
         "mlp_bias": bool(raw.get("mlp_bias")),
+        "attention_bias": facts.gated and bool(raw.get("attention_bias")),
         "mlp_only_layers": bool(raw.get("mlp_only_layers")),
         "decoder_sparse_step": raw.get("decoder_sparse_step", 1) != 1,
         "quantization_config": "quantization_config" in raw,
