@@ -106,9 +106,9 @@ class Chooser:
         return Draft(draft.ids, law=law, confidence=draft.confidence)
 
     def _sampled(self, step: Step, draft: Growing, row: Tensor) -> tuple[int, float, Tensor | None]:
-        if bool(row.isnan().any()):
-            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
         seq, sampling, i = draft.seq, draft.seq.sampling, len(draft.ids)
+        if (sampling.truncates or step.wants_probs) and bool(row.isnan().any()):
+            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
         row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt)
         noise = None if sampling.truncates and not step.private else step.noise(seq, i)
         ids, score = scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
@@ -132,10 +132,11 @@ def agreement(gap: float) -> float:
 
 def lead(score: Tensor) -> tuple[int, float]:
     """Where the best score is, and how far the second best is behind; infinitely far where there is none."""
-    values = score.cpu().numpy().copy()  # numpy's argmax is many times as fast as torch's on a CPU
+    values = score.cpu().numpy()  # its argmax is many times as fast as torch's on a CPU
     at = int(values.argmax())
-    best, values[at] = values[at], -np.inf
-    return at, float(best - values.max())
+    best, values[at] = float(values[at]), -np.inf
+    second, values[at] = float(values.max()), best
+    return at, best - second
 
 
 def greedy(row: Tensor) -> tuple[int, float, None]:

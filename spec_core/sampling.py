@@ -121,7 +121,7 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
 def _scaled(logits: Tensor, temperature: float) -> Tensor:
     """The best is 0, so that no temperature, however small, makes two of them infinite."""
     logits = logits.double()
-    return (logits - logits.max()) / temperature
+    return (logits - logits.max()).div_(temperature)
 
 
 def _largest(row: Tensor, k: int) -> Tensor:
