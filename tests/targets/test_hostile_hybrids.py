@@ -2,6 +2,8 @@
 
 A file is taken apart into metadata and tensors, changed so that the container stays sound, and written again: what is
 tested is what stands behind the container's reader (tests.targets.test_hostile_files).
+
+Longer than our files are: one list of what is damaged, and the cases that were found, beside each other.
 """
 
 from __future__ import annotations
