@@ -330,6 +330,14 @@ def test_metadata_that_is_refused_before_weights_are_read(name, whole, tmp_path)
     assert len(tries(path)) == 2
 
 
+@pytest.mark.parametrize("name", ["attn_q", "attn_k", "attn_v"])
+def test_a_bias_beside_an_output_gate_is_refused(name, whole, tmp_path):
+    model = whole.copy()
+    rows = model.tensors[f"blk.1.{name}.weight"][0][0]
+    model.tensors[f"blk.1.{name}.bias"] = [(rows,), "F32", bytes(4 * rows)]
+    assert [f"blk.1.{name}.bias" in reason for reason in tries(saved(model, tmp_path))] == [True, True]
+
+
 def test_an_interval_of_no_layers_is_refused(whole, tmp_path):
     model = with_keys(whole, full_attention_interval=("u32", 0))
     del model.pairs["qwen35.attention.recurrent_layers"]

@@ -73,7 +73,7 @@ def _attention(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...
     d = c.width
     shapes: dict[str, tuple[int, ...]] = {"attn_output.weight": (d, c.heads * c.head)}
     shapes |= {name: (rows, d) for name, rows in _qkv(c, has, prefix, "weight").items()}
-    biases = _qkv(c, has, prefix, "bias")
+    biases = {} if c.facts.gated else _qkv(c, has, prefix, "bias")  # the gate has rows among q, and no bias
     if c.facts.biases or any(has.shape(prefix + name) is not None for name in biases):
         shapes |= {name: (rows,) for name, rows in biases.items()}
     norms = {"attn_q_norm.weight": (c.head,), "attn_k_norm.weight": (c.head,)}
