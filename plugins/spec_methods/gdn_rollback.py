@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
+from spec_kernels.machine import free_bytes
 
 from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
-from spec_core.machine import free_bytes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 SHARE = 0.5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from spec_kernels.machine import free_bytes
 from spec_kernels.nn.rotary import RotaryTable
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
-from spec_core.machine import free_bytes
 from spec_targets.runtime import build
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.rope import turning

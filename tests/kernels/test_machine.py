@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from spec_core import machine
-from spec_core.machine import free_bytes
+from spec_kernels import machine
+from spec_kernels.machine import free_bytes
 
 
 def test_it_counts_what_the_system_would_give_back():
