@@ -147,6 +147,7 @@ class Step:
         if part.draft is not None or not part.budget or not seq.wants(self.asking):
             raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
         check_law(draft, self.laws.get(self.asking, frozenset()))
+        draft = own(draft)
         check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
         part.draft, part.source = draft, self.asking
 
@@ -157,22 +158,36 @@ class Step:
         Under a rule with private noise it is the drafter's alone and new in every round: a position that was rejected
         must not be drawn again from the same numbers.
 
+        :param i: from 0; the longest draft is the budget. The tensor is the caller's own.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
             private noise is not, since a rule may look below a node before it rejects it.
         """
         self._in("noise", "draft")
-        vocab, t = self.target.info.vocab, seq.t + i
-        if not self.private:
-            if t not in seq.noise:
-                seq.noise[t] = gumbel(seq.seed, t, vocab, seq.stream, DOMAIN_TOKEN)
-            return seq.noise[t]
-        key = (seq, t, branch)
+        if (i := index(i)) < 0:
+            raise ValueError(f"noise of the token {i}: tokens to be drafted count from 0")
+        return (self._private_noise(seq, i, index(branch)) if self.private else self._shared_noise(seq, i)).clone()
+
+    def _shared_noise(self, seq: Sequence, i: int) -> Tensor:
+        """Kept for the rule, as far as a draft of this step can reach."""
+        made = seq.noise.get(seq.t + i)
+        if made is None:
+            made = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, DOMAIN_TOKEN)
+            if i <= self._by_seq[seq].budget:
+                seq.noise[seq.t + i] = made
+        return made
+
+    def _private_noise(self, seq: Sequence, i: int, branch: int) -> Tensor:
+        key, vocab = (seq, seq.t + i, branch), self.target.info.vocab
         if key not in self._private:
-            self._private[key] = gumbel(seq.seed, t, vocab, seq.stream + (branch << 16), DOMAIN_DRAFT + seq.rounds)
+            stream, domain = seq.stream + (branch << 16), DOMAIN_DRAFT + seq.rounds
+            self._private[key] = gumbel(seq.seed, seq.t + i, vocab, stream, domain)
         return self._private[key]
 
     def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
-        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection."""
+        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection.
+
+        The core's own memory, to be read only.
+        """
         return None if self.private else seq.noise.get(seq.t + i)
 
     # accept
@@ -254,3 +269,10 @@ class Step:
         """End this sequence with an error; its slot is dropped. What it was given before stands."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
+
+
+def own(draft: Draft) -> Draft:
+    """The draft with rows of its own: a drafter may use its buffer again before a rule reads what was drawn from."""
+    if draft.law != "rows" or draft.probs is None:
+        return draft
+    return Draft(draft.ids, draft.law, draft.probs.detach().clone(), draft.parents, draft.confidence)
