@@ -72,4 +72,4 @@ class Generation:
         self.run.cancel(self.seq)
 
     def __del__(self) -> None:
-        self.run.drop(self.seq)
+        self.run._drop(self.seq)

@@ -124,8 +124,8 @@ class Run:
         stream = Stream()
         return Generation(self, self._queue(request, keywords, stream), stream)
 
-    def drop(self, seq: Sequence) -> None:
-        """Nobody reads this sequence any more: it ends at the next step. Takes no turn, for garbage is found anywhere."""
+    def _drop(self, seq: Sequence) -> None:
+        """Nobody reads this sequence any more: it ends at the next step. Takes no turn: garbage is found anywhere."""
         if seq.finish is None:
             self._dropped.append(seq)
 
