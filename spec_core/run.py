@@ -112,7 +112,7 @@ class Run:
         return seq
 
     def cancel(self, seq: Sequence) -> None:
-        """End a sequence now, from within a step at its end. What it was given stands."""
+        """End a sequence now; from within a step, with that step or the next. What it was given stands."""
         with self._turns:
             if seq.finish is None:
                 seq.finish = "cancelled"
