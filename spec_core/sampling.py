@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spec_core.errors import TargetError, UsageError
-from spec_core.noise import gumbel
+from spec_core.noise import DOMAIN_TOKEN, gumbel
 
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
@@ -135,7 +135,15 @@ def _largest(row: Tensor, k: int) -> Tensor:
     return ids[order][:k]
 
 
-def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, noise: Tensor | None = None) -> int:
+def choose(
+    row: Tensor,
+    sampling: Sampling,
+    seed: int,
+    t: int,
+    stream: int = 0,
+    domain: int = DOMAIN_TOKEN,
+    noise: Tensor | None = None,
+) -> int:
     """The token at output position t: argmax of z + g over the support; temperature 0: argmax. Ties: lowest id.
 
     row: [V], already adjusted. noise: [V] float64 if it was made before; else only the support is evaluated.
@@ -144,10 +152,10 @@ def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, 
     if sampling.temperature == 0:
         return greedy
     if not sampling.truncates:
-        g = gumbel(seed, t, len(row), stream) if noise is None else noise
+        g = gumbel(seed, t, len(row), stream, domain) if noise is None else noise
         return largest((_scaled(row, sampling.temperature) + g.to(row.device))[None])[0][0]
     ids, z = support(row, sampling)
-    g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()]
+    g = gumbel(seed, t, ids, stream, domain) if noise is None else noise[ids.cpu()]
     score = z + g.to(z.device)
     return int(ids[score == score.max()].min())
 
