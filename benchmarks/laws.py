@@ -25,13 +25,25 @@ import torch
 from spec_methods.ngram import Ngram
 from spec_methods.recycling import Recycling
 from spec_methods.suffix import Suffix
+from spec_rules.block import Block
+from spec_rules.k_seq import KSeq
+from spec_rules.point_mass import PointMass
+from spec_rules.rejection import Rejection
+from spec_rules.traversal import Traversal
 
 from spec_core import Run, Sampling
 from spec_core.testing import QuickTarget
 
 VOCAB, LENGTH, PROMPT = 3, 3, [0, 1]
 SAMPLED = Sampling(temperature=1.0)
-RULES = ("rejection", "block", "traversal", "k-seq", "point-mass")
+RULES = {
+    "rejection": Rejection(),
+    "block": Block(),
+    "traversal": Traversal(),
+    "k-seq": KSeq(),
+    "point-mass": PointMass(),
+}
+"""Instances: a name is looked up in the metadata of all that is installed, for every run."""
 STORES = {
     "ngram": lambda: Ngram(shared=True, n_min=1, p_min=0.0),
     "suffix": lambda: Suffix(shared=True, p_min=0.0),
@@ -65,7 +77,7 @@ def text_law(target: QuickTarget) -> dict[Text, float]:
 def second(target: QuickTarget, case: str, seed: int) -> Text:
     """What the second of two equal requests says, alone in a run with the first, which ended before."""
     store, rule = case.split()
-    run = Run(target, [(store, STORES[store]())], rule=rule, reuse=False)
+    run = Run(target, [(store, STORES[store]())], rule=RULES[rule], reuse=False)
     said = [
         run.generate(PROMPT, n=LENGTH, seed=seed, sampling=SAMPLED, ignore_eos=True).result.tokens for _ in range(2)
     ]

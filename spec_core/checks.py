@@ -6,7 +6,6 @@ import torch
 
 from spec_core.values import Draft, Verdict
 
-
 PRECISE = (torch.float32, torch.float64)
 ONE_WITHIN = 1e-4
 """Of a row's sum: float32 rounding over the largest vocabularies, with room. A float64 row may be a float32 softmax."""

@@ -18,7 +18,7 @@ RESERVED = ("coupled", "stats")
 
 @attrs.frozen
 class Chosen:
-    """A plugin in use: its name in this run, its object, its answer to ``compat``, and its entry point's kind if any."""
+    """A plugin in use: its name in this run, its object, its answer to ``compat``, and what it is installed as."""
 
     name: str
     plugin: Any
@@ -39,7 +39,7 @@ class Chosen:
 
     @property
     def controls(self) -> bool:
-        """It has a draft hook and drafts nothing: it is asked before all methods, where a limit still means something."""
+        """It has a draft hook and drafts nothing: asked before all methods, where a limit still means something."""
         return "draft" in self.hooks and not self.laws
 
     @property
