@@ -15,6 +15,7 @@ from spec_core.manager import (
     asked,
     check_laws,
     check_needs,
+    check_owned,
     check_owners,
     make,
 )
@@ -58,6 +59,7 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     if drafting:
         plugins += _found_owners(plugins, target, given)
         check_owners(plugins, target.info.states)
+    check_owned(plugins, target.info.states)
     check_laws(plugins)
     check_needs(plugins, target)
     return plugins

@@ -26,7 +26,8 @@ class Request:
     """One text to generate. Its fields are checked when it is submitted, and copied: later changes do not count.
 
     prompt: text, or token ids: a list, or an integral array or tensor [T]. n: most output tokens.
-    seed: 64-bit; equal seeds give equal texts.
+    seed: 64-bit; equal seeds give equal texts, under a rule with private coins only for a request that is alone in a
+        fresh run.
     stop: texts that end the output and are cut off; stop_tokens likewise by id.
     ignore_eos: do not end at the model's own end-of-generation tokens.
     methods: names of the methods that may draft here; None is all of the run, () is plain decoding.

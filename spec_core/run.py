@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
+from itertools import count
 from operator import or_
 from time import perf_counter
 from typing import Any
@@ -74,6 +75,7 @@ class Run:
         self._register()
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
         self._slots = Slots(self.settings.slots, self.settings.reuse, learners)
+        self._numbers = count()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.results: dict[Sequence, Result] = {}
@@ -88,7 +90,7 @@ class Run:
         self._manager.register(self.stats, "stats")
         for chosen in reversed([*self.plugins, Chosen(RULE, Coupled())]):
             if not self._manager.has_plugin(chosen.name):
-                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed), chosen.name)
+                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed, chosen.controls), chosen.name)
         self._manager.check_pending()
 
     # requests
@@ -101,6 +103,7 @@ class Run:
         made = attrs.evolve(request, **keywords) if isinstance(request, Request) else Request(request, **keywords)
         always = frozenset(c.name for c in self.plugins) - self.drafters
         seq = sequence(made, self.target, always, self.drafters, self.stats.switched_off)
+        seq.number = next(self._numbers)
         with self._turns:
             if stream is not None:
                 self._streams[seq] = stream

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from spec_core.errors import TargetError, UsageError
 from spec_core.given import real, whole
-from spec_core.noise import gumbel
+from spec_core.noise import DOMAIN_TOKEN, gumbel
 
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
@@ -154,7 +154,15 @@ def _largest(row: Tensor, k: int) -> Tensor:
     return ids[order][:k]
 
 
-def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, noise: Tensor | None = None) -> int:
+def choose(
+    row: Tensor,
+    sampling: Sampling,
+    seed: int,
+    t: int,
+    stream: int = 0,
+    domain: int = DOMAIN_TOKEN,
+    noise: Tensor | None = None,
+) -> int:
     """The token at output position t: argmax of z + g over the support; temperature 0: argmax. Ties: lowest id.
 
     row: [V], already adjusted. noise: [V] float64 if it was made before; else only the support is evaluated.
@@ -164,10 +172,10 @@ def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, 
     if sampling.temperature == 0 or math.isinf(best[0]):  # what is infinitely better needs no chance
         return greedy
     if not sampling.truncates:
-        g = gumbel(seed, t, len(row), stream) if noise is None else noise
+        g = gumbel(seed, t, len(row), stream, domain) if noise is None else noise
         return largest((_scaled(row, sampling.temperature) + g.to(row.device))[None])[0][0]
     left, z = support(row, sampling)
-    g = gumbel(seed, t, left, stream) if noise is None else noise[left.cpu()]
+    g = gumbel(seed, t, left, stream, domain) if noise is None else noise[left.cpu()]
     score = z + g.to(z.device)
     return int(left[score == score.max()].min())
 

@@ -11,11 +11,20 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import attrs
+import numpy as np
 from torch import Tensor
 
 from spec_core.checks import check_draft, check_law, check_verdict
 from spec_core.errors import PhaseError
-from spec_core.noise import DOMAIN_DRAFT, DOMAIN_TOKEN, gumbel
+from spec_core.noise import (
+    DOMAIN_CHOICE,
+    DOMAIN_COIN,
+    DOMAIN_TOKEN,
+    draft_domain,
+    gumbel,
+    private_key,
+    uniform,
+)
 from spec_core.values import Batch, Checked, Draft, Verdict
 
 if TYPE_CHECKING:
@@ -135,8 +144,17 @@ class Step:
         return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
 
     def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
-        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step."""
+        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step.
+
+        For a plugin that drafts nothing, which is asked before all that do: Compat(drafts=()). Raises ValueError for
+        another: named after a method it would find nothing left to limit, and nobody would hear of it.
+        """
         self._in("limit", "draft")
+        if self.laws.get(self.asking):
+            raise ValueError(
+                "step.limit is for a plugin that drafts nothing, which is asked first: return Compat(drafts=()) "
+                "from compat, or propose a shorter draft"
+            )
         n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
 
@@ -155,8 +173,8 @@ class Step:
         """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
 
         The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
-        Under a rule with private noise it is the drafter's alone and new in every round: a position that was rejected
-        must not be drawn again from the same numbers.
+        Under a rule with private noise it is the drafter's alone and new in every round and for every request of the
+        run: a position that was rejected must not be drawn again from the same numbers.
 
         :param i: from 0; the longest draft is the budget. The tensor is the caller's own.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
@@ -177,10 +195,10 @@ class Step:
         return made
 
     def _private_noise(self, seq: Sequence, i: int, branch: int) -> Tensor:
-        key, vocab = (seq, seq.t + i, branch), self.target.info.vocab
+        key, domain = (seq, i, branch), draft_domain(i, branch)
         if key not in self._private:
-            stream, domain = seq.stream + (branch << 16), DOMAIN_DRAFT + seq.rounds
-            self._private[key] = gumbel(seq.seed, seq.t + i, vocab, stream, domain)
+            key_word, vocab = private_key(seq.seed, seq.stream), self.target.info.vocab
+            self._private[key] = gumbel(key_word, seq.t, vocab, seq.number, domain)
         return self._private[key]
 
     def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
@@ -191,6 +209,20 @@ class Step:
         return None if self.private else seq.noise.get(seq.t + i)
 
     # accept
+
+    def coins(self, seq: Sequence, n: int) -> np.ndarray:
+        """Uniforms in (0, 1) for a rule with private noise: [n] float64, the same n in every call of a step.
+
+        No drafter reads them, no other step of the sequence and no other request of the run meets them again.
+        """
+        self._in("coins", "accept")
+        return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+
+    def choosing(self, seq: Sequence) -> tuple[int, int, int]:
+        """(seed, stream, domain) of the noise by which the core chooses a token."""
+        if not self.private:
+            return seq.seed, seq.stream, DOMAIN_TOKEN
+        return private_key(seq.seed, seq.stream), seq.number, DOMAIN_CHOICE
 
     @property
     def undecided(self) -> Iterator[Sequence]:

@@ -150,8 +150,9 @@ RULES = [
     rule("warpers_are_those_of_plain_decoding", rules.PenalisesPromptsToo, rules.Shared),
     rule("the_same_seed_gives_the_same_text", rules.ThrowsDice),
     rule("sequences_are_decided_each_by_itself", rules.HasOneGenerator),
+    rule("private_noise_is_new_for_every_request", rules.ForgetsWhoAsks),
     rule("only_undecided_sequences_are_decided", rules.DecidesEverybody),
-    rule("compat_says_what_it_is", rules.JudgesWhatThereIsNot),
+    rule("compat_says_what_it_is", rules.JudgesNothing),
     rule("finished_sequences_are_forgotten", rules.RemembersSequences),
 ]
 

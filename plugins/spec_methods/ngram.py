@@ -107,6 +107,10 @@ class Ngram:
     def __attrs_post_init__(self) -> None:
         if self.n_max < self.n_min:
             raise ValueError(f"n_max = {self.n_max} is below n_min = {self.n_min}")
+        self._begin()
+
+    def _begin(self, target: Target | None = None) -> None:
+        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
         self.common = self._index()
 
     def _index(self) -> Index:
@@ -115,7 +119,7 @@ class Ngram:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
-        return Compat(drafts={"deterministic"}, forwards=lambda k: 0)
+        return Compat(drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:

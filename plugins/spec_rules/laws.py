@@ -65,8 +65,9 @@ def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
 
 def drawn_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
     """A deterministic draft is a point mass. Rows are rounded to float32 at best: they are made to sum to 1."""
-    if draft.probs is None:
+    if draft.law == "deterministic":
         return point_mass(draft.ids[j], vocab)
+    assert draft.probs is not None  # checked where it was proposed
     row = draft.probs[j].double().cpu().numpy()
     return row / row.sum()
 

@@ -31,6 +31,14 @@ def test_two_owners_of_one_state_are_refused():
         dense([ones(), Says(owns={"attention"}, drafts=())])
 
 
+@pytest.mark.parametrize("methods", [[ones()], []], ids=["drafting", "plain"])
+def test_a_state_that_the_target_does_not_have_is_not_owned(methods):
+    """Misspelt, or made for another target: the state it means would be nobody's."""
+    with pytest.raises(Refused, match="says owns 'atention' state, this target has none") as error:
+        dense([*methods, Says(owns={"atention"}, drafts=())])
+    assert "nearest first: attention; or run without says" in error.value.mend
+
+
 def test_an_owner_may_be_named_among_the_methods():
     """It is a plugin like any other; order does not matter."""
     for methods in ([ones(), ToyRollback()], [ToyRollback(), ones()]):

@@ -56,12 +56,17 @@ class Recycling:
     common: Table | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self, target: Target | None = None) -> None:
+        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
         self.common = Table(self.k, self.fresh) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         laws = {"deterministic"} if self.sample == "greedy" else {"deterministic", "rows", "unknown"}
-        return Compat(needs=Needs(trees=self.width > 1 and target.info.trees), drafts=laws, forwards=lambda k: 0)
+        needs = Needs(trees=self.width > 1 and target.info.trees)
+        return Compat(needs=needs, drafts=laws, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -47,12 +47,16 @@ class Suffix:
     common: Store | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self, target: Target | None = None) -> None:
+        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
         self.common = Store(self.tokens_max, self.depth) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         trees = self.width > 1 and target.info.trees
-        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0)
+        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
