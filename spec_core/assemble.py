@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spec_core.accept import RULE, Coupled
-from spec_core.discovery import discover
-from spec_core.errors import PluginError, SpecError
+from spec_core.discovery import PLUGIN_KINDS, discover
+from spec_core.errors import PluginError, SpecError, UsageError, nearest
 from spec_core.manager import (
     Chosen,
     admitted,
@@ -47,6 +47,7 @@ def _load(chosen: Chosen, target: Any) -> None:
 
 def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
     """The same, without reading a weight."""
+    _check_given(given)
     chosen = [make(spec, given) for spec in methods]
     if rule is not None and rule != RULE and not isinstance(rule, Coupled):
         chosen.append(make(rule, given, ("rule",)))
@@ -61,6 +62,17 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     check_laws(plugins)
     check_needs(plugins, target)
     return plugins
+
+
+def _check_given(given: Given) -> None:
+    """Settings are for plugins that are installed, in use or not. Raises UsageError."""
+    known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"settings are given for {name!r}, no plugin of that name is installed",
+                mend=f"installed: {nearest(name, known)}; an instance has its settings already",
+            )
 
 
 def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chosen]:

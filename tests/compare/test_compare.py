@@ -45,8 +45,8 @@ def summary(answer: tuple[int, str, str]) -> dict[tuple[str, str], dict]:
     return {(row["contender"], row["family"]): row for row in json.loads(answer[1])["rows"]}
 
 
-def results(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "out" / "results.jsonl").read_text().splitlines()]
+def results(folder, out: str = "out") -> list[dict]:
+    return [json.loads(line) for line in (folder / out / "results.jsonl").read_text().splitlines()]
 
 
 def test_a_row_for_every_contender_and_family_and_one_over_all(compare):
@@ -196,8 +196,8 @@ def test_the_time_of_a_step_is_split_without_rest(compare):
 def test_prompts_that_run_together_give_the_same_texts(compare, folder, batch):
     compare("--method", "repeat", "--out", "out")
     alone = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder)}
-    code, _, _ = compare("--method", "repeat", "--batch", batch, "--out", "out")
-    together = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder)}
+    code, _, _ = compare("--method", "repeat", "--batch", batch, "--out", "beside")
+    together = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder, "beside")}
 
     assert code == 0
     assert alone == together
