@@ -100,6 +100,7 @@ OWNERS = [
     owner("checkpoints_stay_as_they_were", owners.KeepsWrongCheckpoints),
     owner("a_step_is_one_forward", owners.ForwardsAgain),
     owner("owned_state_is_declared", owners.OwnsMoreThanThereIs),
+    owner("other_targets_are_declined", owners.TakesEveryTarget),
     owner("finished_sequences_are_forgotten", owners.RemembersSequences),
 ]
 

@@ -51,6 +51,31 @@ def test_a_failing_plugin_may_be_switched_off_and_the_text_stays(spec):
     assert "broken" in json.loads(out)["stats"]["switched_off"]
 
 
+@pytest.mark.parametrize("place", ["before", "behind", "variable"])
+def test_the_traceback_of_a_failing_plugin_is_shown_on_request(spec, monkeypatch, place):
+    """By --debug, before the command or behind it, or by SPEC_DEBUG=1; else a line says how."""
+    command = ["generate", *DENSE, *PROMPT, "--method", "broken"]
+    _, _, quiet = spec(*command)
+    if place == "variable":
+        monkeypatch.setenv("SPEC_DEBUG", "1")
+    code, _, err = spec(*(["--debug"] if place == "before" else []), *command, *(["--debug"] * (place == "behind")))
+
+    assert "--debug or SPEC_DEBUG=1 shows the traceback" in quiet and "raise RuntimeError" not in quiet
+    assert code == 1
+    assert 'raise RuntimeError("out of ideas")' in err
+    assert "error: plugin 'broken' failed in draft" in err
+
+
+def test_a_variable_that_is_nearly_ours_is_a_warning(spec, monkeypatch):
+    monkeypatch.setenv("SPEC_DRFT_MAX", "2")
+    monkeypatch.setenv("SPEC_CPU_2017", "/opt/spec")
+    code, _, err = spec("generate", *DENSE, *PROMPT)
+
+    assert code == 0
+    assert "SPEC_DRFT_MAX is no setting and is ignored; did you mean SPEC_DRAFT_MAX?" in err
+    assert "CPU_2017" not in err
+
+
 def test_a_bug_keeps_its_traceback(spec):
     with pytest.raises(ZeroDivisionError):
         spec("crash")
