@@ -7,7 +7,7 @@ from typing import Any
 
 from spec_core.discovery import Entry, discover, find, imported
 from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
-from spec_core.target import Target
+from spec_core.target import Target, lacking
 
 GGUF_MAGIC = b"GGUF"
 
@@ -30,8 +30,8 @@ def load(model: str | Path, **options: Any) -> Target:
         raise
     except Exception as error:
         raise _failed(entry, location, f"{type(error).__name__}: {message(error)}") from error
-    if not hasattr(target, "info"):
-        raise _failed(entry, location, f"it returned {type(target).__name__}, a Target is needed")
+    if found := lacking(target):
+        raise _failed(entry, location, found)
     return target
 
 

@@ -116,7 +116,13 @@ def test_nobody_takes_the_place_of_a_command(installs, capsys):
 LOADERS = {
     "raises": ("def load(location, **options):\n    raise ValueError('wrong magic')", "ValueError: wrong magic"),
     "knows-no-options": ("def load(location):\n    pass", "unexpected keyword argument"),
-    "returns-no-target": ("def load(location, **options):\n    return 5", "it returned int, a Target is needed"),
+    "returns-no-target": ("def load(location, **options):\n    return 5", "int has no info, tokenizer, forward"),
+    "has-half-a-tokenizer": (
+        "from spec_core.testing import ToyTarget\n\n"
+        "class Words:\n    vocab_size = 48\n    encode = decode = stream = token_bytes = len\n\n"
+        "def load(location, **options):\n    made = ToyTarget()\n    made.tokenizer = Words()\n    return made",
+        "its tokenizer Words has no eog, bos, identity, chat_template",
+    ),
 }
 
 
