@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from spec_core.cli import run
 from spec_core.commands.env import facts
-from tests.small_models import tiny_gguf
+from tests.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
 PROMPT = ["-p", "def add(a, b):"]
@@ -222,6 +222,17 @@ def test_draft_writes_what_a_method_drafts(spec, tmp_path, method):
     if method == "ngram":
         assert tensors["tokens"].tolist() == [7, 5, 6]
         assert "no logits" in err
+
+
+@pytest.mark.parametrize("method", ["mtp", "ngram", "suffix", "recycling", f"draft-model={tiny_gguf(1)}"])
+def test_every_method_drafts_as_many_tokens_as_asked(spec, tmp_path, method):
+    """A head that is sure of nothing too: to hold it against another implementation all its tokens are wanted."""
+    context = ",".join(str(40 + i % 5) for i in range(20))
+    model = ["-m", str(tiny_hybrid(0))]
+    code, _, _ = spec("draft", *model, "--method", method, "--tokens", context, "-n", "40", "--out", "d.safetensors")
+
+    assert code == 0
+    assert len(load_file(tmp_path / "d.safetensors")["tokens"]) == 40
 
 
 def test_settings_as_a_file_reproduce_themselves(spec, tmp_path):

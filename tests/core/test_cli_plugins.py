@@ -245,6 +245,18 @@ def test_a_method_that_drafts_less_says_so(spec, tmp_path):
     assert "drafted 3 of 6" in err and "no logits" in err
 
 
+@pytest.mark.parametrize(
+    ("given", "length"), [([], 9), (["-o", "cautious.p_min=0.5"], 2), (["-o", "cautious.length=4"], 4)], ids=str
+)
+def test_a_draft_is_as_long_as_asked_whatever_the_thresholds(spec, tmp_path, given, length):
+    """A method says at which value each is off; the user's own values stand."""
+    arguments = ["--method", "cautious", *given, "--tokens", "5,6,7,8", "-n", "9", "--out", "d.safetensors"]
+    code, _, _ = spec("draft", *DENSE, *arguments)
+
+    assert code == 0
+    assert len(load_file(tmp_path / "d.safetensors")["tokens"]) == length
+
+
 def test_no_draft_at_all_is_a_failure(spec):
     code, _, err = spec("draft", *DENSE, "--method", "mute", "--tokens", "5,6", "-n", "2", "--out", "d.safetensors")
 

@@ -32,11 +32,11 @@ class DraftModel:
     """Drafts with a second target."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "the draft model; the target may know its own"})
-    draft_max: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "longest draft"})
+    draft_max: int = attrs.field(default=8, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
         default=0.35,
         validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop where the draft model is less sure than this"},
+        metadata={"help": "stop where the draft model is less sure than this", "off": 0.0},
     )
     sample: Drawing = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
