@@ -37,6 +37,7 @@ _WHERE = {
     "Step": "step",
     "Target": "target",
     "TargetInfo": "values",
+    "Tokenizer": "target",
     "UsageError": "errors",
     "Verdict": "values",
     "load": "loading",

@@ -14,7 +14,7 @@ import torch
 from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
 from torch import Tensor
 
-from spec_core.errors import nearest
+from spec_core.errors import NotAskedFor, nearest
 
 if TYPE_CHECKING:
     from spec_core.sequence import Sequence
@@ -311,18 +311,29 @@ class Batch:
         return parents
 
 
+class Streams(dict[int, Tensor]):
+    """{i: hidden states} that were asked for; any other raises NotAskedFor, which says how to ask."""
+
+    def __missing__(self, i: int) -> Tensor:
+        there = ", ".join(map(str, sorted(self))) or "none"
+        raise NotAskedFor(
+            f"hidden[{i}] was not asked for (there: {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
+        )
+
+
 @attrs.frozen(eq=False)
 class Checked:
     """What one target forward found. Views into the target's memory: valid until ``process`` returns.
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
         with ``Needs.all_logits`` every row of the batch.
-    hidden: {i: [R, D]} residual streams asked for. final: [R, D] after the final norm, or None.
+    hidden: {i: [R, D]} residual streams asked for; another i raises NotAskedFor.
+    final: [R, D] after the final norm, or None.
     trace: what the owner of recurrent state asked to be recorded, or None.
     """
 
     logits: Tensor
-    hidden: Mapping[int, Tensor] = attrs.field(factory=dict)
+    hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=Streams)
     final: Tensor | None = None
     trace: Any = None
 
@@ -335,14 +346,14 @@ class Span:
     tokens: the n tokens of these rows.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
-    hidden: {i: [n, D]}. final: [n, D] or None.
+    hidden: {i: [n, D]}; an i that no plugin asked for raises NotAskedFor. final: [n, D] or None.
     """
 
     start: int
     tokens: list[int]
     next: list[int]
     next_embeds: Mapping[int, Tensor]
-    hidden: Mapping[int, Tensor]
+    hidden: Mapping[int, Tensor] = attrs.field(converter=Streams)
     final: Tensor | None
 
     @property

@@ -1,7 +1,10 @@
 """One thread per test process: several run side by side, and small models gain nothing from more."""
 
 import os
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,3 +26,21 @@ def wheel(tmp_path_factory) -> Path:
 def stranger(wheel, tmp_path_factory) -> Environment:
     """An environment of somebody who installed the wheel, and nothing else of ours."""
     return environment(tmp_path_factory.mktemp("stranger") / "env", wheel)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_ours() -> Iterator[None]:
+    """Discovery finds our plugins and those that a test installs, whatever else this environment holds."""
+    strangers = {dist.name for dist in metadata.distributions() if dist.name != "spec-core" and _brings_plugins(dist)}
+    real = metadata.entry_points
+
+    def entry_points(**wanted: Any) -> list[metadata.EntryPoint]:
+        return [point for point in real(**wanted) if point.dist is None or point.dist.name not in strangers]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "entry_points", entry_points)
+        yield
+
+
+def _brings_plugins(dist: metadata.Distribution) -> bool:
+    return any(point.group.startswith("spec_core.") for point in dist.entry_points)

@@ -89,11 +89,15 @@ class Memory:
 class Ngram:
     """Drafts from the sequence's own text; needs nothing."""
 
-    n_min: int = attrs.field(default=2, validator=[ge(1), le(32)], metadata={"help": "shortest match that drafts"})
+    n_min: int = attrs.field(
+        default=2, validator=[ge(1), le(32)], metadata={"help": "shortest match that drafts", "off": 1}
+    )
     n_max: int = attrs.field(default=16, validator=[ge(1), le(64)], metadata={"help": "longest match looked for"})
-    draft_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "longest draft"})
+    draft_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
-        default=0.3, validator=[ge(0.0), le(1.0)], metadata={"help": "draft while its estimated survival is above this"}
+        default=0.3,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "draft while its estimated survival is above this", "off": 0.0},
     )
     shared: bool = attrs.field(
         default=False, metadata={"help": "look into the texts of all sequences of the run; visible to others in timing"}

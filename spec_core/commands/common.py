@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spec_core.commands.debug import debug_option
 from spec_core.discovery import PLUGIN_KINDS, discover, find
 from spec_core.errors import UsageError, why
-from spec_core.settings import FLAG, Settings, read_file, resolve
+from spec_core.settings import FLAG, Settings, misspelt, read_file, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,7 @@ MODEL = [
         "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: NAME.key=value, or key=value of the core."
     ),
     click.option("--config", type=click.Path(path_type=Path), help="Settings file; the default is ./spec.toml."),
+    debug_option,
 ]
 METHODS = [
     click.option(
@@ -77,6 +79,8 @@ def settings_of(flags: dict[str, Any]) -> Settings:
             raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
     plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
+    for variable, nearly in misspelt(os.environ, plugins).items():
+        note(f"warning: {variable} is no setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 

@@ -36,12 +36,16 @@ class Recycling:
 
     k: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "successors kept per token"})
     width: int = attrs.field(
-        default=8, validator=[ge(1), le(64)], metadata={"help": "most tokens after one; 1 drafts chains"}
+        default=8, validator=[ge(1), le(64)], metadata={"help": "most tokens after one; 1 drafts chains", "off": 1}
     )
-    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest path"})
-    nodes_max: int = attrs.field(default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree"})
+    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    nodes_max: int = attrs.field(
+        default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
+    )
     p_min: float = attrs.field(
-        default=0.1, validator=[ge(0.0), le(1.0)], metadata={"help": "draft paths that are at least this likely"}
+        default=0.1,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "draft paths that are at least this likely", "off": 0.0},
     )
     fresh: float = attrs.field(
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
