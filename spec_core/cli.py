@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from spec_core.discovery import Entry, discover, find, imported
+from spec_core.early import prepare
 from spec_core.errors import SpecError, UsageError, nearest
 
 INTERRUPTED = 130
@@ -69,6 +70,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    prepare()
     try:
         value = cli.main(argv, prog_name="spec", standalone_mode=False)
         sys.stdout.flush()

@@ -12,6 +12,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def product(request):
+    """With ``--misbehave`` the whole run has a product whose small and odd sizes sum in another order."""
+    if not request.config.getoption("--misbehave"):
+        yield
+        return
+    from tests.misbehaving import misbehaving
+
+    with misbehaving():
+        yield
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
     """The built wheel; all processes of a test run share one."""

@@ -77,3 +77,13 @@ def _compared(weight: Tensor, dtype: torch.dtype) -> bool:
 def forget() -> None:
     """Find anew what may be computed together: for tests that change the product."""
     _equal.clear()
+
+
+def in_use() -> str:
+    """Whether rows keep their bits in company here, in words, for ``spec env``: asked of one common shape."""
+    weight = torch.randn(576, 1536, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(TILE, 576, generator=torch.Generator().manual_seed(1))
+    moved = all(torch.equal(product(x.roll(i, 0), weight), product(x, weight).roll(i, 0)) for i in range(1, TILE))
+    wide = "equal" if wide_is_equal(weight, x.dtype) else "differ, so that prompts are computed in tiles too"
+    found = "yes" if moved else "no, a row's bits depend on its place in a tile"
+    return f"{found}: products in tiles of {TILE} rows ({WIDE} rows at once: {wide}); each model is tried when it is loaded"

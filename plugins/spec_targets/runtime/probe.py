@@ -6,6 +6,8 @@ torch does between the products, is found by trying. One block of each kind is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from spec_kernels.nn.cache import KVCache
 from spec_kernels.nn.decoder import Decoder
@@ -30,7 +32,7 @@ def exact(decoder: Decoder, config: Config, dtype: torch.dtype, device: torch.de
     context = min(CONTEXT, config.context - DRAFTS - 1)
     if context <= BEFORE:
         return f"no: not tried, its context has {config.context} positions only"
-    probe = Probe(decoder, config, context)
+    probe = Probe(decoder, config, context, one_of_each(config))
     for company, rows in probe.tried():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
             apart = (rows - probe.alone).abs().max()
@@ -39,11 +41,16 @@ def exact(decoder: Decoder, config: Config, dtype: torch.dtype, device: torch.de
     return "yes"
 
 
-class Probe:
-    """A text of random tokens over one block of each kind. alone: logits [1, V] of its row ``context`` by itself."""
+def one_of_each(config: Config) -> list[int]:
+    """The first block of each kind."""
+    return sorted({config.kind(i): i for i in reversed(range(config.layers))}.values())
 
-    def __init__(self, decoder: Decoder, config: Config, context: int) -> None:
-        chosen = sorted({config.kind(i): i for i in reversed(range(config.layers))}.values())
+
+class Probe:
+    """A text of random tokens over some blocks. alone: logits [1, V] of its row ``context`` by itself."""
+
+    @torch.inference_mode()
+    def __init__(self, decoder: Decoder, config: Config, context: int, chosen: Sequence[int]) -> None:
         blocks = [decoder.blocks[i] for i in chosen]
         self.decoder = Decoder(decoder.embedding, blocks, decoder.norm, decoder.head, decoder.rotary)
         self.config, self.context = config, context
@@ -58,7 +65,12 @@ class Probe:
         self.before = self._state(self.place)
         self._forward([(self.cache, self.place, start, BEFORE, 0)])
         self.here = self._state(self.place)
-        self.alone = self._logits([0])
+        self.alone = self.one_row()
+
+    @torch.inference_mode()
+    def one_row(self) -> Tensor:
+        """A forward of the row by itself."""
+        return self._logits([0])
 
     def tried(self) -> list[tuple[str, Tensor]]:
         """The same row in company: what it is, and logits [rows, V], each of which must be those alone."""
