@@ -4,10 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from installed import Environment, build_wheel, environment
 
+from spec_core.early import prepare
+
+# Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+prepare()
+
+import torch  # noqa: E402
+from installed import Environment, build_wheel, environment  # noqa: E402
+
 # Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 

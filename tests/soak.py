@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import torch
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.load import make_target
+from spec_targets.runtime.weights import expected
 from torch import Tensor
 
 from spec_core import Draft, Sampling, Target
@@ -12,7 +16,49 @@ from spec_core.sampling import choose
 from tests.targets.drive import forward, part, sequence
 
 SAMPLING = Sampling(temperature=0.8)
+SHAPE = Config(
+    arch="qwen3",
+    name="100 M, random",
+    layers=12,
+    width=768,
+    heads=12,
+    kv_heads=4,
+    head=64,
+    ff=2048,
+    vocab=32_000,
+    context=2048,
+    eps=1e-6,
+    rope_base=1e6,
+    turned=64,
+)
+"""100 M weights."""
 LONGEST_PROMPT, LENGTH, MOST_DRAFTS = 60, 64, 17
+
+
+class RandomWeights:
+    """Tensors of the shapes that a config wants."""
+
+    where, neighbours = "random", True
+
+    def __init__(self, config: Config) -> None:
+        self.shapes = expected(config, self)
+        self.numbers = torch.Generator().manual_seed(0)
+
+    def names(self) -> list[str]:
+        return list(self.shapes)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return getattr(self, "shapes", {}).get(name)
+
+    def load(self, name: str) -> Tensor:
+        shape = self.shapes[name]
+        return torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=self.numbers) * shape[1] ** -0.5
+
+
+@functools.cache
+def hundred_million() -> Target:
+    """A target of random weights; its text means nothing."""
+    return make_target(SHAPE, RandomWeights(SHAPE), None, threads=1)
 
 
 def draws(target: Target, seed: int, count: int) -> int:
