@@ -13,6 +13,7 @@ import click
 
 from spec_core.commands.debug import DEBUG, debug_option, debugging
 from spec_core.discovery import Entry, discover, find, imported
+from spec_core.early import prepare
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
 
 INTERRUPTED = 130
@@ -72,6 +73,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    prepare()
     flags: dict[str, bool] = {}
     try:
         value = cli.main(argv, prog_name="spec", standalone_mode=False, obj=flags)

@@ -55,7 +55,7 @@ class LoadSettings:
 
     device: str = option("auto", "where the target runs: cpu, cuda, or auto")
     dtype: str = option("auto", "float32, bfloat16 or float16; auto is float32 on a CPU, bfloat16 on CUDA")
-    threads: int = option(0, "CPU threads; 0 leaves torch's own choice", 0)
+    threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0)
     context: int = option(0, "most positions of a sequence; 0 is what the model declares", 0)
 
 

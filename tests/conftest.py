@@ -7,12 +7,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from installed import Environment, build_wheel, environment
 
+from spec_core.early import prepare
+
+# Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+prepare()
+
+import torch  # noqa: E402
+from installed import Environment, build_wheel, environment  # noqa: E402
+
 # Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def product(request):
+    """With ``--misbehave`` the whole run has a product whose small and odd sizes sum in another order."""
+    if not request.config.getoption("--misbehave"):
+        yield
+        return
+    from tests.misbehaving import misbehaving
+
+    with misbehaving():
+        yield
 
 
 @pytest.fixture(scope="session")

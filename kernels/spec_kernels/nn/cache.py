@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
+
+FIRST_BLOCK, LAST_BLOCK = 128, 512
+"""Cached rows of the first product of attention with a context, and of all from LAST_BLOCK rows on."""
+
+
+def blocks(columns: int) -> list[slice]:
+    """Which rows of a cache are multiplied together: 128, 128, 256, then 512 at a time.
+
+    Sums over a context are sums of the same pieces in the same order, wherever it ends.
+    """
+    begins = [0]
+    while begins[-1] < columns:
+        begins.append(min(max(FIRST_BLOCK, 2 * begins[-1]), begins[-1] + LAST_BLOCK))
+    return [slice(a, b) for a, b in pairwise(begins)]
+
+
+def reach(rows: int) -> int:
+    """The end of the block that holds the last of so many rows."""
+    return blocks(rows)[-1].stop if rows else 0
 
 
 class KVCache:
-    """Static attention rows of all layers for one slot.
+    """Static attention rows of all layers for one slot; at least ``length`` of them, in whole blocks.
 
     keys: [L, K, Dk, T], so that scores are a product with rows that lie together.
     values: [L, K, T, Dv]. Rows that were never written are zeros.
@@ -24,6 +45,7 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
+        length = reach(length)
         self.keys = torch.zeros(layers, kv_heads, key_dim, length, dtype=dtype, device=device)
         self.values = torch.zeros(layers, kv_heads, length, value_dim, dtype=dtype, device=device)
         self._written = 0

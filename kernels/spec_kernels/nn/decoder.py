@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from spec_kernels.nn.forward import Forward, Scratch
-from spec_kernels.nn.linear import LEAST_ROWS, Linear
+from spec_kernels.nn.linear import Linear
 from spec_kernels.nn.norm import RMSNorm
 from spec_kernels.nn.recurrence import Recurrence
 from spec_kernels.nn.rotary import RotaryTable
+from spec_kernels.nn.tiles import padded
 from spec_kernels.nn.window import Stretch
 
 KEPT_ROWS = 64
@@ -52,8 +52,8 @@ class Decoder:
         self._scratch: dict[int, Scratch] = {}
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """int64 [R] -> [max(R, LEAST_ROWS), D]; a row alone is accompanied by a copy of itself."""
-        return self.embedding.index_select(0, _padded(tokens))
+        """int64 [R] -> [whole(R), D]; rows that are missing to whole tiles are copies of the last."""
+        return self.embedding.index_select(0, padded(tokens))
 
     def trunk(
         self,
@@ -71,7 +71,7 @@ class Decoder:
         returns [rows of x, D] and {i: [R, D]}
         """
         count = len(positions)
-        forward = Forward(self.rotary(_padded(positions)), stretches, self._scratch_for(x), recurrence)
+        forward = Forward(self.rotary(padded(positions)), stretches, self._scratch_for(x), recurrence)
         tapped = {}
         for i, block in enumerate(self.blocks):
             if i in taps:
@@ -83,7 +83,11 @@ class Decoder:
 
     def logits(self, normed: Tensor) -> Tensor:
         """[R, D] after the final norm -> [R, V]"""
-        return self.head(_padded(normed))[: len(normed)]
+        return self.head(normed)
+
+    def answers(self, x: Tensor) -> Tensor:
+        """[R, D] of the residual stream after the last block -> logits [R, V]"""
+        return self.logits(self.norm(padded(x)))[: len(x)]
 
     def _scratch_for(self, x: Tensor) -> Scratch:
         rows = len(x)
@@ -94,9 +98,3 @@ class Decoder:
             self._scratch[rows] = made
         return made
 
-
-def _padded(rows: Tensor) -> Tensor:
-    """[R, ...] with at least LEAST_ROWS rows."""
-    if len(rows) >= LEAST_ROWS:
-        return rows
-    return torch.cat([rows] * LEAST_ROWS)

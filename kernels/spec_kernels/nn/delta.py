@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from spec_kernels.nn.forward import Forward
 from spec_kernels.nn.linear import Linear
+from spec_kernels.nn.mlp import silu_
 from spec_kernels.nn.norm import RMSNorm
 from spec_kernels.nn.states import DeltaShape
+from spec_kernels.nn.tiles import padded as padded_rows
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
+from spec_kernels.ops.rowwise import rowwise
 
 COLUMNS = 64
 """beta and the decay are computed in rows of a multiple of this, for the reason given at ``ops.gated_delta.WHOLE``."""
@@ -49,21 +51,25 @@ class GatedDeltaNet:
         shape, now = self.shape, forward.recurrence
         rows, heads = now.rows, shape.value_heads
         source, z, beta, alpha = self.project(normed).float()[:rows].split(self.widths, dim=1)
-        mixed = F.silu(causal_conv(source, self.conv, now.pool.windows[self.layer], now.lineage), inplace=True)
+        mixed = rowwise(silu_, causal_conv(source, self.conv, now.pool.windows[self.layer], now.lineage))
         qk, v = mixed.split([2 * shape.key_width, shape.value_width], dim=1)
         q, k = self._unit(qk.view(rows, -1, shape.key_dim)).chunk(2, dim=1)
         v = v.view(rows, heads, shape.value_dim)
-        g = (F.softplus(alpha + self.dt) * self.rate)[:, :heads]
+        g = (rowwise(_softplus, alpha + self.dt) * self.rate)[:, :heads]
         states = now.pool.matrices[self.layer]
-        o, d = gated_delta(q, k, v, g, beta.sigmoid()[:, :heads], states, now.lineage, self.key_of)
+        o, d = gated_delta(q, k, v, g, rowwise(torch.sigmoid_, beta)[:, :heads], states, now.lineage, self.key_of)
         now.record(source, k, d, g)
-        y = self.norm(o).mul_(F.silu(z).view_as(o)).flatten(1).to(x.dtype)
-        return self.out.add(x, y if len(y) == len(x) else torch.cat([y] * len(x)))
+        y = self.norm(o).mul_(rowwise(silu_, z).view(o.shape)).flatten(1).to(x.dtype)
+        return self.out.add(x, padded_rows(y))
 
     def _unit(self, heads: Tensor) -> Tensor:
         """x / sqrt(Σ x² + eps), queries divided by sqrt(Dk) too; operations that round alike in any shape."""
         length = torch.linalg.vector_norm(heads, dim=-1, keepdim=True)
         return heads * (self.scale / length.mul_(length).add_(self.eps).sqrt_())
+
+
+def _softplus(x: Tensor) -> None:
+    torch.ops.aten.softplus.out(x, out=x)
 
 
 def padded(weight: Tensor) -> Tensor:

@@ -51,9 +51,12 @@ class Scratch:
 
 
 class Forward:
-    """One pass: rotation complex64 [R, 1, Dk / 2], who attends over what, recurrent states, and scratch memory."""
+    """One pass: rotation complex64 [R, 1, Dk / 2], who attends over what, recurrent states, and scratch memory.
 
-    __slots__ = ("_heads", "_stretches", "recurrence", "rotation", "scratch")
+    rows: those of the stretches; rows of ``rotation`` behind them fill the last tile.
+    """
+
+    __slots__ = ("_heads", "_stretches", "recurrence", "rotation", "rows", "scratch")
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Forward:
         """recurrence: None where no layer is recurrent."""
         self.rotation, self.scratch, self.recurrence = rotation, scratch, recurrence
         self._stretches = stretches
+        self.rows = sum(s.rows for s in stretches)
         self._heads: dict[HeadShape, Heads] = {}
 
     def heads(self, shape: HeadShape) -> Heads:

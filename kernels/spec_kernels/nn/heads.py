@@ -9,9 +9,8 @@ from torch import Tensor
 
 from spec_kernels.nn.queries import Queries
 
-COLUMNS = 32
-"""Cached rows are looked at in multiples of this, the surplus hidden: torch sums shorter rows and computes smaller
-products in another order."""
+QUERIES = 16
+"""Query rows of a product of attention, at least."""
 KEPT_VIEWS = 64
 
 
@@ -33,6 +32,14 @@ class HeadShape:
         return self.heads // self.kv_heads
 
     @property
+    def tile(self) -> int:
+        """Rows that attend in one product: with their groups at least QUERIES, and a multiple of 4."""
+        rows = 1
+        while rows * self.group < QUERIES or rows * self.group % 4:
+            rows *= 2
+        return rows
+
+    @property
     def qk_width(self) -> int:
         return (self.heads + self.kv_heads) * self.key_dim
 
@@ -48,6 +55,8 @@ class HeadScratch:
     qkv: [R, width] of the fused projection    qk: float32 [R, H + K, Dk], q heads first
     turning: complex64 [R, H + K, Dk / 2], the same memory as qk
     q: [R, H, Dk]    k: [R, K, Dk]    v: [R, K, Dv]    out: [R, H · Dv]
+    exact: whether attention is computed in products of fixed sizes: in float32 on a CPU. Below float32, sums in pieces
+        would be rounded in between.
     """
 
     def __init__(self, shape: HeadShape, rows: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -61,8 +70,7 @@ class HeadScratch:
         self.turning = torch.view_as_complex(self.qk.unflatten(2, (-1, 2)))
         self.q, self.k = self.qk.split([shape.heads, shape.kv_heads], dim=1)
         self.v = values.unflatten(1, (-1, shape.value_dim))
-        self.hidden = torch.full((COLUMNS,), -torch.inf, dtype=dtype, device=device)
-        self.ignored = torch.zeros((), dtype=dtype, device=device)
+        self.exact = dtype == torch.float32 and self.qkv.device.type == "cpu"
         self._memory = torch.empty(0, dtype=dtype, device=device)
         self._queries: dict[tuple[int, int], Queries] = {}
         self._incoming: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -72,12 +80,12 @@ class HeadScratch:
         if self.qk is not self.raw:
             self.qk.copy_(self.raw)
 
-    def scores(self, queries: int, columns: int) -> Tensor:
-        """A buffer [K, queries, columns]; grows by doubling, so that a growing context seldom allocates."""
-        need = self.shape.kv_heads * queries * columns
+    def scores(self, tiles: int, queries: int, columns: int) -> Tensor:
+        """A buffer [tiles, K, queries, columns]; grows by doubling, so that a growing context seldom allocates."""
+        need = tiles * self.shape.kv_heads * queries * columns
         if self._memory.numel() < need:
             self._memory = self._memory.new_empty(2 * need)
-        return self._memory[:need].view(self.shape.kv_heads, queries, columns)
+        return self._memory[:need].view(tiles, self.shape.kv_heads, queries, columns)
 
     def queries(self, first: int, n: int) -> Queries:
         """The query views of n rows; kept, for a sequence that decodes alone asks for the same ones again."""

@@ -5,12 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-LEAST_ROWS = 2
-"""A single row takes another path through BLAS (a matrix-vector product), with another order of summation.
-
-Two rows and more are summed alike, as long as the weight is packed [in, out]: so a batch of one row is given a second,
-and a row's result does not depend on how many rows are computed with it.
-"""
+from spec_kernels.nn.tiles import product
 
 
 class Linear:
@@ -34,15 +29,13 @@ class Linear:
         return made
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """x [R, in] -> [R, out]; R at least LEAST_ROWS for a result that does not depend on R."""
-        if self.bias is None:
-            return torch.mm(x, self.weight, out=out)
-        return torch.addmm(self.bias, x, self.weight, out=out)
+        """x [R, in] -> [R, out]"""
+        y = product(x, self.weight, out)
+        return y if self.bias is None else y.add_(self.bias)
 
     def add(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual [R, out] + x Wᵀ + b, as a new tensor."""
-        y = torch.addmm(residual, x, self.weight)
-        return y if self.bias is None else y.add_(self.bias)
+        return self(x).add_(residual)
 
 
 def pack(weights: list[Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,9 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from spec_kernels.nn.linear import Linear
+from spec_kernels.ops.rowwise import rowwise
 
 if TYPE_CHECKING:
     from spec_kernels.nn.forward import Forward
+
+silu_ = partial(F.silu, inplace=True)
 
 
 class MlpScratch:
@@ -39,6 +43,6 @@ class GatedMLP:
         """x, normed: [R, D] -> [R, D]"""
         s = forward.scratch.mlp(self.width)
         self.gate_up(normed, out=s.both)
-        F.silu(s.gate, inplace=True)
+        rowwise(silu_, s.gate)
         torch.mul(s.gate, s.up, out=s.inner)
         return self.down.add(x, s.inner)

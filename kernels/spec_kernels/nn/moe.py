@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from spec_kernels.nn.linear import LEAST_ROWS, Linear
+from spec_kernels.nn.linear import Linear
+from spec_kernels.nn.mlp import silu_
+from spec_kernels.nn.tiles import product
 from spec_kernels.ops.dispatch import on_cuda
 from spec_kernels.ops.moe import experts
+from spec_kernels.ops.rowwise import LANES, rowwise
 
 if TYPE_CHECKING:
     from spec_kernels.nn.forward import Forward
@@ -34,9 +36,13 @@ class SharedExpert:
 
     def __call__(self, h: Tensor) -> Tensor:
         gate, up = self.gate_up(h).chunk(2, dim=1)
-        answer = self.down(F.silu(gate).mul_(up))
-        # A product with one column takes another path through BLAS for every number of rows.
-        return answer if self.weight is None else answer * (h * self.weight).sum(1, keepdim=True).sigmoid()
+        answer = self.down(rowwise(silu_, gate) * up)
+        return answer if self.weight is None else answer * self._gate(h)
+
+    def _gate(self, h: Tensor) -> Tensor:
+        """[R, 1]; no product: those with one column are summed in another order for every number of rows."""
+        wanted = (h * self.weight).sum(1, keepdim=True)
+        return rowwise(torch.sigmoid_, wanted.repeat(1, LANES))[:, :1]
 
 
 class MoE:
@@ -55,38 +61,38 @@ class MoE:
 
     def __call__(self, x: Tensor, normed: Tensor, forward: Forward) -> Tensor:
         """x, normed: [R, D] -> [R, D]"""
-        weights, chosen = self.route(torch.mm(normed.float(), self.router))
-        y = x + self._sum(normed)(normed, weights, chosen).to(x.dtype)
+        weights, chosen = self.route(product(normed.float(), self.router))
+        y = x + self._sum(normed)(normed, weights, chosen, forward.rows).to(x.dtype)
         return y if self.shared is None else y.add_(self.shared(normed))
 
-    def _sum(self, h: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def _sum(self, h: Tensor) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
         if on_cuda([h]):
             return self._together
         return self._few if len(h) <= FEW_ROWS else self._many
 
-    def _together(self, h: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+    def _together(self, h: Tensor, weights: Tensor, chosen: Tensor, rows: int) -> Tensor:
         """All experts in one operator: the host never learns which are in use."""
         gate, up = self.gate_up.mT.chunk(2, dim=1)
         return experts(h, weights, chosen, gate, up, self.down.mT)
 
-    def _few(self, h: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        """Every row through every expert in use, weight 0 where it was not chosen."""
+    def _few(self, h: Tensor, weights: Tensor, chosen: Tensor, rows: int) -> Tensor:
+        """Every row through every expert that the first ``rows`` use, weight 0 where it was not chosen."""
         spread = weights.new_zeros(len(h), len(self.gate_up)).scatter_(1, chosen, weights)
         total = torch.zeros_like(h, dtype=torch.float32)
-        for expert in sorted(set(chosen.flatten().tolist())):
+        for expert in sorted(set(chosen[:rows].flatten().tolist())):
             total.addcmul_(self._answer(expert, h).float(), spread[:, expert, None])
         return total
 
-    def _many(self, h: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        """Each expert in use answers its own rows."""
+    def _many(self, h: Tensor, weights: Tensor, chosen: Tensor, rows: int) -> Tensor:
+        """Each expert in use answers its own of the first ``rows``."""
         total = torch.zeros_like(h, dtype=torch.float32)
+        chosen = chosen[:rows]
         for expert in sorted(set(chosen.flatten().tolist())):
-            rows, places = (chosen == expert).nonzero(as_tuple=True)
-            mine = h[rows] if len(rows) >= LEAST_ROWS else h[rows].expand(LEAST_ROWS, -1)
-            answer = self._answer(expert, mine)[: len(rows)].float()
-            total[rows] = torch.addcmul(total[rows], answer, weights[rows, places, None])
+            mine, places = (chosen == expert).nonzero(as_tuple=True)
+            answer = self._answer(expert, h[mine]).float()
+            total[mine] = torch.addcmul(total[mine], answer, weights[mine, places, None])
         return total
 
     def _answer(self, expert: int, h: Tensor) -> Tensor:
-        gate, up = torch.mm(h, self.gate_up[expert]).chunk(2, dim=1)
-        return torch.mm(F.silu(gate) * up, self.down[expert])
+        gate, up = product(h, self.gate_up[expert]).chunk(2, dim=1)
+        return product(rowwise(silu_, gate) * up, self.down[expert])

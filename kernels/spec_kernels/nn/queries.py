@@ -4,55 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spec_kernels.nn.linear import LEAST_ROWS
+from torch import Tensor
 
 if TYPE_CHECKING:
     from spec_kernels.nn.heads import HeadScratch
 
 
 class Queries:
-    """Views of n rows of a scratch: ``query`` [K, queries, Dk] goes in, ``result`` [K, queries, Dv] comes out.
+    """n rows of a scratch, a tile of rows after the other: ``query`` goes in, ``result`` comes out.
 
-    queries is n · G, rows first; a query alone is computed twice, for it would be summed in another order.
+    query: [tiles, K, queries, Dk], times the scale    result: [tiles, K, queries, Dv]    queries: rows · G, rows first
+    What fills the last tile is any finite number.
     """
 
     def __init__(self, scratch: HeadScratch, first: int, n: int) -> None:
-        s = scratch.shape
-        self.n, self.group = n, s.group
-        self.count = max(n * s.group, LEAST_ROWS)
-        self._lay_query(scratch, slice(first, first + n))
-        self._lay_result(scratch, slice(first, first + n))
+        s, at = scratch.shape, slice(first, first + n)
+        self.rows = s.tile if scratch.exact else n
+        self.tiles, self.count, self._scale = -(-n // self.rows), self.rows * s.group, s.scale
+        self.query = scratch.qkv.new_zeros(self.tiles, s.kv_heads, self.count, s.key_dim)
+        self.result = scratch.qkv.new_zeros(self.tiles, s.kv_heads, self.count, s.value_dim)
+        self._into = self._parts(self.query, n, scratch.q[at].unflatten(1, (s.kv_heads, s.group)))
+        self._from = self._parts(self.result, n, scratch.out[at].unflatten(1, (s.kv_heads, s.group, -1)))
 
-    def _lay_query(self, scratch: HeadScratch, at: slice) -> None:
-        """A view of the rows where one has that shape; else a buffer that ``gather`` fills."""
-        s = scratch.shape
-        source = scratch.q[at].unflatten(1, (s.kv_heads, s.group)).transpose(0, 1)  # [K, n, G, Dk]
-        self._source = None
-        if self.n == 1 and s.group > 1 and scratch.qk is scratch.raw:
-            self.query = source[:, 0]
-            return
-        copies = self.count // (self.n * s.group)
-        self._source = source.expand(-1, copies, -1, -1) if copies > 1 else source
-        self._place = scratch.qkv.new_empty(self._source.shape)
-        self.query = self._place.view(s.kv_heads, self.count, s.key_dim)
-
-    def _lay_result(self, scratch: HeadScratch, at: slice) -> None:
-        """A view of the output rows where one has that shape; else a buffer that ``scatter`` empties."""
-        s, out = scratch.shape, scratch.out[at]
-        self._out = None
-        if self.count == self.n * s.group and 1 in (self.n, s.kv_heads):
-            self.result = out.view(s.kv_heads, self.count, s.value_dim)
-            return
-        self.result = out.new_empty(s.kv_heads, self.count, s.value_dim)
-        self._out = out.unflatten(1, (s.kv_heads, s.group, -1)).permute(1, 0, 2, 3)  # [K, n, G, Dv]
-        self._computed = self.result[:, : self.n * s.group].unflatten(1, (self.n, s.group))
+    def _parts(self, tiles: Tensor, n: int, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Views of the same numbers in tiles [tiles, K, queries, X] and in rows [n, K, G, X]: whole tiles, the rest."""
+        spread = tiles.unflatten(2, (self.rows, -1)).transpose(1, 2)  # [tiles, rows, K, G, X]
+        full, rest = divmod(n, self.rows)
+        parts = [(spread[:full], rows[: full * self.rows].unflatten(0, (full, self.rows)))] if full else []
+        return [*parts, (spread[-1, :rest], rows[n - rest :])] if rest else parts
 
     def gather(self) -> None:
         """Fill ``query`` from the rows."""
-        if self._source is not None:
-            self._place.copy_(self._source)
+        for tiles, rows in self._into:
+            tiles.copy_(rows).mul_(self._scale)
 
     def scatter(self) -> None:
         """Bring ``result`` to the output rows."""
-        if self._out is not None:
-            self._out.copy_(self._computed)
+        for tiles, rows in self._from:
+            rows.copy_(tiles)

@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from spec_kernels.nn.cache import KVCache
-from spec_kernels.nn.heads import COLUMNS, HeadScratch
+from spec_kernels.nn.cache import KVCache, blocks, reach
+from spec_kernels.nn.heads import HeadScratch
 
-CHUNK = 256
-"""Cached rows that are summed in one product. BLAS splits longer sums by their length; a fixed split makes a row's
-result independent of how many hidden rows stand behind it."""
 MOST_QUERIES = 64
 """Rows of a stretch that attend at once, so that the scores of a long prompt need no more memory than these."""
 
@@ -29,7 +26,7 @@ class Stretch:
     def __init__(self, cache: KVCache, first: int, rows: int, start: int, mask: Tensor | None) -> None:
         self.cache, self.first, self.rows, self.start, self.mask = cache, first, rows, start, mask
         self.end = start + rows
-        self.columns = min(-(-self.end // COLUMNS) * COLUMNS, cache.length)
+        self.columns = reach(self.end)
 
 
 class Entry:
@@ -49,48 +46,61 @@ class Entry:
 
 
 class Window:
-    """The views by which n rows of a stretch attend, from its row ``begin`` on; made once per forward."""
+    """The views by which n rows of a stretch attend, from its row ``begin`` on; made once per forward.
 
-    __slots__ = ("_chunks", "_ignored", "_keys", "_mask", "_queries", "_scale", "_scores", "_tail")
+    On a CPU every product has one shape: a tile of rows, and a block of the cache whose size depends on its place.
+    """
+
+    __slots__ = ("_blocks", "_mask", "_part", "_queries", "_scores", "_tail")
 
     def __init__(self, scratch: HeadScratch, stretch: Stretch, begin: int, n: int) -> None:
         columns = stretch.columns
-        self._scale, self._ignored = scratch.shape.scale, scratch.ignored
-        self._queries = scratch.queries(stretch.first + begin, n)
-        self._scores = scratch.scores(self._queries.count, columns)
-        self._keys = stretch.cache.keys[..., :columns].unbind(0)  # L of [K, Dk, columns]
-        # Below float32 sums in pieces would be rounded in between.
-        chunk = CHUNK if self._scores.dtype == torch.float32 else columns
-        self._chunks = [
-            (self._scores[..., i : i + chunk], stretch.cache.values[:, :, i : min(i + chunk, columns)].unbind(0))
-            for i in range(0, columns, chunk)
+        self._queries = queries = scratch.queries(stretch.first + begin, n)
+        self._scores = scratch.scores(queries.tiles, queries.count, columns)
+        self._part = torch.empty_like(queries.result[0])
+        pieces = blocks(columns) if scratch.exact else [slice(0, columns)]
+        # per block: scores [tiles, K, queries, c], keys L of [K, Dk, c], values L of [K, c, Dv]
+        self._blocks = [
+            (
+                self._scores[..., at].unbind(0),
+                stretch.cache.keys[..., at].unbind(0),
+                stretch.cache.values[:, :, at].unbind(0),
+            )
+            for at in pieces
         ]
-        self._mask = _mask(scratch, stretch, begin, n)
+        self._mask = _mask(stretch, begin, n, queries.tiles * queries.rows)
         if self._mask is not None:
-            tail = self._scores[:, : n * self._queries.group, columns - self._mask.shape[-1] :]
-            self._tail = tail.unflatten(1, (n, -1)) if self._mask.dim() > 1 else tail  # [K, n, G, c]
+            self._mask = self._mask.unflatten(0, (queries.tiles, 1, queries.rows, 1)).to(self._scores.dtype)
+            spread = self._scores.unflatten(2, (queries.rows, -1))  # [tiles, K, rows, G, columns]
+            self._tail = spread[..., columns - self._mask.shape[-1] :]
 
     def attend(self, layer: int) -> None:
         """softmax(q kᵀ · scale + mask) v into the output rows."""
-        queries, scores = self._queries, self._scores
-        queries.gather()
-        torch.baddbmm(self._ignored, queries.query, self._keys[layer], beta=0, alpha=self._scale, out=scores)
+        self._queries.gather()
+        for scores, keys, _ in self._blocks:
+            for query, out in zip(self._queries.query, scores, strict=True):
+                torch.bmm(query, keys[layer], out=out)
         if self._mask is not None:
             self._tail.add_(self._mask)
-        torch.softmax(scores, -1, out=scores)
-        (weights, values), *others = self._chunks
-        torch.bmm(weights, values[layer], out=queries.result)
-        for weights, values in others:
-            queries.result.baddbmm_(weights, values[layer])
-        queries.scatter()
+        torch.softmax(self._scores, -1, out=self._scores)
+        for i, (scores, _, values) in enumerate(self._blocks):
+            for weights, result in zip(scores, self._queries.result, strict=True):
+                torch.bmm(weights, values[layer], out=self._part if i else result)
+                if i:
+                    result.add_(self._part)
+        self._queries.scatter()
 
 
-def _mask(scratch: HeadScratch, stretch: Stretch, begin: int, n: int) -> Tensor | None:
-    """What is added to the last c columns: [c] for all rows, or [n, 1, c]; None where nothing is hidden."""
+def _mask(stretch: Stretch, begin: int, n: int, rows: int) -> Tensor | None:
+    """float32 [rows, c], added to the last c columns, or None. Rows from n on are nobody's and see everything."""
     surplus = stretch.columns - stretch.end
     if stretch.mask is not None:
-        return F.pad(stretch.mask[begin : begin + n], (0, surplus), value=-torch.inf)[:, None]
-    return scratch.hidden[:surplus] if surplus else None
+        seen = F.pad(stretch.mask[begin : begin + n], (0, surplus), value=-torch.inf)
+    elif surplus:
+        seen = stretch.cache.keys.new_full((n, surplus), -torch.inf, dtype=torch.float32)
+    else:
+        return None
+    return F.pad(seen, (0, 0, 0, rows - n))
 
 
 def windows(scratch: HeadScratch, stretch: Stretch) -> list[Window]:

@@ -14,6 +14,7 @@ from spec_kernels.nn.build import BlockBuilder
 from spec_kernels.nn.cache import KVCache
 from spec_kernels.nn.decoder import Decoder
 from spec_kernels.nn.linear import Linear
+from spec_kernels.nn.tiles import padded
 from spec_kernels.nn.window import Stretch, causal
 from torch import Tensor
 
@@ -71,19 +72,19 @@ class Layer:
         x = self.join(self._joined(both[0], parts))
         x, _ = self.decoder.trunk(x, both[1], _stretches(parts, self.device))
         last = torch.tensor([len(p.tokens) for p in parts]).cumsum(0) - 1
-        hidden = self.decoder.norm(x[last.to(self.device)])
-        return hidden, self.decoder.logits(hidden)
+        hidden = self.decoder.norm(padded(x[last.to(self.device)]))
+        return hidden[: len(parts)], self.decoder.logits(hidden)[: len(parts)]
 
     def _joined(self, tokens: Tensor, parts: Sequence[Pairs]) -> Tensor:
-        """[R, 2 D]: embedding first. A row alone is accompanied by a copy of itself."""
+        """[whole(R), 2 D]: embedding first."""
         e = self.decoder.embed(tokens.clamp_min(0))
         hidden = torch.cat([p.hidden for p in parts])
         first = 0
         for p in parts:
             for i, given in p.embeds.items():
-                e[first + i :: len(tokens)] = given.to(e)
+                e[first + i] = given.to(e)
             first += len(p.tokens)
-        return torch.cat([self.enorm(e), self.hnorm(hidden).expand(len(e), -1)], 1)
+        return torch.cat([self.enorm(e), self.hnorm(padded(hidden))], 1)
 
 
 def _head(own: Tensor | None, target: Any) -> Linear:

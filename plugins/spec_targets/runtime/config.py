@@ -108,6 +108,10 @@ class Config:
         same = block in self.recurrent
         return sum((i in self.recurrent) == same for i in range(block))
 
+    def kind(self, block: int) -> tuple[bool, bool]:
+        """Blocks of one kind have tensors of the same shapes."""
+        return block in self.recurrent, self.experts is not None and block >= self.dense
+
     def block(self, neighbours: bool) -> BlockShape:
         return BlockShape(
             width=self.width,

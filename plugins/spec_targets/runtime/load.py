@@ -12,8 +12,10 @@ from spec_kernels.ops.dispatch import missing
 from spec_core import TargetInfo, UsageError
 from spec_targets.runtime import build
 from spec_targets.runtime.config import Config
+from spec_targets.runtime.probe import exact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.threads import settle
 from spec_targets.runtime.weights import Weights, check, nbytes, nextn
 
 MOST_POSITIONS = 1 << 17
@@ -42,15 +44,16 @@ def make_target(
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
     check_memory(nbytes(shapes, kind) + one_state(config), place, weights.where)
-    if threads:
-        torch.set_num_threads(threads)
-    decoder = None
+    decoder, found = None, {}
     if weights_wanted:
         decoder = build.decoder(config, weights, rotations(config, divisors, place), kind, place)
+        found = {"threads": settle(threads, decoder, config)} if place.type == "cpu" else {}
+        found["exact"] = exact(decoder, config, kind, place)
     facts = {
         "weight_bytes": nbytes(shapes, kind),
         "rotary": lambda: decoder.rotary,
         "rotated": (config.head, config.turned),
+        **found,
         **(extras or {}),
     }
     if config.nextn:

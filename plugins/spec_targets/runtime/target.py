@@ -10,6 +10,7 @@ from spec_kernels.nn.cache import KVCache
 from spec_kernels.nn.decoder import Decoder
 from spec_kernels.nn.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.nn.states import StatePool
+from spec_kernels.nn.tiles import padded
 from spec_kernels.nn.window import Stretch
 from torch import Tensor
 
@@ -68,9 +69,9 @@ class TorchTarget:
         x, rows = x[: len(batch.tokens)], self._logit_rows(batch, needs)
         trace = None if recurrence is None else recurrence.trace
         if needs.final or needs.all_logits:
-            final = decoder.norm(x)
+            final = decoder.norm(padded(x))[: len(x)]
             return Checked(decoder.logits(final[rows]), hidden, final if needs.final else None, trace)
-        return Checked(decoder.logits(decoder.norm(x[rows])), hidden, None, trace)
+        return Checked(decoder.answers(x[rows]), hidden, None, trace)
 
     def _embedded(self, batch: Batch) -> Tensor:
         """[rows, D]; rows given as embeddings are put in place."""
@@ -79,8 +80,6 @@ class TorchTarget:
         x = self.decoder.embed(batch.tokens.clamp_min(0)).clone()
         for row, embedding in batch.embeds.items():
             x[row] = embedding.to(x)
-            if len(batch.tokens) == 1:
-                x[:] = x[row]
         return x
 
     def tensor(self, name: str) -> Tensor:
