@@ -80,6 +80,7 @@ class Sequence:
     draft_max: longest draft for this request; None is the run's.
     evaluated: rows the target holds. delivered: rows that ``process`` has told.
     rounds: steps in which it decided. finish: "stop", "length", "cancelled", "error" or None.
+    error: what ended it, its own or somebody else's. noise: {t: [V]} that drafters asked for, while it runs.
     """
 
     tokens: list[int]
