@@ -19,6 +19,8 @@ from spec_core.errors import TargetError, UsageError
 from spec_core.given import real, whole
 from spec_core.noise import DOMAIN_TOKEN, gumbel
 
+LOWEST = -math.inf
+
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
@@ -193,11 +195,11 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
 
 def number(ids: list[int], values: list[float], row: int = 0) -> int:
     """The id of one row of ``largest``. Raises TargetError where its value is no number, or no token is left."""
+    if values[row] > LOWEST:  # NaN is not
+        return ids[row]
     if math.isnan(values[row]):
         raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
-    if values[row] == -math.inf:
-        raise TargetError("every token is banned: no logit is above -inf", mend="leave a token without that bias")
-    return ids[row]
+    raise TargetError("every token is banned: no logit is above -inf", mend="leave a token without that bias")
 
 
 def scores(

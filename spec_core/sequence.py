@@ -81,6 +81,7 @@ class Sequence:
     evaluated: rows the target holds. delivered: rows that ``process`` has told.
     number: requests of the run before it; private noise is keyed by it, so no two requests share any.
     rounds: steps in which it decided. finish: "stop", "length", "cancelled", "error" or None.
+    error: what ended it, its own or somebody else's. noise: {t: [V]} that drafters asked for, while it runs.
     """
 
     tokens: list[int]

@@ -165,7 +165,8 @@ class Step:
         if part.draft is not None or not part.budget or not seq.wants(self.asking):
             raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
         check_law(draft, self.laws.get(self.asking, frozenset()))
-        draft = own(draft)
+        if draft.law == "rows":
+            draft = own(draft)
         check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
         part.draft, part.source = draft, self.asking
 
@@ -305,6 +306,5 @@ class Step:
 
 def own(draft: Draft) -> Draft:
     """The draft with rows of its own: a drafter may use its buffer again before a rule reads what was drawn from."""
-    if draft.law != "rows" or draft.probs is None:
-        return draft
-    return Draft(draft.ids, draft.law, draft.probs.detach().clone(), draft.parents, draft.confidence)
+    probs = None if draft.probs is None else draft.probs.detach().clone()
+    return Draft(draft.ids, draft.law, probs, draft.parents, draft.confidence)

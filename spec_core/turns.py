@@ -12,20 +12,25 @@ class Turns:
     A plain lock is not enough: a thread that steps without pause takes it back before anybody who waits is awake.
     """
 
+    __slots__ = ("_again", "_holder", "_next", "_now")
+
     def __init__(self) -> None:
         self._next, self._now = Lock(), Lock()
-        self._holder, self._depth = 0, 0
+        self._holder, self._again = 0, 0
 
     def __enter__(self) -> None:
         me = get_ident()
-        if self._holder != me:
+        if self._holder == me:
+            self._again += 1
+            return
+        if self._next.locked() or not self._now.acquire(False):
             with self._next:
                 self._now.acquire()
-            self._holder = me
-        self._depth += 1
+        self._holder = me
 
     def __exit__(self, *_: Any) -> None:
-        self._depth -= 1
-        if not self._depth:
+        if self._again:
+            self._again -= 1
+        else:
             self._holder = 0
             self._now.release()
