@@ -52,7 +52,7 @@ def _row(values: Iterable[Any], what: str) -> tuple[Any, ...]:
 def _integer(value: Any) -> int:
     """An id: an int, or a number of numpy or torch that is one. A truth value has an index too, and is no id."""
     kind = str(getattr(value, "dtype", type(value).__name__))
-    if "bool" in kind or not hasattr(value, "__index__") or getattr(value, "ndim", 0):
+    if "bool" in kind or not hasattr(value, "__index__") or getattr(value, "ndim", 0) != 0:
         raise TypeError(f"a token id must be an integer, got {value!r}")
     return value.__index__()
 

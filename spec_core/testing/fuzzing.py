@@ -131,7 +131,7 @@ class Round:
         self.raised: list[PluginError] = []
         chances = [*rng.choices(FAULTS, k=rng.randint(1, 3)), 0.0]
         self.fuzzers = [Fuzzer(texts, seed=rng.randrange(2**32), fault=chance) for chance in chances]
-        named = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
+        named: list[tuple[str, Any]] = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
         named.append(("limiter", Limiter(random.Random(rng.randrange(2**32)))))
         self.run = Run(target, named, rollback=rollback, on_error=on_error, **settings(rng))
         self.waiting = [rng.choice(requests) for _ in range(rng.randint(1, 2 * BATCH))]

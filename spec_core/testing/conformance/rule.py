@@ -35,7 +35,7 @@ WARPERS = (
 class RuleConformance(Conformance):
     """Inherit, and let ``make`` return a fresh rule. samples: seeds per law test and drafter."""
 
-    samples: ClassVar[int] = 250
+    samples: ClassVar[int] = 600
 
     def run(self, methods: Iterable[Any], target: Target | None = None, owner: Any = None, **settings: Any) -> Run:
         return super().run(methods, target, owner, rule=("rule", self.make()), **settings)
