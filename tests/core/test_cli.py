@@ -52,7 +52,7 @@ def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monk
     monkeypatch.setattr(metadata, "entry_points", lambda **wanted: reads.append(wanted) or real(**wanted))
     monkeypatch.setattr(metadata.Distribution, "metadata", property(lambda self: pytest.fail("metadata were read")))
 
-    assert find("ngram").kind == "method"
+    assert [find(name).kind for name in ("ngram", "typical")] == ["method", "rule"]
     assert len(reads) == 1
 
 
