@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
@@ -24,23 +27,43 @@ PLUGIN_KINDS = ("method", "rule", "rollback", "control")
 
 @attrs.frozen
 class Entry:
-    """An installed plugin, known from metadata."""
+    """An installed plugin, known from metadata; what its distribution is called is read when it is asked for."""
 
     name: str
     kind: str
-    distribution: str
-    version: str
     point: metadata.EntryPoint = attrs.field(repr=False, eq=False)
+
+    @property
+    def distribution(self) -> str:
+        return self.point.dist.name if self.point.dist else "?"
+
+    @property
+    def version(self) -> str:
+        return self.point.dist.version if self.point.dist else "?"
 
 
 def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
     """Installed plugins of these kinds, by kind and name. Imports nothing."""
-    entries = []
-    for kind in kinds:
-        for point in sorted(metadata.entry_points(group=GROUPS[kind]), key=lambda p: p.name):
-            dist = point.dist
-            entries.append(Entry(point.name, kind, dist.name if dist else "?", dist.version if dist else "?", point))
-    return entries
+    points = _points(metadata.entry_points, tuple((folder, _changed(folder)) for folder in sys.path))
+    return [
+        Entry(point.name, kind, point)
+        for kind in kinds
+        for point in sorted(points.select(group=GROUPS[kind]), key=lambda point: point.name)
+    ]
+
+
+@lru_cache(maxsize=2)
+def _points(read: Callable[[], Any], places: tuple[tuple[str, int], ...]) -> Any:
+    """Entry points of everything installed in these places: a file of every distribution, read when one has changed."""
+    return read()
+
+
+def _changed(folder: str) -> int:
+    """When something was installed in a folder of the path, or removed; 0 where there is none."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:

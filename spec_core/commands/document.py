@@ -49,7 +49,8 @@ def settings() -> str:
         "`spec settings --toml` a file that reproduces them.\n"
         "Unknown names are refused; of variables, which other programs may have too, one that is nearly ours is warned "
         "of, and the rest are ignored.\n"
-        "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; what begins with a scheme, such as `zoo:pico`, is left as it is.\n"
+        "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
+        "what begins with a scheme, such as `zoo:pico`, is left as it is.\n"
         "`--debug`, or `SPEC_DEBUG=1`, shows the traceback behind an error.",
     ]
     for table in TABLES:

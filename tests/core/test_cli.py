@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 
 from spec_core.cli import run
 from spec_core.commands.env import facts
+from spec_core.discovery import find
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
@@ -42,6 +44,16 @@ def test_listing_imports_nothing_that_takes_long(arguments):
 
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monkeypatch):
+    """They are a file of every distribution that is installed, and every run looks for plugins by name."""
+    reads, real = [], metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: reads.append(wanted) or real(**wanted))
+    monkeypatch.setattr(metadata.Distribution, "metadata", property(lambda self: pytest.fail("metadata were read")))
+
+    assert [find(name).kind for name in ("ngram", "typical")] == ["method", "rule"]
+    assert len(reads) == 1
 
 
 def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
