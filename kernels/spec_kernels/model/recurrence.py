@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -65,9 +65,33 @@ class Record:
     d: Tensor
     g: Tensor
 
+
+class Recorded(Protocol):
+    """Draft rows that can be run again, all layers together."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
+        """Bring the state in ``place`` behind these rows of the record, in order."""
+
+
+class Records:
+    """One ``Record`` per layer."""
+
+    def __init__(self) -> None:
+        self.layers: list[Record] = []
+
     @property
     def nbytes(self) -> int:
-        return sum(m.nbytes for m in (self.x, self.k, self.d, self.g))
+        return sum(m.nbytes for r in self.layers for m in (r.x, r.k, r.d, r.g))
+
+    def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
+        key_of = pool.shape.key_of(pool.matrices.device)
+        for layer, record in enumerate(self.layers):
+            replay(pool.matrices[layer], record.k, record.d, record.g, key_of, path, place, place)
+            past = torch.cat([pool.windows[layer, place], record.x[path]])
+            pool.windows[layer, place] = past[len(past) - pool.shape.kernel + 1 :]
 
 
 @dataclass(eq=False)
@@ -75,50 +99,45 @@ class Trace:
     """What a forward recorded of draft rows.
 
     places: batch row -> where in the pool its state is (``states``)
-    rows: batch row -> its place among the recorded rows (``inputs``); records: one per layer
+    rows: batch row -> its place among the recorded rows (``inputs``); recorded: these
     """
 
     kind: Kind
     places: Mapping[int, int] = field(default_factory=dict)
     rows: Mapping[int, int] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    recorded: Recorded = field(default_factory=Records)
 
     @property
     def nbytes(self) -> int:
-        """Of the records; states are counted by the pool."""
-        return sum(r.nbytes for r in self.records)
+        """Of the record; states are counted by the pool."""
+        return self.recorded.nbytes
 
     def replay(self, pool: StatePool, place: int, rows: Sequence[int]) -> None:
-        path = [self.rows[row] for row in rows]
-        key_of = pool.shape.key_of(pool.matrices.device)
-        for layer, record in enumerate(self.records):
-            replay(pool.matrices[layer], record.k, record.d, record.g, key_of, path, place, place)
-            past = torch.cat([pool.windows[layer, place], record.x[path]])
-            pool.windows[layer, place] = past[len(past) - pool.shape.kernel + 1 :]
+        self.recorded.replay(pool, place, [self.rows[row] for row in rows])
 
 
 class Recurrence:
-    """One forward: the pool, the lineage of its rows, and the trace that its layers fill."""
+    """One forward: the pool, the lineage of its rows, and the trace that its layers fill.
 
-    __slots__ = ("_recorded", "lineage", "pool", "trace")
+    recorded: batch rows whose inputs are recorded.
+    """
+
+    __slots__ = ("lineage", "pool", "recorded", "trace")
 
     def __init__(self, pool: StatePool, lineage: Lineage, kind: Kind | None, drafts: Sequence[int]) -> None:
         """drafts: batch rows that are traced."""
         self.pool, self.lineage = pool, lineage
         self.trace = Trace(kind, *_where(kind, lineage, drafts)) if kind and drafts else None
-        self._recorded = list(drafts) if kind == "inputs" else []
-
-    @property
-    def rows(self) -> int:
-        return self.lineage.rows
+        self.recorded = list(drafts) if kind == "inputs" else []
 
     def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:
         """Keep the draft rows of one layer, where inputs are traced; layers come in order."""
-        if self._recorded:
-            rows = self._recorded
-            near = rows[-1] - rows[0] + 1 == len(rows)
-            at = slice(rows[0], rows[-1] + 1) if near else rows
-            self.trace.records.append(Record(*(m[at].clone() if near else m[at] for m in (x, k, d, g))))
+        if self.recorded:
+            self.trace.recorded.layers.append(Record(*(m[self.recorded] for m in (x, k, d, g))))
+
+    def record_as(self, recorded: Recorded) -> None:
+        """All layers at once."""
+        self.trace.recorded = recorded
 
 
 def _where(kind: Kind, lineage: Lineage, drafts: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -12,11 +12,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     PyObject_HEAD spec_program *program;
     spec_given given;
     pthread_mutex_t lock;
+    pid_t pid;
 } Program;
 
 static spec_program *of(PyObject *self) { return ((Program *)self)->program; }
@@ -66,6 +68,14 @@ static PyObject *bind(PyObject *self, PyObject *args) {
     int v, tap;
     if (!PyArg_ParseTuple(args, "ii", &v, &tap)) return NULL;
     of(self)->values[v].tap = tap;
+    Py_RETURN_NONE;
+}
+
+/* how many threads work on a forward from now on */
+static PyObject *threads(PyObject *self, PyObject *args) {
+    int count;
+    if (!PyArg_ParseTuple(args, "i", &count)) return NULL;
+    of(self)->threads = count < 1 ? 1 : spec_least(count, SPEC_THREADS_MOST);
     Py_RETURN_NONE;
 }
 
@@ -333,12 +343,19 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
 
 /* ---- running */
 
-static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    Program *me = (Program *)self;
-    int failed;
+/* One forward at a time. A child of a fork has a lock of its own: who held its parent's is not there. */
+static void enter(Program *me) {
+    if (me->pid != getpid()) pthread_mutex_init(&me->lock, NULL), me->pid = getpid();
+    if (pthread_mutex_trylock(&me->lock) == 0) return;
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&me->lock);
     Py_END_ALLOW_THREADS
+}
+
+static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Program *me = (Program *)self;
+    int failed;
+    enter(me);
     if (!spec_request_read(&me->given, me->program, args, count)) {
         pthread_mutex_unlock(&me->lock);
         return NULL;
@@ -354,9 +371,7 @@ static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 static PyObject *draft(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Program *me = (Program *)self;
     PyObject *found;
-    Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(&me->lock);
-    Py_END_ALLOW_THREADS
+    enter(me);
     found = spec_draft(&me->given, me->program, args, count);
     pthread_mutex_unlock(&me->lock);
     return found;
@@ -364,7 +379,8 @@ static PyObject *draft(PyObject *self, PyObject *const *args, Py_ssize_t count) 
 
 static PyMethodDef methods[] = {
     {"value", value, METH_VARARGS, NULL},       {"planes", planes, METH_VARARGS, NULL},
-    {"bind", bind, METH_VARARGS, NULL},         {"memory", memory, METH_VARARGS, NULL},
+    {"bind", bind, METH_VARARGS, NULL},         {"threads", threads, METH_VARARGS, NULL},
+    {"memory", memory, METH_VARARGS, NULL},
     {"recurrence", recurrence, METH_VARARGS, NULL}, {"rotary", rotary, METH_VARARGS, NULL},
     {"embed", embed, METH_VARARGS, NULL},       {"input", input, METH_VARARGS, NULL},
     {"norm", norm, METH_VARARGS, NULL},         {"heads", heads, METH_VARARGS, NULL},
@@ -395,7 +411,7 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     Program *made = (Program *)alloc(type, 0);
     if (!made) return NULL;
     made->program = spec_program_new(isa, threads);
-    pthread_mutex_init(&made->lock, NULL);
+    pthread_mutex_init(&made->lock, NULL), made->pid = getpid();
     if (made->program) return (PyObject *)made;
     Py_DECREF(made);
     return PyErr_NoMemory();

@@ -10,7 +10,6 @@ typedef struct {
     int32_t row_room, sequence_room;
     const float **given;
     int32_t *picks[SPEC_PICKS];
-    int pid; /* a child of a fork has locks of its own */
 } spec_given;
 
 /* tokens, positions (addresses of int64 [rows], tokens 0 where none are embedded), rows,
