@@ -15,7 +15,10 @@ from spec_kernels.ops.moe import experts, route, route_sigmoid
 def mixture(
     x: Tensor, scores: Tensor, shape: Experts, bias: Tensor | None, gate: Tensor, up: Tensor, down: Tensor
 ) -> Tensor:
-    """Σ weight_e · down_e(silu(gate_e x) · up_e x). x: [R, D]    scores: [R, E]    gate, up: [E, F, D]    down: [E, D, F]"""
+    """Σ weight_e · down_e(silu(gate_e x) · up_e x).
+
+    x: [R, D]    scores: [R, E]    gate, up: [E, F, D]    down: [E, D, F]
+    """
     weights, chosen = chosen_of(scores, shape, bias)
     if on_cuda([x]):
         return experts(x, weights, chosen, gate, up, down)

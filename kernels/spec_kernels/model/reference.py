@@ -6,7 +6,8 @@ of rows and places, so that no library chooses another order for another number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class Reference:
         lent: Mapping[Any, Tensor] | None = None,
     ) -> None:
         """lent: weights of another executor, by ``key``, that are not read again."""
-        self.model, self.dtype, self.device = model, dtype, torch.device(device)
+        self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
         self.weights: dict[Any, Tensor] = dict(lent or {})
         for op in model.ops:
             for weight in ops.weights_of(op):
@@ -58,14 +59,31 @@ class Reference:
             return None
         return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
 
-    def table(self, name: str) -> Tensor:
-        """A matrix [n, k] of the model by the name of its tensor."""
-        return self.weights[name, None]
-
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[str, Tensor]:
         """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
         return Pass(self, batch).run()
+
+    def draft(
+        self, batch: Batch, most: int, least: float, trust: float, stops: Sequence[int], state: str | None = None
+    ) -> tuple[list[int], list[float]]:
+        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
+
+        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``trust``,
+        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
+        takes as its only input.
+        """
+        taps, survival = {"logits", *([state] if state else [])}, 1.0
+        batch, ids, chances = replace(batch, taps=taps), [], []
+        while True:
+            found = self.run(batch)
+            chance, token = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
+            ids.append(int(token))
+            chances.append(float(chance))
+            survival *= chances[-1] * trust
+            if survival < least or len(ids) == most or ids[-1] in stops:
+                return ids, chances
+            batch = behind(batch, ids[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
 
     def _read(self, source: Source, weight: Weight) -> Tensor:
         """[count, n, k], or [n, k] of a single one."""
@@ -193,6 +211,20 @@ class Pass:
     def tap(self, op: ops.Tap) -> None:
         if op.name in self.batch.taps:
             self.found[op.name] = self[op.x]
+
+
+def behind(batch: Batch, token: int, inputs: Mapping[str, Tensor]) -> Batch:
+    """One row more of the only sequence of a batch."""
+    last, device = batch.stretches[0], batch.positions.device
+    stretch = Stretch(last.cache, 0, 1, last.end)
+    tokens = torch.tensor([token], device=device)
+    return Batch(tokens, batch.positions[-1:] + 1, [stretch], inputs=inputs, taps=batch.taps)
+
+
+def batch_input(model: Model) -> str:
+    """The name of a model's only input."""
+    (name,) = (op.out for op in model.ops if isinstance(op, ops.Input))
+    return name
 
 
 def unit(heads: Tensor, eps: float) -> Tensor:

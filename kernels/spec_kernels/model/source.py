@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
+import torch
 from torch import Tensor
-
-
-class Blocks(NamedTuple):
-    """A tensor as it is stored: uint8 [rows, bytes of a row], a view of the file; type as GGUF names it."""
-
-    type: str
-    rows: Tensor
 
 
 class Source(Protocol):
@@ -20,11 +15,14 @@ class Source(Protocol):
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape in torch order, None when there is no such tensor. Reads no values."""
 
+    def type(self, name: str) -> str:
+        """What its values are stored as, by GGUF's names (``Q4_K``, ``BF16``). Reads no values."""
+
     def load(self, name: str) -> Tensor:
         """Values as float32, or in the type they are stored in where that is a float type."""
 
-    def blocks(self, name: str) -> Blocks | None:
-        """A matrix, or a stack of them, as stored; None where its values are not simply what is stored."""
+    def blocks(self, name: str) -> Tensor:
+        """The bytes of a matrix, or of several one behind the other, uint8 [rows, bytes of a row]."""
 
 
 def has(source: Source, name: str) -> bool:
@@ -34,17 +32,33 @@ def has(source: Source, name: str) -> bool:
 class Only:
     """The tensors of a source that have been checked; no others are found."""
 
-    def __init__(self, source: Source, names: frozenset[str]) -> None:
-        self.source, self.names = source, names
+    def __init__(self, source: Source, names: Collection[str], lender: Source | None = None) -> None:
+        """lender: where tensors of other names are looked for."""
+        self.source, self.names, self.lender = source, frozenset(names), lender
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        return self.source.shape(name) if name in self.names else None
+        if name not in self.names:
+            return None if self.lender is None else self.lender.shape(name)
+        return self.source.shape(name)
+
+    def type(self, name: str) -> str:
+        return self._holder(name).type(name)
 
     def load(self, name: str) -> Tensor:
-        """Raises KeyError where there is no such tensor."""
-        if name not in self.names:
-            raise KeyError(name)
-        return self.source.load(name)
+        return self._holder(name).load(name)
 
-    def blocks(self, name: str) -> Blocks | None:
-        return self.source.blocks(name) if name in self.names else None
+    def blocks(self, name: str) -> Tensor:
+        return self._holder(name).blocks(name)
+
+    def _holder(self, name: str) -> Source:
+        """Raises KeyError where there is no such tensor."""
+        if name in self.names:
+            return self.source
+        if self.lender is None:
+            raise KeyError(name)
+        return self.lender
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A tensor of floats as ``blocks`` gives it: uint8 [rows, bytes of a row]."""
+    return tensor.reshape(-1, tensor.shape[-1]).contiguous().view(torch.uint8)

@@ -42,7 +42,7 @@ class Native:
         self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
     ) -> None:
         """lent: weights of another executor that are not read again."""
-        self.model, self.options = model, options or Options()
+        self.model, self.source, self.options = model, source, options or Options()
         self.arena = Arena(model, source, self.options.requantise, lent)
         lowering = Lowering(
             model, self.arena, ACTIVATIONS[self.options.activations], self.options.cache, self.options.isa

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
+from spec_kernels.model.shapes import BlockShape
 from spec_kernels.native import CACHES, module
 from spec_kernels.native.weights import Arena, Tiles
 
@@ -24,15 +25,14 @@ MOST_HEAD, MOST_TAPS, MOST_CHOSEN = 256, 16, 64
 HEADINGS = ("final", "logits")
 
 
-def misfit(model: Model) -> str | None:
-    """Why a model cannot run natively, in words; None where it can."""
-    heads, delta = model.heads, model.delta
-    mixtures = [op for op in model.ops if isinstance(op, ops.Mixture)]
-    if heads is not None and heads.dim > MOST_HEAD:
+def misfit(shape: BlockShape) -> str | None:
+    """Why blocks of a shape cannot run natively, in words; None where they can."""
+    heads, delta, experts = shape.heads, shape.delta, shape.experts
+    if heads.dim > MOST_HEAD:
         return f"heads of {heads.dim}, at most {MOST_HEAD} run natively"
     if delta is not None and delta.kernel > MOST_TAPS:
-        return f"a convolution of {delta.kernel}, at most {MOST_TAPS} run natively"
-    if any(max(m.experts.used, m.experts.groups) > MOST_CHOSEN for m in mixtures):
+        return f"a convolution of {delta.kernel}, at most {MOST_TAPS} runs natively"
+    if experts is not None and max(experts.used, experts.groups) > MOST_CHOSEN:
         return f"more than {MOST_CHOSEN} experts of a row, or groups of them"
     return None
 
@@ -152,9 +152,9 @@ class Lowering:
         return int(gated)
 
     def linear(self, op: ops.Linear, after: list[ops.Op]) -> int:
-        if after and isinstance(after[0], ops.SwiGLU) and op.outs == (after[0].gate, after[0].up):
-            if self.arena.paired(*op.weights):
-                return self._pair(op, after[0].out)
+        together = bool(after) and isinstance(after[0], ops.SwiGLU) and op.outs == (after[0].gate, after[0].up)
+        if together and self.arena.paired(*op.weights):
+            return self._pair(op, after[0].out)
         parts: dict[int, list[tuple[Any, int, int]]] = {}
         add = -1 if op.add is None else self.of(op.add)
         for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.ops import Embed, Linear, Mixture, Model, SwiGLU, Weight
-from spec_kernels.model.source import Blocks, Source
+from spec_kernels.model.source import Source, bytes_of
 from spec_kernels.native import TYPES, module
 
 FLOATS = frozenset({"F16", "BF16", "F32"})
 TILE = 16
-NAMES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +135,7 @@ class Arena:
         return single
 
     def _wish(self, weight: Weight) -> Wish:
-        blocks = self.source.blocks(weight.name)
-        stored = blocks.type if blocks is not None else NAMES.get(self.source.load(weight.name).dtype, "F32")
+        stored = self.source.type(weight.name)
         return Wish((weight,), self._type(stored, weight), stored)
 
     def _type(self, stored: str, weight: Weight) -> str:
@@ -151,15 +149,15 @@ class Arena:
 
     def _fill(self, weight: Weight, tiles: Tiles, wish: Wish, part: int) -> None:
         """Repack every matrix of a weight as part ``part`` of its place."""
-        blocks = self.source.blocks(weight.name)
         first = tiles.address + part * wish.step // len(wish.weights)
-        if blocks is None or blocks.type != wish.type:
+        if self.source.type(weight.name) != wish.type:
             self._fill_floats(weight, wish, first)
             return
+        blocks = self.source.blocks(weight.name)
         order = None if weight.rows is None else weight.rows.to(torch.int32)
-        rows = len(blocks.rows) // weight.count
+        rows = len(blocks) // weight.count
         for i in range(weight.count):
-            mine = blocks.rows[i * rows : (i + 1) * rows]
+            mine = blocks[i * rows : (i + 1) * rows]
             self._repack(mine, order, weight, wish, first + i * wish.matrix_bytes)
 
     def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
@@ -176,9 +174,4 @@ class Arena:
             if wish.type == "Q8_0":
                 module().requantise(chosen.data_ptr(), weight.n, weight.k, to, wish.step)
             else:
-                self._repack(chosen.view(torch.uint8), None, weight, wish, to)
-
-
-def float_blocks(tensor: Tensor) -> Blocks:
-    """A tensor of floats as the blocks it is."""
-    return Blocks(NAMES[tensor.dtype], tensor.reshape(-1, tensor.shape[-1]).view(torch.uint8))
+                self._repack(bytes_of(chosen), None, weight, wish, to)

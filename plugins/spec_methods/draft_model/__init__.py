@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.drafting import Chooser, Drawing, Growing
-from spec_methods.draft_model.shadow import Shadow, catch_up, forward, open_shadow
+from spec_methods.draft_model.shadow import Shadow, catch_up, continued, forward, open_shadow
 from spec_methods.draft_model.vocabulary import Same, Translated, translation
 
 
@@ -80,6 +80,7 @@ class DraftModel:
 
     def _load(self, file: str, target: Target) -> None:
         options = {"device": target.info.device, "dtype": target.info.dtype, "context": target.info.context}
+        options |= target.info.extras.get("options", {})
         self.model = load(file, **options)
         same = target.info.vocab_id == self.model.info.vocab_id
         self.words = Same() if same else translation(target, self.model)
@@ -93,6 +94,8 @@ class DraftModel:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
         step.spent(forwards=forwards, rows=rows)
+        if len(wanted) == 1 and self._can_go_alone(wanted[0]):
+            self._all_at_once(step, wanted[0])
         while drafting := [d for d in wanted if d.open]:
             self._one_more(step, drafting)
         for d in wanted:
@@ -126,6 +129,17 @@ class DraftModel:
         tokens = list(self.words.to_draft(seq.tokens))
         room = min(budget, self.draft_max, self.model.info.context - len(tokens))
         return Drafting(seq, room, shadow.trust, shadow=shadow, tokens=tokens) if room > 0 else None
+
+    def _can_go_alone(self, draft: Drafting) -> bool:
+        """Whether the draft model can choose all tokens itself: greedily, in the words it knows."""
+        return hasattr(self.model, "draft") and isinstance(self.words, Same) and not self._chooser.samples(draft.seq)
+
+    def _all_at_once(self, step: Step, d: Drafting) -> None:
+        """A greedy draft of one sequence is one call, however long it gets."""
+        rows = len(d.tokens) - d.shadow.agree(d.tokens)
+        d.ids, d.confidence = continued(self.model, d.shadow, d.tokens, d.budget, self.p_min, d.seq.stop.tokens)
+        step.spent(forwards=len(d.ids), rows=rows + len(d.ids) - 1)
+        d.open = False
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward, one more token for each."""
