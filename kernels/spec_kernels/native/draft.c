@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define MOST 64
+#define MOST 256
 #define PIECE 256
 
 typedef struct {
@@ -69,7 +69,7 @@ static int drafted(spec_program *p, spec_request *q, spec_drafting *d, int vocab
 
 /* Whether a draft of `most` tokens has room, and the model the shape for it. */
 static const char *misfit(const spec_program *p, const spec_request *q, const spec_drafting *d) {
-    if (d->most < 1 || d->most > MOST) return "a draft has 1 to 64 tokens";
+    if (d->most < 1 || d->most > MOST) return "a draft has 1 to 256 tokens";
     if (q->sequences != 1 || p->recurring) return "one sequence is drafted at a time, and only where nothing recurs";
     if (d->logits < 0 || d->logits >= p->taps || d->state >= p->taps) return "no such tap";
     if (p->inputs != (d->state >= 0) || (d->state >= 0 && !q->taps[d->state])) return "a model with one input feeds it";
