@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo test quick lint bench clean
+.PHONY: demo test quick lint bench soak clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 4 --threads 1
@@ -25,6 +25,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/core.py
+
+# Hours, in parts: what is finished is recorded in build/soak.jsonl, and skipped on the next call.
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -2,7 +2,8 @@
 
 At every kept node the target chooses its token by the shared noise; a child that equals it is kept. The token chosen
 at output position t depends on committed text, seed and t only, so the text of a seed is the same with every method,
-every draft length and every batch, and for plain decoding. Sampling by shared noise: Daliri, Musco, Suresh,
+every draft length and every batch, and for plain decoding. What a rule with private noise leaves undecided is chosen
+in the same way by noise that no other request and no drafter reads. Sampling by shared noise: Daliri, Musco, Suresh,
 "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2408.07978.
 """
 
@@ -68,11 +69,12 @@ def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Ch
 def sampled(step: Step, seq: Sequence) -> Choose:
     """Evaluates a row only when the path gets there."""
     logits, draft = step.logits(seq), step.part(seq).draft
+    seed, stream, domain = step.choosing(seq)
 
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
         adjusted = adjust(logits[row], seq.sampling, step.history(seq, row), seq.prompt)
         noise = step.made_noise(seq, depth)
-        return choose(adjusted, seq.sampling, seq.seed, seq.t + depth, seq.stream, noise)
+        return choose(adjusted, seq.sampling, seed, seq.t + depth, stream, domain, noise)
 
     return choice

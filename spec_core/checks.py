@@ -6,6 +6,10 @@ import torch
 
 from spec_core.values import Draft, Verdict
 
+PRECISE = (torch.float32, torch.float64)
+ONE_WITHIN = 1e-4
+"""Of a row's sum: float32 rounding over the largest vocabularies, with room. A float64 row may be a float32 softmax."""
+
 
 def check_law(draft: Draft, declared: frozenset[str]) -> None:
     """A rule was matched to the laws a plugin declared in ``compat``; another law would be judged wrongly."""
@@ -74,14 +78,22 @@ def _check_probs(draft: Draft, vocab: int) -> None:
     if probs is None or probs.shape != (len(draft.ids), vocab):
         got = None if probs is None else list(probs.shape)
         raise ValueError(f"law 'rows' needs probs [{len(draft.ids)}, {vocab}], got {got}")
-    if not probs.dtype.is_floating_point:
-        raise TypeError(f"probs must be floating point, got {probs.dtype}")
-    sums = probs.sum(-1)
-    if not torch.all((sums - 1).abs() < 1e-4) or not torch.all(probs >= 0):
-        raise ValueError("every row of probs must be a distribution: at least 0, summing to 1 within 1e-4")
+    if probs.dtype not in PRECISE:
+        raise TypeError(f"probs must be float32 or float64, got {probs.dtype}: fewer digits are another distribution")
+    _check_rows(probs)
     drawn = probs.gather(1, draft.tokens.to(probs.device)[:, None])
     if not torch.all(drawn > 0):
         raise ValueError("a drafted token has probability 0 in its own row of probs")
+
+
+def _check_rows(probs: torch.Tensor) -> None:
+    """Two passes over [K, V]. A sum that is near 1 has no NaN and no infinity among its terms."""
+    sums = probs.sum(-1)
+    if bool(((sums - 1).abs() < ONE_WITHIN).all()) and float(probs.min()) >= 0:
+        return
+    row = next(i for i, p in enumerate(probs) if not (abs(float(sums[i]) - 1) < ONE_WITHIN and float(p.min()) >= 0))
+    found = f"sums to {float(sums[row]):.6g}, its least is {float(probs[row].min()):.6g}"
+    raise ValueError(f"row {row} of probs is no distribution (at least 0, sum 1 within {ONE_WITHIN:g}): it {found}")
 
 
 def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:

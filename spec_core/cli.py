@@ -6,12 +6,15 @@ import errno
 import io
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import click
 
+from spec_core.commands.debug import DEBUG, debug_option, debugging
 from spec_core.discovery import Entry, discover, find, imported
-from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.early import prepare
+from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
 
 INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -50,6 +53,7 @@ def _about(entry: Entry) -> str:
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="spec-core", prog_name="spec")
+@debug_option
 def cli() -> None:
     """Speculative decoding with methods as plugins: generate, compare, look inside.
 
@@ -69,12 +73,14 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    prepare()
+    flags: dict[str, bool] = {}
     try:
-        value = cli.main(argv, prog_name="spec", standalone_mode=False)
+        value = cli.main(argv, prog_name="spec", standalone_mode=False, obj=flags)
         sys.stdout.flush()
         return value if isinstance(value, int) else 0
     except SpecError as error:
-        click.echo(f"error: {error.reason}\n  {error.mend}", err=True)
+        _tell(error, flags)
         return 2 if isinstance(error, UsageError) else 1
     except click.ClickException as error:
         error.show()
@@ -88,6 +94,15 @@ def run(argv: list[str] | None = None) -> int:
             raise
         click.echo(f"error: the output cannot be written: {error.strerror}\n  make room, or write elsewhere", err=True)
         return _reader_left()
+
+
+def _tell(error: SpecError, flags: dict[str, bool]) -> None:
+    """The message and its mend; the traceback of what is behind it only for who asked for it."""
+    if debugging(flags):
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    click.echo(f"error: {error.reason}\n  {error.mend}", err=True)
+    if isinstance(error, (PluginError, LoadError)) and not debugging(flags):
+        click.echo(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
 
 
 def _reader_left() -> int:

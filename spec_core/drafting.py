@@ -107,9 +107,9 @@ class Chooser:
 
     def _sampled(self, step: Step, draft: Growing, row: Tensor) -> tuple[int, float, Tensor | None]:
         seq, sampling, i = draft.seq, draft.seq.sampling, len(draft.ids)
-        if (sampling.truncates or step.wants_probs) and bool(row.isnan().any()):
-            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
         row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt)
+        if (sampling.truncates or step.wants_probs) and not math.isfinite(row.max()):
+            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
         noise = None if sampling.truncates and not step.private else step.noise(seq, i)
         ids, score = scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
         at, apart = lead(score)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import attrs
+
 
 class SpecError(Exception):
     """A refusal in the user's words.
@@ -37,7 +39,8 @@ BEFORE = ("compat", "load")
 def message(error: BaseException) -> str:
     """What an error says; whoever wrote it may have made a mistake there too."""
     try:
-        return str(error)
+        said = error.args[:1] if any(isinstance(a, attrs.Attribute) for a in error.args[1:]) else ()
+        return str(said[0]) if said else str(error)  # a validator of attrs adds its field and more to its message
     except Exception:
         return "(its message cannot be printed)"
 
@@ -65,8 +68,19 @@ class PluginError(SpecError):
         self.sequence = sequence
 
 
+class LoadError(SpecError):
+    """The loader of a scheme raised, or returned something that is no target. The exception is ``__cause__``."""
+
+
 class TargetError(SpecError):
     """The target answered with something that is no answer: one sequence ends, others are not touched."""
+
+
+class NotAskedFor(KeyError):
+    """A plugin reads a hidden state that its ``compat`` did not ask for."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class PhaseError(RuntimeError):

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import attrs
+
 from spec_core.request import Emitted, Result
 from spec_core.sequence import Sequence
 
@@ -17,34 +19,57 @@ if TYPE_CHECKING:
     from spec_core.run import Run
 
 
-class Generation:
-    """Iterate for events; read ``result`` for the whole (it runs to the end first)."""
+@attrs.define(eq=False)
+class Stream:
+    """Where a run leaves what it has for one iterator. The run forgets it when the sequence ends."""
 
-    def __init__(self, run: Run, seq: Sequence, events: deque[Emitted]) -> None:
+    events: deque[Emitted] = attrs.field(factory=deque)
+    result: Result | None = None
+
+
+class Generation:
+    """Iterate for events; read ``result`` for the whole (it runs to the end first).
+
+    Closed or dropped before its end, it cancels its request, like a generator. Iterators of one run may be read in
+    threads of their own: they take turns, and a step of one serves all.
+    """
+
+    def __init__(self, run: Run, seq: Sequence, stream: Stream) -> None:
         self.run = run
         self.seq = seq
-        self._events = events
-        self._result: Result | None = None
+        self._stream = stream
+        self._raised = False
 
     def __iter__(self) -> Iterator[Emitted]:
         return self
 
     def __next__(self) -> Emitted:
-        while not self._events:
-            if self.seq.finish is not None and self.seq in self.run.results:
-                self._result = self.run.take(self.seq)
-            if self._result is not None:
-                raise StopIteration
+        """Raises the error that ended the sequence, once, behind the events that came before it."""
+        while True:
+            ended = self._stream.result is not None
+            if self._stream.events:
+                return self._stream.events.popleft()
+            if ended:
+                break
             self.run.step()
-        return self._events.popleft()
+        if self.seq.error is not None and not self._raised:
+            self._raised = True
+            raise self.seq.error
+        raise StopIteration
 
     @property
     def result(self) -> Result:
+        """The whole. Raises the error that ended the sequence."""
         for _ in self:
             pass
-        assert self._result is not None
-        return self._result
+        if self.seq.error is not None:
+            raise self.seq.error
+        assert self._stream.result is not None
+        return self._stream.result
 
     def close(self) -> None:
-        """Stop early: the request is cancelled."""
+        """Stop early: the request is cancelled, and the run keeps nothing of it."""
         self.run.cancel(self.seq)
+
+    def __del__(self) -> None:
+        self.run._drop(self.seq)

@@ -80,16 +80,17 @@ class Proxy:
     """Carries the guarded hooks of one plugin. Compared by identity: two plugins may look alike."""
 
 
-def guarded(plugin: Any, name: str, failed: Failed) -> Any:
-    """What is registered with pluggy in the plugin's place."""
+def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
+    """What is registered with pluggy in the plugin's place. controls: its draft hook is asked before the methods'."""
     proxy = Proxy()
     for hook, (method, options) in implementations(plugin, name).items():
         if hook == "compat":
             continue
         call = _around if options["wrapper"] else _wrap
         marker = HookimplMarker(PROJECT)
-        kinds = ("wrapper", "tryfirst", "trylast")
-        setattr(proxy, hook, marker(call(method, hook, name, failed), **{kind: options[kind] for kind in kinds}))
+        kinds = {kind: options[kind] for kind in ("wrapper", "tryfirst", "trylast")}
+        kinds["tryfirst"] |= controls and hook == "draft"
+        setattr(proxy, hook, marker(call(method, hook, name, failed), **kinds))
     return proxy
 
 

@@ -50,8 +50,9 @@ def draft(step: Step) -> None:
     """Propose tokens for the sequences that still want some.
 
     Called once per step, if any sequence may draft. Plugins are asked in the order the user named them; a sequence
-    that one has served the next no longer sees. Only a plugin that drafts nothing (a controller) may be marked
-    ``tryfirst``; it shortens with ``step.limit``.
+    that one has served the next no longer sees. A plugin that drafts nothing (a controller) is asked before all of
+    them, wherever it was named: it returns ``Compat(drafts=())``, stands in the group ``spec_core.control``, or is
+    marked ``tryfirst``. Only a controller shortens, with ``step.limit``.
 
     :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: answer with
         ``step.propose(seq, Draft(...))``, a path of 1 to budget tokens, or not at all. ``step.noise(seq, i)`` is the
@@ -67,7 +68,8 @@ def accept(step: Step) -> None:
     last; the first decision on a sequence stands.
 
     :param step: ``step.undecided`` yields sequences; ``step.logits(seq)`` is [1+K, V], row 0 follows the last committed
-        token, row 1+j follows draft j; ``step.history(seq, row)`` are the tokens before a row, drafted prefix included.
+        token, row 1+j follows draft j; ``step.history(seq, row)`` are the tokens before a row, drafted prefix included;
+        ``step.coins(seq, n)`` are uniforms that nobody else reads, for a rule with private noise.
         Answer with ``step.decide(seq, Verdict(path, token))``, or not at all.
     """
 

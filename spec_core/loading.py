@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from spec_core.discovery import discover, find, imported
-from spec_core.errors import UsageError, nearest
-from spec_core.target import Target
+from spec_core.discovery import Entry, discover, find, imported
+from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
+from spec_core.target import Target, lacking
 
 GGUF_MAGIC = b"GGUF"
 
@@ -18,10 +18,28 @@ def load(model: str | Path, **options: Any) -> Target:
     options: those of ``LoadSettings`` (``device``, ``dtype``, ``threads``, ``context``, ``kernels``, ...);
     ``weights=False`` reads metadata only: ``info`` and ``tokenizer`` are complete, ``forward`` is not possible.
 
-    Raises UsageError for an unknown scheme or a path that is no model, SpecError for a damaged file.
+    Raises UsageError for an unknown scheme or a path that is no model, SpecError for a damaged file, LoadError with
+    the loader's name for anything else that the loader raises.
     """
     scheme, location = split(str(model))
-    return imported(find(scheme, ("target",)))(location, **options)
+    entry = find(scheme, ("target",))
+    loader = imported(entry)
+    try:
+        target = loader(location, **options)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise _failed(entry, location, f"{type(error).__name__}: {message(error)}") from error
+    if found := lacking(target):
+        raise _failed(entry, location, found)
+    return target
+
+
+def _failed(entry: Entry, location: str, why: str) -> LoadError:
+    return LoadError(
+        f"target {entry.name!r} of {entry.distribution} {entry.version} failed to load {location!r}: {why}",
+        mend=f"check what is there, or report it to the author of {entry.distribution}",
+    )
 
 
 def split(model: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from spec_core.discovery import find, imported
-from spec_core.errors import PluginError, Refused, SpecError, UsageError
+from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 from spec_core.guard import ask_compat, implementations
 from spec_core.structure import construct
 from spec_core.values import Compat
@@ -18,11 +18,12 @@ RESERVED = ("coupled", "stats")
 
 @attrs.frozen
 class Chosen:
-    """A plugin in use: its name in this run, its object, and its answer to ``compat``."""
+    """A plugin in use: its name in this run, its object, its answer to ``compat``, and what it is installed as."""
 
     name: str
     plugin: Any
     compat: Compat = Compat()
+    kind: str = ""
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -30,15 +31,22 @@ class Chosen:
 
     @property
     def laws(self) -> frozenset[str]:
-        """Laws its drafts may have. Unsaid: deterministic, unless it is marked to run before, after or around all."""
+        """Laws its drafts may have. Unsaid: deterministic, unless it is a controller or marked for another turn."""
         if self.compat.drafts is not None:
             return self.compat.drafts
-        return frozenset() if self._jumps or "draft" not in self.hooks else frozenset({"deterministic"})
+        unsaid = self.kind != "control" and not self._marks and "draft" in self.hooks
+        return frozenset({"deterministic"} if unsaid else ())
 
     @property
-    def _jumps(self) -> bool:
-        found = implementations(self.plugin, self.name).get("draft")
-        return found is not None and any(found[1][mark] for mark in ("tryfirst", "trylast", "wrapper"))
+    def controls(self) -> bool:
+        """It has a draft hook and drafts nothing: asked before all methods, where a limit still means something."""
+        return "draft" in self.hooks and not self.laws
+
+    @property
+    def _marks(self) -> frozenset[str]:
+        """For another turn of its draft hook than the user's order."""
+        _, options = implementations(self.plugin, self.name).get("draft", (None, {}))
+        return frozenset(mark for mark in ("tryfirst", "trylast", "wrapper") if options.get(mark))
 
     def check(self) -> None:
         if not self.hooks:
@@ -46,10 +54,15 @@ class Chosen:
                 f"{self.name} implements no hook: {self.plugin!r}",
                 mend="give an instance, and mark its hooks with @hookimpl",
             )
-        if self._jumps and self.laws:
+        if self._marks and self.laws:
             raise UsageError(
                 f"{self.name} drafts and is marked tryfirst, trylast or wrapper: it would jump the user's order",
                 mend="remove the mark from its draft hook",
+            )
+        if "trylast" in self._marks:
+            raise UsageError(
+                f"{self.name} drafts nothing and its draft hook is marked trylast: nobody is left whom it could limit",
+                mend="remove the mark: what drafts nothing is asked first; to look at drafts use a wrapper or accept",
             )
 
 
@@ -62,16 +75,18 @@ def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str]
         name, second = spec
         if not isinstance(second, Mapping):
             return Chosen(name, second)
-        return Chosen(name, construct(imported(find(name, kinds)), {**given.get(name, {}), **second}, name))
+        entry = find(name, kinds)
+        return Chosen(name, construct(imported(entry), {**given.get(name, {}), **second}, name), kind=entry.kind)
     if not isinstance(spec, str):
         return Chosen(kebab(type(spec).__name__), spec)
     name, equals, file = spec.partition("=")
     settings = dict(given.get(name, {}))
-    cls = imported(find(name, kinds))
+    entry = find(name, kinds)
+    cls = imported(entry)
     if equals:
         _check_takes_file(cls, name, file)
         settings["file"] = file
-    return Chosen(name, construct(cls, settings, name))
+    return Chosen(name, construct(cls, settings, name), kind=entry.kind)
 
 
 def _check_takes_file(cls: type, name: str, file: str) -> None:
@@ -138,6 +153,16 @@ def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
                 mend="choose one with --rollback NAME"
                 if owners
                 else "install a rollback plugin for it, or run without --method",
+            )
+
+
+def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
+    """A kind of state that the target does not have is misspelt, or its owner is made for another target."""
+    for c in chosen:
+        for state in sorted(c.compat.owns - states):
+            raise Refused(
+                f"{c.name} owns {state!r} state, this target has none",
+                mend=f"kinds of state of this target, nearest first: {nearest(state, states)}; or run without {c.name}",
             )
 
 

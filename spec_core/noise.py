@@ -2,6 +2,9 @@
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). Plain decoding and every method
 read the same noise, so the same seed gives the same text with all of them.
+
+Private noise has the number of the request within its run in the counter, in place of the stream: what one request
+said may be drafted for the next, and must not be judged by the coins that it came from.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch import Tensor
 Words = np.ndarray | np.uint64
 
 MASK = 0xFFFFFFFF
-LOW, HALF = np.uint64(MASK), np.uint64(32)
+ZERO, LOW, HALF = np.uint64(0), np.uint64(MASK), np.uint64(32)
 FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
@@ -26,9 +29,13 @@ UNUSED = np.uint64(6)
 BLOCK = 4096
 """Ids that go through the rounds together, so that they stay in the processor's cache."""
 DOMAIN_TOKEN = 0
-"""Domain word of token noise; other values are free for private coins."""
+"""Domain word of token noise, which plain decoding, the default rule and drafters share."""
+DOMAIN_COIN, DOMAIN_CHOICE, DOMAIN_KEY = 1, 3, 4
+"""Of private noise: a rule's coins, the core's choice where the rule leaves it one, and the key of both."""
 DOMAIN_DRAFT = 1 << 31
-"""From here on: noise of drafters under a rule with private noise, a domain of its own for every round."""
+"""From here on: noise of drafters under a rule with private noise, a domain of its own for every node of a draft."""
+BRANCHES = 1 << 16
+"""Nodes of one depth that private noise tells apart."""
 
 
 @lru_cache(maxsize=1024)
@@ -49,6 +56,20 @@ def philox(counter: Sequence[Words], keys: Sequence[tuple[np.uint64, np.uint64]]
         p0, p1 = c0 * FIRST, c2 * SECOND
         c0, c1, c2, c3 = (p1 >> HALF) ^ (c1 ^ k0), p1 & LOW, (p0 >> HALF) ^ (c3 ^ k1), p0 & LOW
     return c0, c1, c2, c3
+
+
+@lru_cache(maxsize=1024)
+def private_key(seed: int, stream: int) -> int:
+    """The 64-bit key of a request's private noise. The counter word of the stream is free for the request's number."""
+    first, second, _, _ = philox((np.uint64(stream & MASK), ZERO, ZERO, np.uint64(DOMAIN_KEY)), round_keys(seed))
+    return int(first) | int(second) << 32
+
+
+def draft_domain(i: int, branch: int) -> int:
+    """Domain word of a drafter's private noise for the i-th token of a draft, below a node of its depth."""
+    if not 0 <= i < DOMAIN_DRAFT // BRANCHES or not 0 <= branch < BRANCHES:
+        raise ValueError(f"private noise of token {i}, branch {branch}: at most {BRANCHES} nodes of a depth")
+    return DOMAIN_DRAFT + i * BRANCHES + branch
 
 
 def uniform(seed: int, t: int, ids: np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:

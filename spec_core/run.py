@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
+from itertools import count
 from operator import or_
 from time import perf_counter
 from typing import Any
@@ -16,8 +17,8 @@ from spec_core import hookspecs
 from spec_core.accept import RULE, Coupled
 from spec_core.assemble import assemble
 from spec_core.commit import commit, emitted, settle
-from spec_core.errors import PluginError
-from spec_core.generation import Generation
+from spec_core.errors import PluginError, UsageError
+from spec_core.generation import Generation, Stream
 from spec_core.guard import guarded
 from spec_core.manager import Chosen, drafted_laws, wants_probs
 from spec_core.request import Emitted, Request, Result, sequence
@@ -27,6 +28,7 @@ from spec_core.settings import RunSettings
 from spec_core.stats import Observer, Stats
 from spec_core.step import Part, Step
 from spec_core.target import Target
+from spec_core.turns import Turns
 from spec_core.values import Needs
 
 log = logging.getLogger("spec_core")
@@ -34,6 +36,8 @@ log = logging.getLogger("spec_core")
 
 class Run:
     """Generate texts with one target and some methods, all running sequences in every step.
+
+    It may be used from several threads: whatever one of them asks for happens between two steps.
 
     :param target: what ``spec_core.load`` returned.
     :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
@@ -63,7 +67,8 @@ class Run:
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.laws = drafted_laws(self.plugins)
         self.drafters = frozenset(name for name, laws in self.laws.items() if laws)
-        self.stats = Stats(lossy=next((c.compat.lossy for c in self.plugins if c.compat.lossy), None))
+        lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
+        self.stats = Stats(lossy=lossy, exact=target.info.extras.get("exact"))
         self._wants_probs = wants_probs(self.plugins)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._owners = frozenset({RULE, *(c.name for c in self.plugins if c.compat.owns)})
@@ -71,48 +76,67 @@ class Run:
         self._register()
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
         self._slots = Slots(self.settings.slots, self.settings.reuse, learners)
+        self._numbers = count()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.results: dict[Sequence, Result] = {}
         self._logprobs: dict[Sequence, list[Any]] = {}
-        self._streams: dict[Sequence, deque[Emitted]] = {}
+        self._streams: dict[Sequence, Stream] = {}
+        self._dropped: deque[Sequence] = deque()
+        self._turns = Turns()
+        self._stepping = False
 
     def _register(self) -> None:
         """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
         self._manager.register(self.stats, "stats")
         for chosen in reversed([*self.plugins, Chosen(RULE, Coupled())]):
             if not self._manager.has_plugin(chosen.name):
-                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed), chosen.name)
+                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed, chosen.controls), chosen.name)
         self._manager.check_pending()
 
     # requests
 
     def submit(self, request: Request | str | list[int], **keywords: Any) -> Sequence:
         """Queue a request; it joins at the next step. Keywords are Request's fields. Raises UsageError."""
+        return self._queue(request, keywords)
+
+    def _queue(self, request: Any, keywords: Mapping[str, Any], stream: Stream | None = None) -> Sequence:
         made = attrs.evolve(request, **keywords) if isinstance(request, Request) else Request(request, **keywords)
         always = frozenset(c.name for c in self.plugins) - self.drafters
         seq = sequence(made, self.target, always, self.drafters, self.stats.switched_off)
-        if made.n == 0:
-            seq.finish = "length"
-            self._finish(seq)
-        else:
-            self.waiting.append(seq)
+        seq.number = next(self._numbers)
+        with self._turns:
+            if stream is not None:
+                self._streams[seq] = stream
+            if seq.limit == 0:
+                seq.finish = "length"
+                self._finish(seq)
+            else:
+                self.waiting.append(seq)
         return seq
 
     def cancel(self, seq: Sequence) -> None:
-        """End a sequence now; it leaves at the next step, and what it was given stands."""
-        if seq.finish is None:
-            seq.finish = "cancelled"
+        """End a sequence now; from within a step, with that step or the next. What it was given stands."""
+        with self._turns:
+            if seq.finish is None:
+                seq.finish = "cancelled"
+                if not self._stepping:
+                    self._release()
 
     def generate(self, request: Request | str | list[int], **keywords: Any) -> Generation:
         """An iterator of events of one request; ``.result`` is the Result once it is exhausted."""
-        seq = self.submit(request, **keywords)
-        self._streams[seq] = deque()
-        return Generation(self, seq, self._streams[seq])
+        stream = Stream()
+        return Generation(self, self._queue(request, keywords, stream), stream)
+
+    def _drop(self, seq: Sequence) -> None:
+        """Nobody reads this sequence any more: it ends at the next step. Takes no turn: garbage is found anywhere."""
+        if seq.finish is None:
+            self._dropped.append(seq)
 
     def observe(self, look: Callable[[Step], None]) -> None:
         """Call ``look(step)`` at the end of every step, when everything in it is decided and counted."""
-        self._manager.register(Observer(look))
+        with self._turns:
+            self._manager.register(Observer(look))
 
     @property
     def busy(self) -> bool:
@@ -121,12 +145,20 @@ class Run:
     # the loop
 
     def step(self) -> list[Emitted]:
-        """One round over all running sequences; returns what they emitted."""
-        try:
-            return self._step()
-        except BaseException:
-            self._abandon()
-            raise
+        """One round over all running sequences; returns what they emitted. Not to be called from within a step."""
+        with self._turns:
+            if self._stepping:
+                raise UsageError(
+                    "a step was asked for within a step", mend="call step, or read a text, outside of hooks"
+                )
+            self._stepping = True
+            try:
+                return self._step()
+            except BaseException as error:
+                self._abandon(error)
+                raise
+            finally:
+                self._stepping = False
 
     def _step(self) -> list[Emitted]:
         hook = self._manager.hook
@@ -180,13 +212,19 @@ class Run:
 
     def _admit(self) -> None:
         """Cancelled sequences leave, waiting ones take slots."""
+        while self._dropped:
+            self.cancel(self._dropped.popleft())
+        self._release()
+        while self.waiting and self._enter(self.waiting[0]):
+            self.waiting.popleft()
+
+    def _release(self) -> None:
+        """What was cancelled leaves."""
         for seq in [s for s in self.running if s.finish]:
             self._leave(seq)
         for seq in [s for s in self.waiting if s.finish]:
             self.waiting.remove(seq)
             self._finish(seq)
-        while self.waiting and self._enter(self.waiting[0]):
-            self.waiting.popleft()
 
     def _enter(self, seq: Sequence) -> bool:
         """Give a waiting sequence a slot; False when all are taken. Without memory for it, it ends with the error."""
@@ -209,7 +247,7 @@ class Run:
             if event.logprob is not None:
                 self._logprobs.setdefault(event.seq, []).append(event.logprob)
             if event.seq in self._streams:
-                self._streams[event.seq].append(event)
+                self._streams[event.seq].events.append(event)
         for seq in [p.seq for p in step.parts if p.seq.finish]:
             self._leave(seq)
         self._raise_failures(step)
@@ -221,8 +259,10 @@ class Run:
         self._finish(seq)
 
     def _finish(self, seq: Sequence) -> None:
+        """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
         tally = self.stats.close(seq)
-        self.results[seq] = Result(
+        seq.noise.clear()
+        result = Result(
             text=seq.text.whole if seq.text is not None else "",
             tokens=seq.tokens[seq.prompt :],
             finish_reason=seq.finish or "",
@@ -232,11 +272,18 @@ class Run:
             stats={**tally.report(), "lossy": self.stats.lossy},
             logprobs=self._logprobs.pop(seq, None),
         )
+        if (stream := self._streams.pop(seq, None)) is not None:
+            stream.result = result
+        else:
+            self.results[seq] = result
 
     def take(self, seq: Sequence) -> Result:
-        """The result of a finished sequence, handed over once. Raises the error that ended it, if one did."""
+        """The result of a finished sequence that was submitted, handed over once.
+
+        Raises the error that ended it, its own or that of the step it was in. After an interruption (Ctrl-C) there is
+        none: ``finish_reason`` is "error", and the text is as far as it came.
+        """
         result = self.results.pop(seq)
-        self._streams.pop(seq, None)
         if seq.error is not None:
             raise seq.error
         return result
@@ -262,10 +309,12 @@ class Run:
         if step.failures:
             raise step.failures[0]
 
-    def _abandon(self) -> None:
-        """A step was interrupted: what the slots hold is unknown, so every running sequence closes."""
+    def _abandon(self, error: BaseException) -> None:
+        """A step was interrupted: what the slots hold is unknown, so every running sequence closes with its error."""
         for seq in list(self.running):
             seq.finish = "error"
+            if seq.error is None and isinstance(error, Exception):
+                seq.error = error
             self._leave(seq)
 
     def __iter__(self) -> Iterator[Emitted]:

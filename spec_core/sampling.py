@@ -7,7 +7,7 @@ Order: logit bias, penalties, temperature, top-k, top-p, min-p (the order of tra
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -16,24 +16,43 @@ import torch
 from torch import Tensor
 
 from spec_core.errors import TargetError, UsageError
-from spec_core.noise import gumbel
+from spec_core.given import real, whole
+from spec_core.noise import DOMAIN_TOKEN, gumbel
 
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
-    def validate(instance: Any, attribute: attrs.Attribute, value: float) -> None:
-        good = (low < value if open_low else low <= value) and value <= high
-        if not isinstance(value, (int, float)) or not good:
-            raise UsageError(
-                f"{attribute.name} = {value} is out of range",
-                mend=f"give a number {'above' if open_low else 'from'} {low} to {high}",
-            )
+    def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+        mend = f"give a number {'above' if open_low else 'from'} {low} to {high}"
+        if not isinstance(value, float):
+            raise UsageError(f"{attribute.name} = {value!r} is no number", mend=mend)
+        if not (low < value if open_low else low <= value) or value > high:
+            raise UsageError(f"{attribute.name} = {value} is out of range", mend=mend)
 
     return validate
 
 
 def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+    if value is not None and (type(value) is not int or value < 0):
         raise UsageError(f"{attribute.name} = {value!r} is no count", mend="give a whole number, 0 or more")
+
+
+def _number(default: float, low: float, high: float, *, open_low: bool = False) -> Any:
+    """A field that takes every kind of number; what is none is refused by its name."""
+    return attrs.field(default=default, converter=_as(real), validator=_check(low, high, open_low=open_low))
+
+
+def _count(default: int | None) -> Any:
+    return attrs.field(default=default, converter=_as(whole), validator=_whole)
+
+
+def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Convert what converts; the validator names the rest."""
+
+    def convert(value: Any) -> Any:
+        made = kind(value)
+        return value if made is None else made
+
+    return convert
 
 
 @attrs.frozen
@@ -45,15 +64,15 @@ class Sampling:
     logit_bias: {token: added to its logit}. logprobs: None, or how many best tokens to report beside the chosen one.
     """
 
-    temperature: float = attrs.field(default=0.0, validator=_check(0, 100))
-    top_k: int = attrs.field(default=0, validator=_whole)
-    top_p: float = attrs.field(default=1.0, validator=_check(0, 1, open_low=True))
-    min_p: float = attrs.field(default=0.0, validator=_check(0, 1))
-    repetition_penalty: float = attrs.field(default=1.0, validator=_check(0, 100, open_low=True))
-    presence_penalty: float = attrs.field(default=0.0, validator=_check(-100, 100))
-    frequency_penalty: float = attrs.field(default=0.0, validator=_check(-100, 100))
+    temperature: float = _number(0.0, 0, 100)
+    top_k: int = _count(0)
+    top_p: float = _number(1.0, 0, 1, open_low=True)
+    min_p: float = _number(0.0, 0, 1)
+    repetition_penalty: float = _number(1.0, 0, 100, open_low=True)
+    presence_penalty: float = _number(0.0, -100, 100)
+    frequency_penalty: float = _number(0.0, -100, 100)
     logit_bias: Mapping[int, float] = attrs.field(factory=dict)
-    logprobs: int | None = attrs.field(default=None, validator=_whole)
+    logprobs: int | None = _count(None)
 
     @property
     def greedy(self) -> bool:
@@ -135,21 +154,30 @@ def _largest(row: Tensor, k: int) -> Tensor:
     return ids[order][:k]
 
 
-def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, noise: Tensor | None = None) -> int:
+def choose(
+    row: Tensor,
+    sampling: Sampling,
+    seed: int,
+    t: int,
+    stream: int = 0,
+    domain: int = DOMAIN_TOKEN,
+    noise: Tensor | None = None,
+) -> int:
     """The token at output position t: argmax of z + g over the support; temperature 0: argmax. Ties: lowest id.
 
     row: [V], already adjusted. noise: [V] float64 if it was made before; else only the support is evaluated.
     """
-    greedy = number(*largest(row[None]))
-    if sampling.temperature == 0:
+    ids, best = largest(row[None])
+    greedy = number(ids, best)
+    if sampling.temperature == 0 or math.isinf(best[0]):  # what is infinitely better needs no chance
         return greedy
     if not sampling.truncates:
-        g = gumbel(seed, t, len(row), stream) if noise is None else noise
+        g = gumbel(seed, t, len(row), stream, domain) if noise is None else noise
         return largest((_scaled(row, sampling.temperature) + g.to(row.device))[None])[0][0]
-    ids, z = support(row, sampling)
-    g = gumbel(seed, t, ids, stream) if noise is None else noise[ids.cpu()]
+    left, z = support(row, sampling)
+    g = gumbel(seed, t, left, stream, domain) if noise is None else noise[left.cpu()]
     score = z + g.to(z.device)
-    return int(ids[score == score.max()].min())
+    return int(left[score == score.max()].min())
 
 
 def largest(rows: Tensor) -> tuple[list[int], list[float]]:
@@ -164,9 +192,11 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
 
 
 def number(ids: list[int], values: list[float], row: int = 0) -> int:
-    """The id of one row of ``largest``. Raises TargetError where its value is no number."""
+    """The id of one row of ``largest``. Raises TargetError where its value is no number, or no token is left."""
     if math.isnan(values[row]):
         raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
+    if values[row] == -math.inf:
+        raise TargetError("every token is banned: no logit is above -inf", mend="leave a token without that bias")
     return ids[row]
 
 

@@ -28,6 +28,7 @@ class Slots:
     """The places of the target's memory: free ones keep what they hold, so that a prefix can be reused.
 
     learners: plugins that keep something about rows; a slot is reused only as far as all of them have seen.
+    free: the least recently used first.
     """
 
     most: int
@@ -56,12 +57,12 @@ class Slots:
         return True
 
     def _best(self, seq: Sequence) -> tuple[Slot, int]:
-        """The slot with the longest usable prefix, taken out of the free ones; a new one if none helps."""
-        usable = [(self._usable(slot, seq), i) for i, slot in enumerate(self.free)] if self.reuse else []
-        want, at = max(usable, default=(0, -1))
-        if want <= 0 and len(self.free) + self.taken < self.most:
+        """The slot with the longest usable prefix; if none helps a new one, or the least recently used."""
+        usable = [max(0, self._usable(slot, seq)) if self.reuse else 0 for slot in self.free]
+        want = max(usable, default=0)
+        if not want and len(self.free) + self.taken < self.most:
             return Slot(), 0
-        return self.free.pop(at), max(want, 0)
+        return self.free.pop(usable.index(want)), want
 
     def _usable(self, slot: Slot, seq: Sequence) -> int:
         # The last equal row is followed by another token than before: pairs made from it would be stale.

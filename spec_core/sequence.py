@@ -79,6 +79,7 @@ class Sequence:
     limit: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
     draft_max: longest draft for this request; None is the run's.
     evaluated: rows the target holds. delivered: rows that ``process`` has told.
+    number: requests of the run before it; private noise is keyed by it, so no two requests share any.
     rounds: steps in which it decided. finish: "stop", "length", "cancelled", "error" or None.
     """
 
@@ -94,6 +95,7 @@ class Sequence:
     draft_max: int | None = None
     offset: int = 0
     stream: int = 0
+    number: int = 0
     slot: Slot = attrs.field(factory=Slot)
     evaluated: int = 0
     delivered: int = 0

@@ -5,6 +5,8 @@ The fields of a plugin are its settings: ``-o echo.n_max=4``, ``[echo] n_max = 4
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +21,11 @@ FLAG, ENVIRONMENT, FILE, DEFAULT = "flag", "environment", "spec.toml", "default"
 PREFIX = "SPEC_"
 CONFIG = "SPEC_CONFIG"
 """Names the settings file where it is not ./spec.toml."""
+OURS = (CONFIG, "SPEC_DEBUG")
+"""Variables that the program reads and that are no settings."""
+NEAR = 0.8
+"""Likeness from which on a variable of nobody is taken for a misspelt one of ours."""
+SCHEME = re.compile(r"[A-Za-z][\w.+-]+:")
 
 
 def option(default: Any, help: str, low: float | None = None) -> Any:
@@ -48,7 +55,7 @@ class LoadSettings:
 
     device: str = option("auto", "where the target runs: cpu, cuda, or auto")
     dtype: str = option("auto", "float32, bfloat16 or float16; auto is float32 on a CPU, bfloat16 on CUDA")
-    threads: int = option(0, "CPU threads; 0 leaves torch's own choice", 0)
+    threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0)
     context: int = option(0, "most positions of a sequence; 0 is what the model declares", 0)
     kernels: str = option("auto", "what executes the model: native, reference, or auto: native on a CPU in float32")
     activations: str = option("int15", "native rows in products with quantised weights: int15, or int8 for speed")
@@ -184,30 +191,83 @@ def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_environment(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
-    """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min."""
-    spelled = {name.upper().replace("-", "_"): name for name in plugins}
-    found: dict[str, str] = {}
-    for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or variable == CONFIG:
+    """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min. Other programs use the prefix too."""
+    plugins = tuple(plugins)
+    names = {variable: _named(variable, plugins) for variable in environ if variable.startswith(PREFIX)}
+    return {name: environ[variable] for variable, name in names.items() if name is not None}
+
+
+def _named(variable: str, plugins: Iterable[str]) -> str | None:
+    """The setting that a variable is about, or None where it is nobody's."""
+    plugin, dunder, key = variable.removeprefix(PREFIX).partition("__")
+    if not dunder:
+        return plugin.lower() if plugin.lower() in fields() else None
+    owner = next((name for name in plugins if _shouted(name) == plugin), None)
+    return f"{owner}.{key.lower()}" if owner else None
+
+
+def _shouted(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def misspelt(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
+    """{variable: the name it is near}: variables with our prefix that are ignored, and probably were meant for us."""
+    plugins = tuple(plugins)
+    core = [*map(_shouted, fields()), *(own.removeprefix(PREFIX) for own in OURS)]
+    found = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in OURS or _named(variable, plugins):
             continue
-        plugin, dunder, key = variable.removeprefix(PREFIX).partition("__")
-        name = f"{spelled.get(plugin, plugin.lower().replace('_', '-'))}.{key.lower()}" if dunder else plugin.lower()
-        found[name] = value
+        owner, dunder, key = variable.removeprefix(PREFIX).partition("__")
+        known = [*map(_shouted, plugins)] if dunder else core
+        if near := difflib.get_close_matches(owner, known, n=1, cutoff=NEAR):
+            found[variable] = PREFIX + near[0] + dunder + key
     return found
 
 
 def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The settings file: the one named, or $SPEC_CONFIG, or ./spec.toml if there is one."""
+    """The settings file: the one named, or $SPEC_CONFIG, or ./spec.toml if there is one. Its paths are its own."""
     named = path or ((environ or {}).get(CONFIG) and Path((environ or {})[CONFIG]))
     file = Path(named) if named else Path("spec.toml")
     if not named and not file.exists():
         return {}
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return anchored(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             f"{file}: {why(error)}", mend="mend the file; `spec settings --toml` prints one that works"
         ) from error
+
+
+def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A file's table with its relative paths made relative to where it lies: model, NAME=FILE, and file of a plugin."""
+    made = dict(table)
+    if isinstance(model := made.get("model"), str):
+        made["model"] = _anchored(model, folder)
+    methods = made.get("methods")
+    if isinstance(methods, str):
+        methods = methods.split(",")
+    if isinstance(methods, list):
+        made["methods"] = [_anchored_file(m, folder) if isinstance(m, str) else m for m in methods]
+    for name, own in made.items():
+        if isinstance(own, Mapping) and isinstance(file := own.get("file"), str):
+            made[name] = {**own, "file": _anchored(file, folder)}
+    return made
+
+
+def _anchored_file(spec: str, folder: Path) -> str:
+    """NAME=FILE; in a chain every FILE."""
+    name, equals, rest = spec.partition("=")
+    if not equals:
+        return spec
+    file, plus, more = rest.partition("+")
+    return f"{name}={_anchored(file, folder)}{plus}{_anchored_file(more, folder)}"
+
+
+def _anchored(path: str, folder: Path) -> str:
+    """What begins with a scheme, as zoo:pico does, is the loader's to read."""
+    here = folder / path
+    return str(here) if here.exists() or not SCHEME.match(path) else path
 
 
 def _check_known(name: str, known: Iterable[str], plugins: set[str], origin: str) -> None:

@@ -114,6 +114,7 @@ class Stats:
     rows: dict[str, int] = attrs.field(factory=dict)
     switched_off: dict[str, str] = attrs.field(factory=dict)
     lossy: str | None = None
+    exact: str | None = None
 
     @hookimpl(wrapper=True)
     def process(self, rows: Rows) -> Any:
@@ -152,6 +153,7 @@ class Stats:
             "rows": dict(self.rows),
             "switched_off": dict(self.switched_off),
             "lossy": self.lossy,
+            "exact": self.exact,
         }
 
 

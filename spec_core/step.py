@@ -11,11 +11,20 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import attrs
+import numpy as np
 from torch import Tensor
 
 from spec_core.checks import check_draft, check_law, check_verdict
 from spec_core.errors import PhaseError
-from spec_core.noise import DOMAIN_DRAFT, DOMAIN_TOKEN, gumbel
+from spec_core.noise import (
+    DOMAIN_CHOICE,
+    DOMAIN_COIN,
+    DOMAIN_TOKEN,
+    draft_domain,
+    gumbel,
+    private_key,
+    uniform,
+)
 from spec_core.values import Batch, Checked, Draft, Verdict
 
 if TYPE_CHECKING:
@@ -135,8 +144,17 @@ class Step:
         return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
 
     def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
-        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step."""
+        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step.
+
+        For a plugin that drafts nothing, which is asked before all that do: Compat(drafts=()). Raises ValueError for
+        another: named after a method it would find nothing left to limit, and nobody would hear of it.
+        """
         self._in("limit", "draft")
+        if self.laws.get(self.asking):
+            raise ValueError(
+                "step.limit is for a plugin that drafts nothing, which is asked first: return Compat(drafts=()) "
+                "from compat, or propose a shorter draft"
+            )
         n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
 
@@ -147,6 +165,7 @@ class Step:
         if part.draft is not None or not part.budget or not seq.wants(self.asking):
             raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
         check_law(draft, self.laws.get(self.asking, frozenset()))
+        draft = own(draft)
         check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
         part.draft, part.source = draft, self.asking
 
@@ -154,28 +173,56 @@ class Step:
         """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
 
         The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
-        Under a rule with private noise it is the drafter's alone and new in every round: a position that was rejected
-        must not be drawn again from the same numbers.
+        Under a rule with private noise it is the drafter's alone and new in every round and for every request of the
+        run: a position that was rejected must not be drawn again from the same numbers.
 
+        :param i: from 0; the longest draft is the budget. The tensor is the caller's own.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
             private noise is not, since a rule may look below a node before it rejects it.
         """
         self._in("noise", "draft")
-        vocab, t = self.target.info.vocab, seq.t + i
-        if not self.private:
-            if t not in seq.noise:
-                seq.noise[t] = gumbel(seq.seed, t, vocab, seq.stream, DOMAIN_TOKEN)
-            return seq.noise[t]
-        key = (seq, t, branch)
+        if (i := index(i)) < 0:
+            raise ValueError(f"noise of the token {i}: tokens to be drafted count from 0")
+        return (self._private_noise(seq, i, index(branch)) if self.private else self._shared_noise(seq, i)).clone()
+
+    def _shared_noise(self, seq: Sequence, i: int) -> Tensor:
+        """Kept for the rule, as far as a draft of this step can reach."""
+        made = seq.noise.get(seq.t + i)
+        if made is None:
+            made = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, DOMAIN_TOKEN)
+            if i <= self._by_seq[seq].budget:
+                seq.noise[seq.t + i] = made
+        return made
+
+    def _private_noise(self, seq: Sequence, i: int, branch: int) -> Tensor:
+        key, domain = (seq, i, branch), draft_domain(i, branch)
         if key not in self._private:
-            self._private[key] = gumbel(seq.seed, t, vocab, seq.stream + (branch << 16), DOMAIN_DRAFT + seq.rounds)
+            key_word, vocab = private_key(seq.seed, seq.stream), self.target.info.vocab
+            self._private[key] = gumbel(key_word, seq.t, vocab, seq.number, domain)
         return self._private[key]
 
     def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
-        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection."""
+        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection.
+
+        The core's own memory, to be read only.
+        """
         return None if self.private else seq.noise.get(seq.t + i)
 
     # accept
+
+    def coins(self, seq: Sequence, n: int) -> np.ndarray:
+        """Uniforms in (0, 1) for a rule with private noise: [n] float64, the same n in every call of a step.
+
+        No drafter reads them, no other step of the sequence and no other request of the run meets them again.
+        """
+        self._in("coins", "accept")
+        return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+
+    def choosing(self, seq: Sequence) -> tuple[int, int, int]:
+        """(seed, stream, domain) of the noise by which the core chooses a token."""
+        if not self.private:
+            return seq.seed, seq.stream, DOMAIN_TOKEN
+        return private_key(seq.seed, seq.stream), seq.number, DOMAIN_CHOICE
 
     @property
     def undecided(self) -> Iterator[Sequence]:
@@ -254,3 +301,10 @@ class Step:
         """End this sequence with an error; its slot is dropped. What it was given before stands."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
+
+
+def own(draft: Draft) -> Draft:
+    """The draft with rows of its own: a drafter may use its buffer again before a rule reads what was drawn from."""
+    if draft.law != "rows" or draft.probs is None:
+        return draft
+    return Draft(draft.ids, draft.law, draft.probs.detach().clone(), draft.parents, draft.confidence)

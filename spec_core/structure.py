@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 import cattrs
 
-from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.errors import SpecError, UsageError, message, nearest
 
 TRUE, FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -83,18 +84,22 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
         raise
     except Exception as error:
         raise UsageError(
-            f"{name} = {value!r} does not fit: {_wanted(field, error)}",
+            f"{name} = {value!r} does not fit: {_wanted(field, value, error)}",
             mend="`spec settings` shows every setting and its type",
         ) from error
     return made
 
 
-def _wanted(field: attrs.Attribute, error: Exception) -> str:
+def _wanted(field: attrs.Attribute, value: Any, error: Exception) -> str:
+    """What would fit. A validator's message names the field and the value again; both are said already."""
     if get_origin(field.type) is Literal:
         return f"give one of {', '.join(map(str, get_args(field.type)))}"
     while inner := getattr(error, "exceptions", None):
         error = inner[0]
-    return str(error) or f"it must be {field.type}"
+    said = message(error) or f"it must be {field.type}"
+    if said.startswith(f"'{field.name}' must"):
+        said = re.sub(r"(: | \(got ).*$", "", "it" + said.removeprefix(f"'{field.name}'"), flags=re.S)
+    return said
 
 
 def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
@@ -111,4 +116,6 @@ def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{plugin}: {error}", mend=f"`spec settings --method {plugin}` shows its settings") from error
+        raise UsageError(
+            f"{plugin}: {message(error)}", mend=f"`spec settings --method {plugin}` shows its settings"
+        ) from error

@@ -6,13 +6,15 @@ All are frozen: what a hook was given cannot change behind its back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import torch
 from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
 from torch import Tensor
+
+from spec_core.errors import NotAskedFor, nearest
 
 if TYPE_CHECKING:
     from spec_core.sequence import Sequence
@@ -25,22 +27,42 @@ LAWS: frozenset[Law] = frozenset({"deterministic", "rows", "unknown"})
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
 
+UNORDERED = (Mapping, Set, str, bytes, bytearray, memoryview)
+"""What can be iterated over and is no row of numbers: the keys of a dict, a set in any order, the bytes of a text."""
+
+
 def _ids(tokens: Any) -> tuple[int, ...]:
     """Host copy of token ids, made once; a tensor must be one-dimensional and integral."""
     if isinstance(tokens, Tensor):
         if tokens.dtype.is_floating_point or tokens.dtype == torch.bool or tokens.dim() != 1:
             raise TypeError(f"Draft.tokens must be int64 [K], got {tokens.dtype} {list(tokens.shape)}")
         return tuple(tokens.tolist())
-    ids = tuple(tokens)
+    ids = _row(tokens, "token ids")
     if not all(type(i) is int for i in ids):
         ids = tuple(_integer(i) for i in ids)
     return ids
 
 
+def _row(values: Iterable[Any], what: str) -> tuple[Any, ...]:
+    if isinstance(values, UNORDERED):
+        raise TypeError(f"{what} are a list or tensor, got the {type(values).__name__} {values!r}")
+    return tuple(values)
+
+
 def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    """An id: an int, or a number of numpy or torch that is one. A truth value has an index too, and is no id."""
+    kind = str(getattr(value, "dtype", type(value).__name__))
+    if "bool" in kind or not hasattr(value, "__index__") or getattr(value, "ndim", 0):
         raise TypeError(f"a token id must be an integer, got {value!r}")
     return value.__index__()
+
+
+def _laws(given: Iterable[str]) -> frozenset[str]:
+    """A misspelt law would be matched with nothing, and what is drafted be judged as something else."""
+    names = _names(given)
+    for name in sorted(names - LAWS, key=str):
+        raise ValueError(f"{name!r} is no law of drafts; the laws, nearest first: {nearest(str(name), LAWS)}")
+    return names
 
 
 def _names(given: Iterable[str]) -> frozenset[str]:
@@ -60,7 +82,16 @@ def strings(values: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(_integer(i) for i in path)
+    return tuple(_integer(i) for i in _row(path, "indices of a path"))
+
+
+def _check_claim(law: Law, probs: Tensor | None) -> None:
+    """Only rows that tokens were drawn from belong to a draft: a rule would read others as if they had been."""
+    if probs is not None and law != "rows":
+        raise ValueError(
+            f"probs are the distributions that tokens were drawn from, law 'rows'; a draft of law {law!r} has none: "
+            f"leave probs out, or the law where every token was drawn from its row"
+        )
 
 
 def _parents(parents: Any) -> tuple[int, ...] | None:
@@ -74,7 +105,8 @@ class Draft:
     ids: the K token ids on the host, drafted in this order.
     law: how they were drawn (``reference``: Leviathan 2211.17192 needs ``rows``); ``deterministic`` is a function
         of committed text and earlier drafts, ``rows`` was drawn from ``probs``, ``unknown`` is neither.
-    probs: [K, V] float, row i the distribution token i was really drawn from; only for law ``rows``.
+    probs: [K, V] float32 or float64, row i the distribution token i was really drawn from; only for law ``rows``,
+        with another it is refused (ValueError).
     parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
     confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
     """
@@ -96,7 +128,8 @@ class Draft:
         law = law or ("deterministic" if probs is None else "rows")
         if law not in LAWS:
             raise ValueError(f"law is one of {', '.join(sorted(LAWS))}, got {law!r}")
-        floats = None if confidence is None else tuple(float(c) for c in confidence)
+        _check_claim(law, probs)
+        floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
         self.__attrs_init__(_ids(tokens), law, probs, _parents(parents), floats)
 
     def __len__(self) -> int:
@@ -218,8 +251,8 @@ class Compat:
     refusals: tuple[Refusal, ...] = attrs.field(
         default=(), converter=tuple, validator=deep_iterable(instance_of(Refusal))
     )
-    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
+    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_laws))
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_laws))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
@@ -278,18 +311,29 @@ class Batch:
         return parents
 
 
+class Streams(dict[int, Tensor]):
+    """{i: hidden states} that were asked for; any other raises NotAskedFor, which says how to ask."""
+
+    def __missing__(self, i: int) -> Tensor:
+        there = ", ".join(map(str, sorted(self))) or "none"
+        raise NotAskedFor(
+            f"hidden[{i}] was not asked for (there: {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
+        )
+
+
 @attrs.frozen(eq=False)
 class Checked:
     """What one target forward found. Views into the target's memory: valid until ``process`` returns.
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
         with ``Needs.all_logits`` every row of the batch.
-    hidden: {i: [R, D]} residual streams asked for. final: [R, D] after the final norm, or None.
+    hidden: {i: [R, D]} residual streams asked for; another i raises NotAskedFor.
+    final: [R, D] after the final norm, or None.
     trace: what the owner of recurrent state asked to be recorded, or None.
     """
 
     logits: Tensor
-    hidden: Mapping[int, Tensor] = attrs.field(factory=dict)
+    hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=Streams)
     final: Tensor | None = None
     trace: Any = None
 
@@ -302,14 +346,14 @@ class Span:
     tokens: the n tokens of these rows.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
-    hidden: {i: [n, D]}. final: [n, D] or None.
+    hidden: {i: [n, D]}; an i that no plugin asked for raises NotAskedFor. final: [n, D] or None.
     """
 
     start: int
     tokens: list[int]
     next: list[int]
     next_embeds: Mapping[int, Tensor]
-    hidden: Mapping[int, Tensor]
+    hidden: Mapping[int, Tensor] = attrs.field(converter=Streams)
     final: Tensor | None
 
     @property

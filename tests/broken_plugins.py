@@ -100,6 +100,7 @@ OWNERS = [
     owner("checkpoints_stay_as_they_were", owners.KeepsWrongCheckpoints),
     owner("a_step_is_one_forward", owners.ForwardsAgain),
     owner("owned_state_is_declared", owners.OwnsMoreThanThereIs),
+    owner("other_targets_are_declined", owners.TakesEveryTarget),
     owner("finished_sequences_are_forgotten", owners.RemembersSequences),
 ]
 
@@ -125,6 +126,7 @@ TARGETS = [
     target("logits_of_the_rows_that_decide", targets.AnswersEverybody),
     target("tensors_are_found_by_name", targets.HasEveryTensor),
     target("pieces_of_text_make_the_whole", targets.DropsTheEnd),
+    target("the_tokenizer_is_whole", targets.GivesTextForBytes),
     target("a_failed_forward_harms_nobody_else", targets.HasAPool),
     target("info_matches_the_forward", targets.NamesAnotherVocabulary),
     target("the_whole_context_can_be_used", targets.EndsEarly),
@@ -150,8 +152,9 @@ RULES = [
     rule("warpers_are_those_of_plain_decoding", rules.PenalisesPromptsToo, rules.Shared),
     rule("the_same_seed_gives_the_same_text", rules.ThrowsDice),
     rule("sequences_are_decided_each_by_itself", rules.HasOneGenerator),
+    rule("private_noise_is_new_for_every_request", rules.ForgetsWhoAsks),
     rule("only_undecided_sequences_are_decided", rules.DecidesEverybody),
-    rule("compat_says_what_it_is", rules.JudgesWhatThereIsNot),
+    rule("compat_says_what_it_is", rules.JudgesNothing),
     rule("finished_sequences_are_forgotten", rules.RemembersSequences),
 ]
 

@@ -1,15 +1,40 @@
 """One thread per test process: several run side by side, and small models gain nothing from more."""
 
 import os
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from installed import Environment, build_wheel, environment
 
+from spec_core.early import prepare
+
+# Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+prepare()
+
+import torch  # noqa: E402
+from installed import Environment, build_wheel, environment  # noqa: E402
+
 # Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def product(request):
+    """With ``--misbehave`` the whole run has a product whose small and odd sizes sum in another order."""
+    if not request.config.getoption("--misbehave"):
+        yield
+        return
+    from tests.misbehaving import misbehaving
+
+    with misbehaving():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +48,21 @@ def wheel(tmp_path_factory) -> Path:
 def stranger(wheel, tmp_path_factory) -> Environment:
     """An environment of somebody who installed the wheel, and nothing else of ours."""
     return environment(tmp_path_factory.mktemp("stranger") / "env", wheel)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_ours() -> Iterator[None]:
+    """Discovery finds our plugins and those that a test installs, whatever else this environment holds."""
+    strangers = {dist.name for dist in metadata.distributions() if dist.name != "spec-core" and _brings_plugins(dist)}
+    real = metadata.entry_points
+
+    def entry_points(**wanted: Any) -> list[metadata.EntryPoint]:
+        return [point for point in real(**wanted) if point.dist is None or point.dist.name not in strangers]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "entry_points", entry_points)
+        yield
+
+
+def _brings_plugins(dist: metadata.Distribution) -> bool:
+    return any(point.group.startswith("spec_core.") for point in dist.entry_points)

@@ -22,6 +22,7 @@ POINTS = {
         "careless": "Careless",
         "shown": "Shown",
         "mute": "Mute",
+        "cautious": "Cautious",
     },
     "spec_core.rollback": {"toy-rollback": "spec_core.testing:ToyRollback"},
     "spec_core.commands": {"crash": "crash", "stop": "stop", "absent": "nowhere.at_all:command"},
@@ -111,6 +112,20 @@ class Shown(Repeat):
                 if self.watch is not None:
                     self.watch(token, torch.eye(48)[token] * token)
             step.propose(seq, Draft(ids))
+
+
+@attrs.define(eq=False)
+class Cautious(Repeat):
+    """Drafts two tokens at most, unless its threshold is off."""
+
+    p_min: float = attrs.field(default=0.5, metadata={"off": 0.0})
+    length: int = attrs.field(default=3, metadata={"off": 64})
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            most = min(budget, self.length, 2 if self.p_min else budget)
+            step.propose(seq, Draft([seq.tokens[-1]] * most))
 
 
 @attrs.define(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spec_kernels import native
+from spec_kernels.model import tiles
 from spec_kernels.ops import dispatch
 
 
@@ -25,3 +26,9 @@ def activations() -> str:
         "int15 (error of logits against float64, measured: 0.01 % of their range), "
         "or int8 for speed (0.2 to 0.7 %): -o activations=int8"
     )
+
+
+def exact() -> str:
+    """Whether a row has the same bits in any company."""
+    made = "" if native.problem() else "native: yes, on any number of threads and every instruction set; "
+    return f"{made}reference: {tiles.in_use()}"

@@ -32,3 +32,26 @@ def _unused() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return sys.maxsize
+
+
+WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+"""Threads that wait for others sleep. Spinning ones take the cores from whoever they wait for, as soon as anything else
+runs on these: a forward of milliseconds then takes seconds."""
+_late: list[bool] = []
+
+
+def wait_passively() -> None:
+    """Set how torch's threads wait, unless the environment says so already; must come before torch is imported."""
+    if not _late:
+        _late.append("torch" in sys.modules)
+    if not _late[0] and not any(name in os.environ for name in (*WAITING, "KMP_BLOCKTIME")):
+        os.environ.update(WAITING)
+
+
+def waiting() -> str:
+    """How threads wait for each other, in words, for ``spec env``."""
+    said = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
+    if _late == [True]:
+        mend = "import spec_core.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
+        return f"torch was imported before it could be set ({said or 'torch spins'}); {mend}"
+    return said or "torch's own: threads spin"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
+from spec_compare.results import Results
 from spec_core.commands import common
 
 if TYPE_CHECKING:
@@ -42,21 +43,22 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     choice = common.take(flags, "file", "families", "limit")
     scale = common.take(flags, "repeats", "batch")
     settings = common.settings_of(flags)
+    results = None if out is None else Results(out)
     terms = terms_of(settings, **scale)
     target = common.checked_target(settings, contenders.chains(settings))
     chosen = prompts.read(choice["file"] or prompts.shipped(target), choice["families"], choice["limit"])
     prompts.check_fit(chosen, target)
     entered = contenders.contenders(target, settings, terms.batch)
     labels = prepared(entered, chosen, settings, terms)
-    if out is not None:
-        make_folder(out)
-    laps = measured(entered, chosen, target, terms)
+    if results is not None:
+        results.make_room()
+    laps = list(kept(measured(entered, chosen, target, terms), results))
     rows = summary.rows(laps, labels)
     differing = difference.differences(laps, labels, chosen, target, terms)
     body = {"rows": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
     body |= circumstances(target, settings, terms)
-    if out is not None:
-        write(out, laps, body)
+    if results is not None:
+        results.conclude(body)
     if as_json:
         click.echo(common.as_json(body))
     else:
@@ -81,14 +83,23 @@ def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings,
     return labels(runs, terms.sampling.temperature)
 
 
-def measured(entered: list[Contender], chosen: list[Prompt], target: Target, terms: Terms) -> list[Lap]:
+def kept(laps: Iterable[Lap], results: Results | None) -> Iterator[Lap]:
+    """The same laps; each is written before the next is run."""
+    for lap in laps:
+        if results is not None:
+            results.add(lap)
+        yield lap
+
+
+def measured(entered: list[Contender], chosen: list[Prompt], target: Target, terms: Terms) -> Iterator[Lap]:
+    """Laps as they are run, with progress."""
     from spec_compare.measure import batches, measure
     from spec_compare.progress import progress
 
     common.note(f"{target.info.name}: {len(chosen)} prompts, {len(entered)} contenders, at most {terms.n} tokens each")
     total = len(batches(chosen, terms.batch)) * terms.repeats * len(entered)
     with progress(total) as told:
-        return list(measure(entered, chosen, terms, told))
+        yield from measure(entered, chosen, terms, told)
 
 
 def circumstances(target: Target, settings: Settings, terms: Terms) -> dict[str, Any]:
@@ -99,36 +110,11 @@ def circumstances(target: Target, settings: Settings, terms: Terms) -> dict[str,
         "target": target.info.name,
         "device": target.info.device,
         "dtype": target.info.dtype,
+        "exact": target.info.extras.get("exact"),
+        "threads": target.info.extras.get("threads"),
         "seed": terms.seed,
         "repeats": terms.repeats,
         "batch": terms.batch,
         "environment": environment(),
         "settings": settings.as_json(),
     }
-
-
-def make_folder(out: Path) -> None:
-    """The place for results: what is wrong with it is said before anything is measured. Raises UsageError."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise common.unwritable(out, error) from error
-
-
-def write(out: Path, laps: list[Lap], body: dict[str, Any]) -> None:
-    """results.jsonl, a line per prompt, contender and repeat, and summary.json. Raises UsageError."""
-    try:
-        with (out / "results.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(common.as_json(line) + "\n" for lap in laps for line in lines(lap))
-        (out / "summary.json").write_text(json.dumps(body, indent=1, ensure_ascii=False, default=str), "utf-8")
-    except OSError as error:
-        raise common.unwritable(out, error) from error
-    common.note(f"written: {out / 'results.jsonl'}, {out / 'summary.json'}")
-
-
-def lines(lap: Lap) -> list[dict[str, Any]]:
-    """Records of a lap; ``lap`` carries what all its prompts share."""
-    shared = {name: getattr(lap, name) for name in ("seconds", "split", "forwards", "rows")}
-    shared["prompts"] = [record.prompt for record in lap.records]
-    own = [attrs.asdict(record, filter=lambda field, _: field.name != "tally") for record in lap.records]
-    return [record | {"lap": shared} for record in own]

@@ -10,6 +10,7 @@ from spec_compare.measure import Contender
 from spec_compare.summary import PLAIN
 from spec_core.commands import common
 from spec_core.discovery import PLUGIN_KINDS, discover
+from spec_core.errors import UsageError
 from spec_core.run import Run
 from spec_core.settings import Settings
 from spec_core.target import Target
@@ -29,8 +30,11 @@ def contenders(target: Target, settings: Settings, batch: int) -> list[Contender
 
 
 def chains(settings: Settings) -> list[list[str]]:
-    """The methods of each contender, plain decoding left out."""
-    return [chain(spec) for spec in dict.fromkeys(settings["methods"])]
+    """The methods of each contender, plain decoding left out. Raises UsageError for one that is named twice."""
+    for spec, times in Counter(settings["methods"]).items():
+        if times > 1:
+            raise UsageError(f"--method {spec} is given {times} times", mend="give each contender once")
+    return [chain(spec) for spec in settings["methods"]]
 
 
 def chain(spec: str) -> list[str]:

@@ -73,8 +73,13 @@ def check_fit(prompts: list[Prompt], target: Target) -> None:
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     try:
         entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        found = getattr(error, "msg", None) or str(error)
+        raise UsageError(f"{path.name}, line {number} is no JSON: {found[:80]}{at}", mend=EXAMPLE) from error
+    try:
         prompt = Prompt(str(entry.get("id", number)), str(entry.get("family", "all prompts")), entry["prompt"])
-    except (ValueError, KeyError, AttributeError, RecursionError) as error:
+    except (KeyError, AttributeError) as error:
         raise UsageError(f"{path.name}, line {number}: no prompt", mend=EXAMPLE) from error
     if not isinstance(prompt.text, str):
         raise UsageError(f"{path.name}, line {number}: the prompt is no text", mend=EXAMPLE)

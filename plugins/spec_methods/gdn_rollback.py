@@ -14,6 +14,8 @@ from spec_kernels.machine import free_bytes
 from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
+SIZES = {"layers", "state_bytes", "record_bytes"}
+"""What a target with gated delta layers says of them, and nobody else does."""
 SHARE = 0.5
 """Of the free memory that traces may take."""
 
@@ -40,9 +42,9 @@ class GdnRollback:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         sizes = target.info.extras.get("recurrent")
-        if sizes is None:
+        if not (isinstance(sizes, Mapping) and set(sizes) >= SIZES):
             reason = f"{target.info.name} has no gated delta layers that say their sizes"
-            return Compat(refusals=[Refusal(reason, mend="leave --rollback gdn-rollback out")])
+            return Compat(refusals=[Refusal(reason, mend="name the owner of its state instead, or nobody")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)
         self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)

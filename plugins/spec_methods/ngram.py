@@ -89,11 +89,15 @@ class Memory:
 class Ngram:
     """Drafts from the sequence's own text; needs nothing."""
 
-    n_min: int = attrs.field(default=2, validator=[ge(1), le(32)], metadata={"help": "shortest match that drafts"})
+    n_min: int = attrs.field(
+        default=2, validator=[ge(1), le(32)], metadata={"help": "shortest match that drafts", "off": 1}
+    )
     n_max: int = attrs.field(default=16, validator=[ge(1), le(64)], metadata={"help": "longest match looked for"})
-    draft_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "longest draft"})
+    draft_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
-        default=0.3, validator=[ge(0.0), le(1.0)], metadata={"help": "draft while its estimated survival is above this"}
+        default=0.3,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "draft while its estimated survival is above this", "off": 0.0},
     )
     shared: bool = attrs.field(
         default=False, metadata={"help": "look into the texts of all sequences of the run; visible to others in timing"}
@@ -107,6 +111,10 @@ class Ngram:
     def __attrs_post_init__(self) -> None:
         if self.n_max < self.n_min:
             raise ValueError(f"n_max = {self.n_max} is below n_min = {self.n_min}")
+        self._begin()
+
+    def _begin(self, target: Target | None = None) -> None:
+        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
         self.common = self._index()
 
     def _index(self) -> Index:
@@ -115,7 +123,7 @@ class Ngram:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
-        return Compat(drafts={"deterministic"}, forwards=lambda k: 0)
+        return Compat(drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:

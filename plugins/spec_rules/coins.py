@@ -1,4 +1,4 @@
-"""The coins a rule decides by: private, counter-based, and new in every step."""
+"""The coins a rule decides by: private, counter-based, new in every step and for every request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import Protocol
 import attrs
 import numpy as np
 
-from spec_core import Sequence
-from spec_core.noise import uniform
-
-DOMAIN_COIN = 1
-"""Domain word of a rule's coins; a drafter never reads them."""
+from spec_core import Sequence, Step
 
 
 class Coins(Protocol):
@@ -45,10 +41,6 @@ def inverse(weights: np.ndarray, u: float) -> int:
     return at if at < len(sums) else int(weights.nonzero()[0][-1])
 
 
-def coins(seq: Sequence, drafted: int) -> Uniforms:
-    """Coins of this step: keyed by seed and output position, and a step never begins at the same position twice.
-
-    Enough for one test of every drafted token and of the root, and one draw at every node.
-    """
-    n = 2 * (drafted + 1)
-    return Uniforms(iter(uniform(seq.seed, seq.t, np.arange(n), seq.stream, DOMAIN_COIN).tolist()))
+def coins(step: Step, seq: Sequence, drafted: int) -> Uniforms:
+    """Enough for one test of every drafted token and of the root, and one draw at every node."""
+    return Uniforms(iter(step.coins(seq, 2 * (drafted + 1)).tolist()))

@@ -23,6 +23,6 @@ def judge(step: Step, verify: Verify) -> None:
         drafted = step.part(seq).drafted
         if drafted and seq.sampling.temperature > 0:
             try:
-                step.decide(seq, verify(case(step, seq), coins(seq, drafted)))
+                step.decide(seq, verify(case(step, seq), coins(step, seq, drafted)))
             except TargetError as error:
                 step.fail(seq, error)

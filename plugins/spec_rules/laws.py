@@ -5,6 +5,7 @@ All laws are [V] float64 numpy arrays that sum to 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 
@@ -13,8 +14,7 @@ import numpy as np
 import torch
 
 from spec_core import Draft, Sequence, Step
-from spec_core.errors import TargetError
-from spec_core.sampling import adjust, support
+from spec_core.sampling import adjust, largest, number, support
 
 Law = Callable[[int], np.ndarray]
 
@@ -47,21 +47,27 @@ def case(step: Step, seq: Sequence) -> Case:
 
 
 def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
-    """Bias, penalties, temperature and cuts as in plain decoding. Raises TargetError for rows that are no numbers."""
+    """Bias, penalties, temperature and cuts as in plain decoding.
+
+    Raises TargetError for rows that are no numbers, or in which every token is banned.
+    """
     logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
+    best, values = largest(logits[None])
+    token = number(best, values)
+    if math.isinf(values[0]):  # what is infinitely better needs no chance
+        return point_mass(token, len(logits))
     ids, z = support(logits, seq.sampling)
     law = torch.softmax(z, -1)
     if seq.sampling.truncates:
         law = torch.zeros(len(logits), dtype=law.dtype, device=law.device).scatter_(0, ids, law)
-    if law.isnan().any():
-        raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
     return law.cpu().numpy()
 
 
 def drawn_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
     """A deterministic draft is a point mass. Rows are rounded to float32 at best: they are made to sum to 1."""
-    if draft.probs is None:
+    if draft.law == "deterministic":
         return point_mass(draft.ids[j], vocab)
+    assert draft.probs is not None  # checked where it was proposed
     row = draft.probs[j].double().cpu().numpy()
     return row / row.sum()
 

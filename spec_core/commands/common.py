@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spec_core.commands.debug import debug_option
 from spec_core.discovery import PLUGIN_KINDS, discover, find
 from spec_core.errors import UsageError, why
-from spec_core.settings import FLAG, Settings, read_file, resolve
+from spec_core.settings import FLAG, Settings, misspelt, read_file, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,7 @@ MODEL = [
         "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: NAME.key=value, or key=value of the core."
     ),
     click.option("--config", type=click.Path(path_type=Path), help="Settings file; the default is ./spec.toml."),
+    debug_option,
 ]
 METHODS = [
     click.option(
@@ -77,6 +79,8 @@ def settings_of(flags: dict[str, Any]) -> Settings:
             raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
     plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
+    for variable, nearly in misspelt(os.environ, plugins).items():
+        note(f"warning: {variable} is no setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 
@@ -89,9 +93,14 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
 
     if settings["model"] is None:
         raise UsageError("no model is given", mend="name one: -m zoo:pico, or model = ... in spec.toml")
-    load_settings = settings.build(LoadSettings)
-    options = attrs.asdict(load_settings) | ({} if weights else {"weights": False})
-    return load(settings["model"], **options)
+    settled = settings.build(LoadSettings)
+    always = ("device", "dtype", "threads", "context")  # a loader need not know what was not asked for
+    options = {
+        f.name: v
+        for f in attrs.fields(LoadSettings)
+        if (v := getattr(settled, f.name)) != f.default or f.name in always
+    }
+    return load(settings["model"], **options | ({} if weights else {"weights": False}))
 
 
 def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:

@@ -46,7 +46,11 @@ def settings() -> str:
         "Strongest first: a flag (`--draft-max` has none: `-o draft_max=4`), a variable (`SPEC_DRAFT_MAX=4`), "
         "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o NAME.n_max=8`, "
         "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin, "
-        "`spec settings --toml` a file that reproduces them.\nUnknown names are refused.",
+        "`spec settings --toml` a file that reproduces them.\n"
+        "Unknown names are refused; of variables, which other programs may have too, one that is nearly ours is warned "
+        "of, and the rest are ignored.\n"
+        "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; what begins with a scheme, such as `zoo:pico`, is left as it is.\n"
+        "`--debug`, or `SPEC_DEBUG=1`, shows the traceback behind an error.",
     ]
     for table in TABLES:
         rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]

@@ -3,6 +3,10 @@
 The method is asked in a run. All but the last token are the prompt, the last is forced to be the first output, and
 what the method proposes next is the draft; so a head has seen the target's hidden states as in any generation.
 
+All tokens asked for are shown: a method's thresholds are for speed, and are off here. A setting that makes drafts
+shorter says in its metadata at which value it does not, ``metadata={"off": 0.0}``, and the command gives it that value
+unless the user gave one.
+
 A method shows its logits in one of two ways, both optional:
 
 - ``draft_logits(tokens, n) -> (tokens, logits)``: for a method that needs nothing of the target's forward; it drafts
@@ -16,10 +20,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
 from spec_core.commands import common
+from spec_core.discovery import find, imported
 from spec_core.errors import SpecError, UsageError
+from spec_core.settings import DEFAULT, Setting, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,13 +48,14 @@ FORCE = 1e9
 def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None:
     """Write a method's greedy draft after given tokens, and its logits.
 
-    ``tokens`` [K], int64; ``logits`` [K, V], float32, where the method shows them. A method may draft fewer than asked.
+    ``tokens`` [K], int64; ``logits`` [K, V], float32, where the method shows them. Thresholds that cut drafts for speed
+    are off unless -o gives them; a method that finds no more drafts fewer than asked.
     """
     import torch
 
     from spec_core.request import Request, prompt_tokens
 
-    settings = common.settings_of(flags)
+    settings = whole_drafts(common.settings_of(flags), method)
     ids = common.token_ids(tokens)
     if len(ids) < 2:
         raise UsageError(f"the context has {len(ids)} tokens", mend="give at least two; the last is not yet evaluated")
@@ -66,6 +74,18 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     if len(drafted) < count:
         common.note(f"{method} drafted {len(drafted)} of {count} tokens")
     common.save(tensors, out)
+
+
+def whole_drafts(settings: Settings, method: str) -> Settings:
+    """The settings with the method's thresholds off, but for those that the user gave."""
+    cls = imported(find(method.partition("=")[0]))
+    own = {f"{method.partition('=')[0]}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}
+    off = {
+        name: Setting(name, field.metadata["off"], DEFAULT, field.metadata.get("help", ""))
+        for name, field in own.items()
+        if "off" in field.metadata
+    }
+    return Settings({**off, **settings.table})
 
 
 def drafted_by(run: Run, tokens: list[int], count: int) -> tuple[list[int], Tensor | None]:

@@ -8,10 +8,11 @@ import click
 
 from spec_core.commands import common
 from spec_core.discovery import PLUGIN_KINDS, Entry, discover, imported
+from spec_core.errors import UsageError
 
 
 @click.command()
-@click.option("--hooks", is_flag=True, help="List the hooks each implements; this imports them.")
+@click.option("--hooks", is_flag=True, help="List the hooks each implements, or why it cannot be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:
     """List installed plugins: name, kind, distribution, version."""
@@ -23,19 +24,24 @@ def plugins(hooks: bool, as_json: bool) -> None:
             "version": entry.version,
         }
         if hooks:
-            row["hooks"] = _hooks(entry)
+            row |= _hooks(entry)
         click.echo(common.as_json(row) if as_json else _line(row))
 
 
-def _hooks(entry: Entry) -> list[str]:
+def _hooks(entry: Entry) -> dict[str, Any]:
+    """The hooks of a plugin; of one that cannot be imported, why."""
     from spec_core.guard import HOOKS, MARK
 
     if entry.kind not in PLUGIN_KINDS:
-        return []
-    cls = imported(entry)
-    return [hook for hook in HOOKS if hasattr(getattr(cls, hook, None), MARK)]
+        return {"hooks": []}
+    try:
+        cls = imported(entry)
+    except UsageError as error:
+        return {"hooks": [], "problem": error.reason}
+    return {"hooks": [hook for hook in HOOKS if hasattr(getattr(cls, hook, None), MARK)]}
 
 
 def _line(row: dict) -> str:
     where = f"{row['distribution']} {row['version']}"
-    return f"{row['name']:16}{row['kind']:10}{where:24}{', '.join(row.get('hooks', []))}".rstrip()
+    said = row.get("problem") or ", ".join(row.get("hooks", []))
+    return f"{row['name']:16}{row['kind']:10}{where:24}{said}".rstrip()

@@ -64,8 +64,6 @@ class Fuzzer:
             self._turn(DRAFTING, step, seq, often=5)
             if self._chance(0.8):
                 step.propose(seq, self._draft(step, seq, budget))
-            elif self._chance(0.2):
-                step.limit(seq, self.rng.randrange(budget + 1))
 
     @hookimpl
     def accept(self, step: Step) -> None:
@@ -192,7 +190,7 @@ DRAFTING: dict[str, Fault] = {
     "not-numbers": _proposes(_poisoned),
     "twice": _twice,
     "decides-in-draft": _decides(lambda fuzzer: Verdict((), 0)),
-    "limits-by-half": lambda fuzzer, step, seq: step.limit(seq, 0.5),
+    "limits-and-drafts": lambda fuzzer, step, seq: step.limit(seq, 0),
 }
 """What can go wrong where a sequence is offered."""
 

@@ -10,12 +10,15 @@ from typing import Any
 import attrs
 
 from spec_core.errors import PluginError
+from spec_core.hookspecs import hookimpl
 from spec_core.request import Request, Result
 from spec_core.run import Run
 from spec_core.sampling import Sampling
 from spec_core.sequence import Sequence
+from spec_core.step import Step
 from spec_core.target import Target
 from spec_core.testing.fuzzer import Fuzzer
+from spec_core.values import Compat
 
 BATCH = 8
 """Most sequences that run at once."""
@@ -94,6 +97,23 @@ def campaign(
     return report
 
 
+@attrs.define(eq=False)
+class Limiter:
+    """A controller, named last: some sequences may draft less in this step, or nothing."""
+
+    rng: random.Random
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=())
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            if self.rng.random() < 0.05:
+                step.limit(seq, self.rng.randrange(budget + 1))
+
+
 class Round:
     """One run: two to four fuzzers, the last without faults, and a batch of 1 to 8 that changes all the time."""
 
@@ -112,6 +132,7 @@ class Round:
         chances = [*rng.choices(FAULTS, k=rng.randint(1, 3)), 0.0]
         self.fuzzers = [Fuzzer(texts, seed=rng.randrange(2**32), fault=chance) for chance in chances]
         named = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
+        named.append(("limiter", Limiter(random.Random(rng.randrange(2**32)))))
         self.run = Run(target, named, rollback=rollback, on_error=on_error, **settings(rng))
         self.waiting = [rng.choice(requests) for _ in range(rng.randint(1, 2 * BATCH))]
         self.started: dict[Sequence, str] = {}
@@ -153,7 +174,8 @@ class Round:
         if result.finish_reason in ("cancelled", "error"):
             tokens, text = tokens[: len(result.tokens)], text[: len(result.text)]
             cause = getattr(seq.error, "__cause__", None) or seq.error
-            assert cause is None or isinstance(cause, self.endings), f"{where}: {cause!r}"
+            expected = cause is None or isinstance(cause, self.endings) or seq.error in self.raised
+            assert expected, f"{where}: {cause!r}"
         assert result.tokens == tokens, f"{where}: {result.tokens} is not plain {tokens}"
         assert result.text == text, f"{where}: {result.text!r} is not plain {text!r}"
         return len(tokens)

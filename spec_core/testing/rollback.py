@@ -11,7 +11,7 @@ from spec_core.sequence import Sequence
 from spec_core.step import Step
 from spec_core.target import Target
 from spec_core.testing.toy import Record, ToyTarget
-from spec_core.values import Compat, Needs, Trace
+from spec_core.values import Compat, Needs, Refusal, Trace
 
 
 @attrs.define(eq=False)
@@ -27,6 +27,9 @@ class ToyRollback:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
+        if target.info.family != "toy":
+            refusal = Refusal(f"{target.info.name} is no toy target", "use another owner of its state")
+            return Compat(refusals=[refusal])
         traces: dict[str, Trace | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
         return Compat(owns={"recurrent"}, needs=Needs(trace=traces[self.strategy]), drafts=(), load=self._load)
 

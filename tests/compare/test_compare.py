@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+from spec_compare import measure
 
 from spec_core.cli import run
 from tests.toy_plugins import install
@@ -45,8 +46,8 @@ def summary(answer: tuple[int, str, str]) -> dict[tuple[str, str], dict]:
     return {(row["contender"], row["family"]): row for row in json.loads(answer[1])["rows"]}
 
 
-def results(folder) -> list[dict]:
-    return [json.loads(line) for line in (folder / "out" / "results.jsonl").read_text().splitlines()]
+def results(folder, out: str = "out") -> list[dict]:
+    return [json.loads(line) for line in (folder / out / "results.jsonl").read_text().splitlines()]
 
 
 def test_a_row_for_every_contender_and_family_and_one_over_all(compare):
@@ -196,12 +197,14 @@ def test_the_time_of_a_step_is_split_without_rest(compare):
 def test_prompts_that_run_together_give_the_same_texts(compare, folder, batch):
     compare("--method", "repeat", "--out", "out")
     alone = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder)}
-    code, _, _ = compare("--method", "repeat", "--batch", batch, "--out", "out")
-    together = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder)}
+    code, _, _ = compare("--method", "repeat", "--batch", batch, "--out", "beside")
+    together = {(r["contender"], r["prompt"]): r["tokens"] for r in results(folder, "beside")}
 
     assert code == 0
     assert alone == together
-    assert {tuple(r["lap"]["prompts"]) for r in results(folder)} == {("a",), ("b", "c")}, "families stay apart"
+    assert {tuple(r["lap"]["prompts"]) for r in results(folder, "beside")} == {("a",), ("b", "c")}, (
+        "families stay apart"
+    )
 
 
 def test_nothing_is_reused_from_one_prompt_to_the_next(compare, folder):
@@ -248,6 +251,7 @@ MISTAKES = {
     "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute takes no part"),
     "no such prompts": (["--prompts", "absent.jsonl"], "absent.jsonl"),
     "a place that cannot be written": (["-n", "2", "--out", "prompts.jsonl"], "cannot be written"),
+    "a method twice": (["--method", "repeat", "--method", "repeat"], "--method repeat is given 2 times"),
     "context too small": (["--context", "6"], "prompt 'b' has 10 tokens"),
 }
 
@@ -262,13 +266,13 @@ def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
 
 
 LINES = {
-    "no JSON": ("{", "line 1"),
+    "no JSON": ('{"prompt": "x"}\n{"prompt": "y"', "line 2 is no JSON: Expecting ',' delimiter at column"),
     "no prompt": ('{"id": "a"}', "line 1"),
     "no object": ("[]", "line 1"),
     "a number": ('{"prompt": 5}', "no text"),
     "nothing": ("\n\n", "no prompts"),
     "twice": ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "'a'"),
-    "deep": ("[" * 100_000, "line 1"),
+    "deep": ("[" * 100_000, "line 1 is no JSON"),
     "empty prompt": ('{"id": "a", "prompt": ""}', "0 tokens"),
 }
 
@@ -289,6 +293,34 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(c
     assert code == 2
     assert "prompts.jsonl cannot be written: File exists" in err
     assert "measured" not in err
+
+
+def test_an_interrupted_comparison_keeps_the_laps_that_were_finished(compare, folder, monkeypatch):
+    laps, real = [], measure.lap
+
+    def lap(*arguments):
+        if len(laps) == 3 + 2:  # both warm up first
+            raise KeyboardInterrupt
+        laps.append(real(*arguments))
+        return laps[-1]
+
+    monkeypatch.setattr(measure, "lap", lap)
+    code, _, err = compare("--method", "repeat", "--out", "out")
+
+    assert (code, len(results(folder))) == (130, 3)
+    assert "Traceback" not in err
+
+
+def test_results_are_never_written_over(compare, folder):
+    """Not even those of an interrupted comparison; nothing is loaded before it is said."""
+    compare("--limit", "1", "-n", "2", "--out", "out")
+    before = (folder / "out" / "results.jsonl").read_bytes()
+    (folder / "out" / "summary.json").unlink()
+    code, _, err = compare("--limit", "1", "-n", "2", "--out", "out", model="no:such")
+
+    assert code == 2
+    assert "out has results already: results.jsonl" in err and "another directory" in err
+    assert (folder / "out" / "results.jsonl").read_bytes() == before
 
 
 def test_limit_is_per_family(compare):

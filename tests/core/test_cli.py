@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -13,7 +12,7 @@ from safetensors.torch import load_file
 
 from spec_core.cli import run
 from spec_core.commands.env import facts
-from tests.small_models import tiny_gguf
+from tests.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
 PROMPT = ["-p", "def add(a, b):"]
@@ -35,13 +34,14 @@ def spec(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["settings"]], ids=lambda a: a[0])
-def test_listing_imports_no_torch_and_is_quick(arguments):
-    script = f"import sys; from spec_core.cli import run; run({arguments!r}); sys.exit('torch' in sys.modules)"
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, timeout=60)
+def test_listing_imports_nothing_that_takes_long(arguments):
+    """What takes a second to import is for commands that run a model."""
+    slow = {"torch", "numpy", "transformers", "tokenizers", "gguf", "safetensors", "jinja2", "rich"}
+    script = f"import sys; from spec_core.cli import run; run({arguments!r}); print({slow!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, "torch was imported"
-    assert time.monotonic() - began < 5
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "set()"
 
 
 def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
@@ -54,7 +54,7 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
 
 def test_generate_with_a_closed_output_has_no_complaint():
     command = [sys.executable, "-m", "spec_core.cli", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
-    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False, timeout=60)
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
@@ -222,6 +222,18 @@ def test_draft_writes_what_a_method_drafts(spec, tmp_path, method):
     if method == "ngram":
         assert tensors["tokens"].tolist() == [7, 5, 6]
         assert "no logits" in err
+
+
+@pytest.mark.parametrize("method", ["mtp", "ngram", "suffix", "recycling", "draft-model"])
+def test_every_method_drafts_as_many_tokens_as_asked(spec, tmp_path, method):
+    """A head that is sure of nothing too: to hold it against another implementation all its tokens are wanted."""
+    context = ",".join(str(40 + i % 5) for i in range(20))
+    model = ["-m", str(tiny_hybrid(0))]
+    method += f"={tiny_gguf(1)}" if method == "draft-model" else ""
+    code, _, _ = spec("draft", *model, "--method", method, "--tokens", context, "-n", "40", "--out", "d.safetensors")
+
+    assert code == 0
+    assert len(load_file(tmp_path / "d.safetensors")["tokens"]) == 40
 
 
 def test_settings_as_a_file_reproduce_themselves(spec, tmp_path):

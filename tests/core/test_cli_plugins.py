@@ -51,6 +51,31 @@ def test_a_failing_plugin_may_be_switched_off_and_the_text_stays(spec):
     assert "broken" in json.loads(out)["stats"]["switched_off"]
 
 
+@pytest.mark.parametrize("place", ["before", "behind", "variable"])
+def test_the_traceback_of_a_failing_plugin_is_shown_on_request(spec, monkeypatch, place):
+    """By --debug, before the command or behind it, or by SPEC_DEBUG=1; else a line says how."""
+    command = ["generate", *DENSE, *PROMPT, "--method", "broken"]
+    _, _, quiet = spec(*command)
+    if place == "variable":
+        monkeypatch.setenv("SPEC_DEBUG", "1")
+    code, _, err = spec(*(["--debug"] if place == "before" else []), *command, *(["--debug"] * (place == "behind")))
+
+    assert "--debug or SPEC_DEBUG=1 shows the traceback" in quiet and "raise RuntimeError" not in quiet
+    assert code == 1
+    assert 'raise RuntimeError("out of ideas")' in err
+    assert "error: plugin 'broken' failed in draft" in err
+
+
+def test_a_variable_that_is_nearly_ours_is_a_warning(spec, monkeypatch):
+    monkeypatch.setenv("SPEC_DRFT_MAX", "2")
+    monkeypatch.setenv("SPEC_CPU_2017", "/opt/spec")
+    code, _, err = spec("generate", *DENSE, *PROMPT)
+
+    assert code == 0
+    assert "SPEC_DRFT_MAX is no setting and is ignored; did you mean SPEC_DRAFT_MAX?" in err
+    assert "CPU_2017" not in err
+
+
 def test_a_bug_keeps_its_traceback(spec):
     with pytest.raises(ZeroDivisionError):
         spec("crash")
@@ -77,7 +102,7 @@ def test_a_reader_that_leaves_gets_no_complaint():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "spec_core.cli", "settings"], stdout=write, stderr=subprocess.PIPE, timeout=60
+        [sys.executable, "-m", "spec_core.cli", "settings"], stdout=write, stderr=subprocess.PIPE, check=False
     )
     os.close(write)
 
@@ -88,7 +113,7 @@ def test_a_reader_that_leaves_gets_no_complaint():
 def test_an_output_that_is_full_is_a_message():
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "spec_core.cli", "plugins"], stdout=full, stderr=subprocess.PIPE, timeout=60
+            [sys.executable, "-m", "spec_core.cli", "plugins"], stdout=full, stderr=subprocess.PIPE, check=False
         )
 
     assert done.returncode == 1
@@ -218,6 +243,18 @@ def test_a_method_that_drafts_less_says_so(spec, tmp_path):
     assert code == 0
     assert load_file(tmp_path / "d.safetensors")["tokens"].tolist() == [7, 8, 7]
     assert "drafted 3 of 6" in err and "no logits" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "length"), [([], 9), (["-o", "cautious.p_min=0.5"], 2), (["-o", "cautious.length=4"], 4)], ids=str
+)
+def test_a_draft_is_as_long_as_asked_whatever_the_thresholds(spec, tmp_path, given, length):
+    """A method says at which value each is off; the user's own values stand."""
+    arguments = ["--method", "cautious", *given, "--tokens", "5,6,7,8", "-n", "9", "--out", "d.safetensors"]
+    code, _, _ = spec("draft", *DENSE, *arguments)
+
+    assert code == 0
+    assert len(load_file(tmp_path / "d.safetensors")["tokens"]) == length
 
 
 def test_no_draft_at_all_is_a_failure(spec):

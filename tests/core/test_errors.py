@@ -92,6 +92,9 @@ def test_raise_ends_the_step_and_closes_what_runs(hook):
     assert error is raised.value.__cause__
     assert not run.running
     assert [s.finish for s in seqs] == ["error", "error"]
+    for seq in seqs:
+        with pytest.raises(PluginError, match=f"plugin 'faulty' failed in {hook}"):
+            run.take(seq)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -251,6 +254,24 @@ def test_an_iterator_of_a_closed_sequence_ends():
     result = generation.result
 
     assert ("error", plain(Request([1, 2, 3], n=3)).tokens) == (result.finish_reason, result.tokens)
+
+
+def test_an_iterator_that_somebody_elses_error_ended_raises_it():
+    """Once from the iterator, behind its events, and from ``result``; then it is at its end."""
+    run = toy_run([ones(), ("faulty", Faulty("accept", after=3))])
+    one, other = run.generate([1, 2, 3], n=20), run.generate([4, 5], n=20)
+    with pytest.raises(PluginError):
+        list(one)
+
+    tokens = []
+    with pytest.raises(PluginError, match="plugin 'faulty' failed in accept"):
+        for event in other:
+            tokens.append(event.token)
+
+    assert plain(Request([4, 5], n=3)).tokens == tokens
+    assert list(other) == []
+    with pytest.raises(PluginError):
+        other.result
 
 
 @pytest.mark.parametrize("turn", ["before", "after"])

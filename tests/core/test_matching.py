@@ -31,6 +31,14 @@ def test_two_owners_of_one_state_are_refused():
         dense([ones(), Says(owns={"attention"}, drafts=())])
 
 
+@pytest.mark.parametrize("methods", [[ones()], []], ids=["drafting", "plain"])
+def test_a_state_that_the_target_does_not_have_is_not_owned(methods):
+    """Misspelt, or made for another target: the state it means would be nobody's."""
+    with pytest.raises(Refused, match="says owns 'atention' state, this target has none") as error:
+        dense([*methods, Says(owns={"atention"}, drafts=())])
+    assert "nearest first: attention; or run without says" in error.value.mend
+
+
 def test_an_owner_may_be_named_among_the_methods():
     """It is a plugin like any other; order does not matter."""
     for methods in ([ones(), ToyRollback()], [ToyRollback(), ones()]):
@@ -213,7 +221,7 @@ def test_noise_is_private_when_the_rule_says_so():
     def make(step, seq, budget):
         again = step.noise(seq, 0)
         drawn.append((seq.t, step.noise(seq, 0), step.noise(seq, 1)))
-        assert again is drawn[-1][1]
+        assert torch.equal(again, drawn[-1][1])
 
     from spec_core.noise import gumbel
 
@@ -241,7 +249,7 @@ def test_private_noise_is_new_for_every_branch(noise):
     list(dense([Fixed(make)], rule=("rule", Rule(noise=noise, drafts=()))).generate([1], n=4))
     first, again, second, third = drawn[0]
 
-    assert again is first
+    assert torch.equal(again, first)
     assert (noise == "shared") == torch.equal(first, second) == torch.equal(first, third)
     assert (noise == "shared") == torch.equal(second, third)
 

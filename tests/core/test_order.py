@@ -8,6 +8,7 @@ from toys import Fixed, dense, finish, ones, plain
 
 from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
 from spec_core.errors import PluginError
+from spec_core.manager import Chosen
 from spec_core.testing import ToyTarget
 
 DENSE = {"recurrent": False}
@@ -52,12 +53,17 @@ def test_a_draft_carries_the_name_of_its_source():
     assert sources == [None, "mine", "mine", None, "mine", "mine", None, "mine", None]
 
 
-def test_a_controller_is_asked_before_everybody():
-    """``tryfirst`` is for plugins that draft nothing, wherever the user named them."""
+@pytest.mark.parametrize("marked", [True, False], ids=["tryfirst", "declared"])
+def test_a_controller_is_asked_before_everybody(marked):
+    """What drafts nothing is asked first, wherever the user named it."""
     order = []
 
     class Control:
-        @hookimpl(tryfirst=True)
+        @hookimpl
+        def compat(self):
+            return None if marked else Compat(drafts=())
+
+        @hookimpl(tryfirst=marked)
         def draft(self, step):
             order.append("control")
 
@@ -65,6 +71,65 @@ def test_a_controller_is_asked_before_everybody():
     list(run.generate([1], n=3))
 
     assert order == ["control", "method"]
+
+
+def test_a_controller_named_last_limits_what_the_others_draft():
+    """Asked after a method it would find nothing left to limit."""
+
+    class Halves:
+        @hookimpl
+        def compat(self):
+            return Compat(drafts=())
+
+        @hookimpl
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.limit(seq, 1)
+
+    offered = []
+    run = dense([("m", Fixed(lambda step, seq, budget: offered.append(budget))), Halves()])
+    list(run.generate([1, 2], n=9))
+
+    assert {1} == set(offered)
+
+
+def test_an_entry_point_of_controllers_drafts_nothing():
+    """Its group says so; ``compat`` need not."""
+
+    class Control:
+        @hookimpl
+        def draft(self, step):
+            pass
+
+    assert Chosen("c", Control(), kind="control").controls
+    assert not Chosen("c", Control()).controls
+
+
+def test_only_what_drafts_nothing_may_limit():
+    """A controller that does not say what it is would do nothing behind a method; it hears of it wherever it stands."""
+
+    class Unsaid:
+        @hookimpl
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.limit(seq, 1)
+
+    with pytest.raises(
+        PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts nothing"
+    ):
+        list(dense([Unsaid(), ("m", ones())]).generate([1, 2], n=4))
+
+
+def test_a_controller_that_comes_last_is_refused():
+    """Nobody is left whom it could limit."""
+
+    class Late:
+        @hookimpl(trylast=True)
+        def draft(self, step):
+            pass
+
+    with pytest.raises(UsageError, match="drafts nothing and its draft hook is marked trylast"):
+        dense([("m", ones()), Late()])
 
 
 @pytest.mark.parametrize("mark", ["tryfirst", "trylast", "wrapper"])

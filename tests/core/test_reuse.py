@@ -77,6 +77,38 @@ def test_the_slot_with_the_longest_equal_beginning_is_taken():
         assert result.reused == 5
 
 
+def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
+    """Four slots, three texts that nobody goes on with, two conversations in turns: every later turn reuses."""
+    run = dense(slots=4)
+    for i in (10, 20, 30):
+        turn(run, [i] * 6, n=3)
+    talks = {1: [1] * 6, 2: [2] * 6}
+
+    reused = []
+    for said in range(8):
+        talk = talks[1 + said % 2]
+        seq, result = turn(run, talk, n=3)
+        reused.append((result.reused, len(talk)))
+        talk[:] = [*seq.tokens, 7]
+
+    assert reused[:2] == [(0, 6), (0, 6)]
+    assert all(rows == length - 3 for rows, length in reused[2:])  # all but the last answer's end and the new token
+
+
+def test_of_equally_long_beginnings_the_least_recently_used_goes():
+    """The same beginning in every slot: the conversation of just now stays."""
+    run = dense(slots=2)
+    system = [5, 6, 7, 8]
+    turn(run, [*system, 30, 31], n=2)
+    seq, _ = turn(run, [*system, 1, 2, 3, 4], n=2)  # takes the same slot: four equal rows
+    other, result = turn(run, [9] * 4, n=2)
+    turn(run, [*seq.tokens, 11], n=2)
+
+    _, result = turn(run, [*other.tokens, 11], n=2)
+
+    assert result.reused == len(other.tokens) - 2
+
+
 def test_a_slot_is_used_again_for_a_different_text():
     """Nothing of the text before is visible: neither rows nor what plugins kept about it."""
     key = StashKey()

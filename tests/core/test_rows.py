@@ -6,7 +6,8 @@ import pytest
 import torch
 from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampled, texts, toy_run
 
-from spec_core import Request, Run
+from spec_core import Compat, Needs, Request, Run, hookimpl
+from spec_core.errors import NotAskedFor
 from spec_core.testing import ToyTarget
 
 
@@ -136,3 +137,27 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
         assert known["a"] == seq.tokens
         assert [m["embed"] is not None for m in watcher.told[seq][:5]] == [False, False, True, False, False]
         watcher.check(run.target, seq)
+
+
+def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
+    """In a span and in what the forward found; who does not know a dictionary's key learns nothing from a KeyError."""
+    said = []
+
+    class Reads:
+        @hookimpl
+        def compat(self):
+            return Compat(needs=Needs(hidden={1}), drafts=())
+
+        @hookimpl
+        def process(self, rows):
+            for _, span in rows.by_sequence():
+                assert span.hidden[1] is not None and span.hidden.get(2) is None
+                for read in (span.hidden, rows.step.checked.hidden):
+                    with pytest.raises(NotAskedFor) as error:
+                        read[2]
+                    said.append(str(error.value))
+
+    Run(ToyTarget(), [Reads()]).generate([1, 2], n=1).result
+
+    assert len(said) == 2
+    assert said[0].startswith("hidden[2] was not asked for (there: 1)") and "Needs(hidden={2})" in said[0]

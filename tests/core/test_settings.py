@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spec_core import UsageError
-from spec_core.settings import RunSettings, from_environment, read_file, resolve
+from spec_core.settings import RunSettings, from_environment, misspelt, read_file, resolve
 
 PLUGINS = {"ngram", "draft-model"}
 
@@ -70,7 +72,45 @@ def test_methods_are_a_list_in_the_file_and_a_line_in_the_environment():
 
 
 def test_variables_of_other_programs_are_not_read():
-    assert from_environment({"PATH": "x", "SPEC_CONFIG": "y", "SPEC_N": "3"}, PLUGINS) == {"n": "3"}
+    """Others use the prefix too; what is theirs changes nothing here."""
+    foreign = {"PATH": "x", "SPEC_CONFIG": "y", "SPEC_HOME": "/opt", "SPEC_CPU__RATE": "1", "SPEC_DRFT_MAX": "1"}
+
+    assert from_environment({**foreign, "SPEC_N": "3"}, PLUGINS) == {"n": "3"}
+    assert resolve({}, foreign, {}, PLUGINS)["draft_max"] == 16
+
+
+def test_a_variable_near_one_of_ours_is_told_of():
+    """And only that: a foreign one is nobody's business."""
+    foreign = {"SPEC_HOME": "/opt", "SPEC_NAME": "x", "SPEC_CPU__RATE": "1", "SPEC_SEED": "1", "SPEC_NGRAM__N_MAX": "2"}
+
+    assert misspelt(foreign, PLUGINS) == {}
+    assert misspelt({"SPEC_DRFT_MAX": "1", "SPEC_NGRM__N_MAX": "2", "SPEC_DEBG": "1"}, PLUGINS) == {
+        "SPEC_DRFT_MAX": "SPEC_DRAFT_MAX",
+        "SPEC_NGRM__N_MAX": "SPEC_NGRAM__N_MAX",
+        "SPEC_DEBG": "SPEC_DEBUG",
+    }
+
+
+FOUND_FROM = {
+    'model = "m.gguf"': {"model": "there/m.gguf"},
+    'model = "/m.gguf"': {"model": "/m.gguf"},
+    'model = "zoo:pico"': {"model": "zoo:pico"},
+    'methods = ["ngram", "draft-model=d.gguf"]': {"methods": ["ngram", "draft-model=there/d.gguf"]},
+    'methods = "ngram,draft-model=d.gguf"': {"methods": ["ngram", "draft-model=there/d.gguf"]},
+    'methods = ["ngram+draft-model=d.gguf"]': {"methods": ["ngram+draft-model=there/d.gguf"]},
+    'methods = ["draft-model=zoo:pico-draft"]': {"methods": ["draft-model=zoo:pico-draft"]},
+    '[draft-model]\nfile = "d.gguf"\np_min = 0.5': {"draft-model": {"file": "there/d.gguf", "p_min": 0.5}},
+}
+
+
+@pytest.mark.parametrize("text", FOUND_FROM)
+def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, text):
+    """Wherever the program is started; schemes are left as they are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "spec.toml").write_text(text)
+
+    assert read_file(Path("there/spec.toml")) == FOUND_FROM[text]
 
 
 def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):

@@ -182,8 +182,18 @@ def test_tokens_may_come_as_any_integers(tokens):
         [None],
         "12",
         3,
+        [torch.tensor(True)],
+        [torch.tensor([1])],
+        [np.True_],
+        {1: "a"},
+        {1: "a"}.keys(),
+        {1},
+        frozenset({1}),
+        b"12",
+        bytearray(b"12"),
+        np.array([[1]]),
     ],
-    ids=["float", "matrix", "scalar", "bool", "float-list", "bool-list", "text-list", "none", "text", "number"],
+    ids=str,
 )
 def test_tokens_of_another_kind_are_refused(tokens):
     """Never rounded, never guessed."""
@@ -198,6 +208,21 @@ def test_the_law_of_a_draft_follows_from_its_probs():
     assert Draft([1], law="unknown").law == "unknown"
     with pytest.raises(ValueError, match="law is one of deterministic, rows, unknown"):
         Draft([1], law="sampled")
+
+
+@pytest.mark.parametrize("law", ["deterministic", "unknown"])
+def test_only_drafts_that_were_drawn_have_probs(law):
+    """A rule would divide by rows that nothing was drawn from."""
+    with pytest.raises(ValueError, match=f"a draft of law '{law}' has none"):
+        Draft([1], law=law, probs=torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("row", [[1.0, float("nan")], [1.5, -0.5], [float("inf"), 0.0], [0.5, 0.4998]], ids=str)
+def test_the_row_that_is_no_distribution_is_named(row):
+    draft = Draft([0, 0], probs=torch.tensor([[0.5, 0.5], row]))
+
+    with pytest.raises(ValueError, match=r"row 1 of probs is no distribution .* it sums to"):
+        check_draft(draft, 2, 2, 2, trees=False)
 
 
 def test_values_are_frozen_and_equal_by_content():

@@ -73,6 +73,8 @@ WRONG_ANSWERS = {
     "owns-letters": (lambda: Compat(owns="recurrent"), "'recurrent' is one name"),
     "drafts-letters": (lambda: Compat(drafts="rows"), "'rows' is one name"),
     "judges-letters": (lambda: Compat(judges="rows"), "'rows' is one name"),
+    "drafts-by-no-law": (lambda: Compat(drafts={"row"}), "'row' is no law of drafts; the laws, nearest first: rows"),
+    "judges-by-no-law": (lambda: Compat(judges={"rows", "sampled"}), "'sampled' is no law of drafts"),
     "needs-nothing": (lambda: Compat(needs=None), "needs"),
     "needs-a-trace-nobody-makes": (lambda: Compat(needs=Needs(trace="state")), "trace"),
     "refuses-in-words": (lambda: Compat(refusals=["too small"]), "refusals"),

@@ -160,6 +160,14 @@ class OwnsMoreThanThereIs(Owner):
         return Compat(owns={"recurrent", "convolution"}, needs=Needs(trace="states"), drafts=())
 
 
+class TakesEveryTarget(Owner):
+    """Owns the state of any target, whatever it looks like."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(owns={"recurrent"}, needs=Needs(trace="states"), drafts=())
+
+
 @attrs.define(eq=False)
 class RemembersSequences(Owner):
     """Has a dictionary of sequences on the instance."""

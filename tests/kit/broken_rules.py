@@ -40,6 +40,13 @@ class Matches:
         return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
 
     def noise(self, step, seq, t: int):
+        return gumbel(seq.seed, t, step.target.info.vocab, seq.number, OWN)
+
+
+class ForgetsWhoAsks(Matches):
+    """Draws by noise of seed and position alone, the same for every request of a seed."""
+
+    def noise(self, step, seq, t: int):
         return gumbel(seq.seed, t, step.target.info.vocab, seq.stream, OWN)
 
 
@@ -112,8 +119,7 @@ class Rejects(Matches):
         draft, path = step.part(seq).draft, []
         p = torch.softmax(step.logits(seq).double() / (seq.sampling.temperature or 1.0), -1)
         for i in range(step.part(seq).drafted):
-            coin = torch.exp(-torch.exp(-gumbel(seq.seed, seq.t + i, 1, seq.stream, OWN + 1)))
-            if coin * draft.probs[i, draft.ids[i]] >= p[i, draft.ids[i]]:
+            if step.coins(seq, i + 1)[i] * draft.probs[i, draft.ids[i]] >= p[i, draft.ids[i]]:
                 return Verdict(path, self.drawn(step, seq, self.left(p[i], draft.probs[i])))
             path.append(i)
         return Verdict(path, self.drawn(step, seq, p[-1]))
@@ -179,12 +185,12 @@ class DecidesEverybody(Matches):
             step.decide(part.seq, self.verdict(step, part.seq))
 
 
-class JudgesWhatThereIsNot(Matches):
-    """Names a law that no draft has."""
+class JudgesNothing(Matches):
+    """Names no law that it could judge."""
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(judges={"rows", "sampled"}, noise="private")
+        return Compat(judges=(), noise="private")
 
 
 @attrs.define(eq=False)

@@ -199,6 +199,14 @@ class EndsEarly(Healthy):
         return super().forward(batch, needs)
 
 
+class GivesTextForBytes(Healthy):
+    """Has a tokenizer whose tokens are made of text, not of bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer.token_bytes = lambda token: self.tokenizer.decode([token])
+
+
 class OwnsNothing(Healthy):
     """Leaves its rows to nobody."""
 

@@ -20,6 +20,7 @@ from spec_core.testing import (
     ToyRollback,
     ToyTarget,
 )
+from tests.kit.fading import Fades, Fading, FadingAlone
 from tests.small_models import tiny_gguf
 from tests.targets.tiny import model, saved
 
@@ -80,3 +81,28 @@ class TestGgufTarget(TargetConformance):
 class TestHuggingFaceTarget(TargetConformance):
     def make(self):
         return load(directory("qwen3moe"), dtype="float32", device="cpu")
+
+
+class TestTargetWithoutRows(TargetConformance):
+    """A target whose only state is recurrent; its owner is another plugin."""
+
+    def make(self):
+        return Fading()
+
+    def owner(self):
+        return Fades()
+
+
+class TestTargetThatOwnsItsOnlyState(TargetConformance):
+    """And one that rolls it back itself."""
+
+    def make(self):
+        return FadingAlone()
+
+
+class TestOwnerOfTheOnlyState(RollbackConformance):
+    def make(self):
+        return Fades()
+
+    def target(self):
+        return Fading()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from spec_core import Refused, Run, Sampling, load
@@ -116,3 +117,56 @@ def test_draft_logits_are_the_draft_models_own(target):
 
     assert plain == tokens
     assert list(logits.shape) == [5, target.info.vocab]
+
+
+@pytest.mark.parametrize("translate", [False, True], ids=["same-words", "translated"])
+def test_it_drafts_as_far_as_its_own_context_goes(target, translate):
+    """And to its last position; then the target goes on alone, and the counts are those of what was drafted."""
+    file = tiny_gguf(3, context=64, salt="completely different words " if translate else "")
+    settings = {"file": str(file), "p_min": 0.0, "draft_max": 4, "translate": translate}
+    plain, _ = texts(target, [], n=120)
+    run, lengths = Run(target, methods=[("draft-model", settings)]), []
+    run.observe(lambda step: lengths.extend((len(p.seq.tokens) - len(p.emitted), p.drafted) for p in step.parts))
+    result = run.generate("def add(a, b): 0", n=120, seed=0, ignore_eos=True).result
+    report = run.stats.report()
+
+    assert [result.tokens] == plain
+    assert report["drafted"] == report["forwards"]["draft-model"] == sum(drafted for _, drafted in lengths) > 0
+    assert {drafted for length, drafted in lengths if length > (60 if translate else 64)} == {0}
+    if not translate:
+        assert all(drafted == min(4, 65 - length) for length, drafted in lengths[1:] if length <= 64)
+        assert run.plugins[0].plugin.model.info.context == 64
+
+
+def test_a_draft_model_with_a_longer_context_takes_no_more_than_the_targets(target):
+    """Its cache is as long as a text can be."""
+    run = Run(target, methods=[f"draft-model={tiny_gguf(1, context=1024)}"])
+
+    assert run.plugins[0].plugin.model.info.context == target.info.context == 256
+
+
+def test_it_is_loaded_in_a_dtype_of_its_own():
+    """Beside a target whose dtype its loader does not know; another one is asked for by its setting."""
+    odd = load(tiny_gguf(0))
+    odd.info = attrs.evolve(odd.info, dtype="float64")
+    chosen = {
+        wish: Run(odd, methods=[("draft-model", {"file": str(tiny_gguf(1)), **wish_of(wish)})]).plugins[0].plugin.model
+        for wish in ("", "bfloat16")
+    }
+
+    assert {wish: model.info.dtype for wish, model in chosen.items()} == {"": "float32", "bfloat16": "bfloat16"}
+
+
+def wish_of(dtype):
+    return {"dtype": dtype} if dtype else {}
+
+
+def test_a_target_without_tokenizer_takes_a_draft_model_of_its_own_words_only(target):
+    """Nothing can be translated, and the refusal says so."""
+    mute = load(tiny_gguf(0))
+    mute.tokenizer = None
+
+    assert Run(mute, methods=[f"draft-model={tiny_gguf(1)}"])
+    other = tiny_gguf(2, salt="completely different words ")
+    with pytest.raises(Refused, match="has no tokenizer"):
+        Run(mute, methods=[("draft-model", {"file": str(other), "translate": True})])

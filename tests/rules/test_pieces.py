@@ -14,6 +14,8 @@ from spec_rules.typical import entropy
 
 from spec_core import Draft, Sampling, Sequence
 from spec_core.noise import uniform
+from spec_core.step import Step
+from spec_core.testing import ToyTarget
 
 JUST_BELOW_ONE = 1 - 2**-53
 P, Q = np.array([0.5, 0.3, 0.2, 0.0]), np.array([0.1, 0.6, 0.1, 0.2])
@@ -54,12 +56,16 @@ def test_what_the_target_never_says_is_never_accepted_and_what_it_says_as_often_
 
 
 def test_coins_of_a_step_are_its_own():
-    """New at every position, and not the noise of tokens."""
-    at = lambda tokens, seed=3: list(coins(Sequence(tokens, 1, 9, Sampling(), None, seed=seed), 4).values)
+    """New at every position and for every request, whatever its seed and stream; and not the noise of tokens."""
+    step = Step(ToyTarget(), {}, phase="accept", private=True)
+    at = lambda tokens, **more: list(
+        coins(step, Sequence(tokens, 1, 9, Sampling(), None, **{"seed": 3, **more}), 4).values
+    )
     here = at([1, 2])
+    others = [at([1, 2, 3]), at([1, 2], seed=4), at([1, 2], number=1), at([1, 2], stream=1), at([1, 2], offset=1)]
 
     assert here == at([1, 2])
-    assert not set(here) & {*at([1, 2, 3]), *at([1, 2], seed=4), *uniform(3, 1, np.arange(99))}
+    assert not set(here) & {*(coin for other in others for coin in other), *uniform(3, 1, np.arange(99))}
     assert len(set(here)) == 10
 
 

@@ -92,14 +92,26 @@ def test_at_temperature_0_every_rule_is_exact_match(rule, kind):
 
 @lossless
 def test_the_same_seed_gives_the_same_text(rule, tiny):
-    """Coins are a function of seed and position; they do not depend on who runs beside."""
+    """Coins are a function of seed, position and the request's number; they do not depend on who runs beside."""
     requests = [Request(PROMPT, n=9, seed=seed, sampling=SAMPLED) for seed in range(6)]
-    alone = [Run(tiny, [Sampler(near(tiny))], rule=rule).generate(r).result.tokens for r in requests]
-    run = Run(tiny, [Sampler(near(tiny))], rule=rule, slots=4)
-    seqs = [run.submit(r) for r in requests]
-    finish(run)
+    by_slots = []
+    for slots in (1, 4, 4):
+        run = Run(tiny, [Sampler(near(tiny))], rule=rule, slots=slots, reuse=False)
+        seqs = [run.submit(r) for r in requests]
+        finish(run)
+        by_slots.append([run.take(seq).tokens for seq in seqs])
 
-    assert alone == [run.take(seq).tokens for seq in seqs]
+    assert by_slots[0] == by_slots[1] == by_slots[2]
+
+
+@lossless
+def test_a_request_alone_in_a_fresh_run_is_reproduced_by_its_seed(rule, tiny):
+    alone = lambda seed: Run(tiny, [Sampler(near(tiny))], rule=rule).generate(
+        PROMPT, n=9, seed=seed, sampling=SAMPLED
+    ).result.tokens  # fmt: skip
+
+    assert [alone(seed) for seed in range(6)] == [alone(seed) for seed in range(6)]
+    assert len({tuple(alone(seed)) for seed in range(6)}) > 1
 
 
 # refusals

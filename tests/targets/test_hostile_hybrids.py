@@ -29,6 +29,8 @@ from tests.small_models import tiny_hybrid
 MUTATIONS = 100
 """Of each kind; the campaign by hand had thousands."""
 ROOM = 300 << 20
+MOST_SECONDS = 20
+"""Of CPU time and for one small file, many times what it takes: a number believed from a header takes for ever."""
 CODES = {"u8": 0, "u32": 4, "i32": 5, "f32": 6, "bool": 7, "text": 8, "array": 9, "u64": 10, "i64": 11, "f64": 12}
 PACKED = {0: "B", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TYPES = {name: number for number, name in NUMBERS.items()}
@@ -157,10 +159,10 @@ def survives(data: bytes, path: Path) -> list[str]:
 
 
 def used_or_refused(path: Path, size: int) -> list[str]:
-    """What is refused of a model, in at most two seconds, with at most 300 MB more than it has."""
+    """What is refused of a model, without work beyond its size, with at most 300 MB more than it has."""
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused = tries(path)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < MOST_SECONDS
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < size + ROOM
     return refused
 

@@ -10,6 +10,7 @@ from spec_kernels.model.shapes import Experts
 from spec_kernels.model.tiles import product
 from spec_kernels.ops.dispatch import on_cuda
 from spec_kernels.ops.moe import experts, route, route_sigmoid
+from spec_kernels.ops.rowwise import rowwise
 
 
 def mixture(
@@ -17,16 +18,17 @@ def mixture(
 ) -> Tensor:
     """Σ weight_e · down_e(silu(gate_e x) · up_e x).
 
-    x: [R, D]    scores: [R, E]    gate, up: [E, F, D]    down: [E, D, F]
+    x: [R, D]    scores: [R, E]    gate, up: [E, D, F]    down: [E, F, D]
     """
     weights, chosen = chosen_of(scores, shape, bias)
     if on_cuda([x]):
-        return experts(x, weights, chosen, gate, up, down)
+        return experts(x, weights, chosen, gate.mT, up.mT, down.mT)
     total = torch.zeros_like(x, dtype=torch.float32)
     for expert in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == expert).nonzero(as_tuple=True)
         mine = x[rows]
-        answer = product(F.silu(product(mine, gate[expert])) * product(mine, up[expert]), down[expert])
+        inner = rowwise(lambda m: F.silu(m, inplace=True), product(mine, gate[expert])) * product(mine, up[expert])
+        answer = product(inner, down[expert])
         total[rows] += answer.float() * weights[rows, places, None]
     return total.to(x.dtype)
 

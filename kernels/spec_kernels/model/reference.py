@@ -6,7 +6,7 @@ of rows and places, so that no library chooses another order for another number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,18 +15,33 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from spec_kernels.model import ops
+from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import Batch, Stretch
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.source import Source
-from spec_kernels.model.tiles import attention, product
+from spec_kernels.model.tiles import product
+from spec_kernels.model.turns import turns_of
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
 from spec_kernels.ops.rms_norm import rms_norm
-from spec_kernels.ops.rope import rope
+from spec_kernels.ops.rowwise import rowwise
 
-GATES = {"sigmoid": torch.sigmoid, "silu": F.silu}
+
+def silu(x: Tensor) -> Tensor:
+    return rowwise(lambda rows: F.silu(rows, inplace=True), x.clone())
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return rowwise(torch.sigmoid_, x.clone())
+
+
+def softplus(x: Tensor) -> Tensor:
+    return rowwise(lambda rows: torch.ops.aten.softplus.out(rows, out=rows), x.clone())
+
+
+GATES = {"sigmoid": sigmoid, "silu": silu}
 
 
 class Reference:
@@ -48,6 +63,7 @@ class Reference:
                 if weight.key not in self.weights:
                     self.weights[weight.key] = self._read(source, weight)
         self._vectors: dict[int, Tensor] = {}
+        self._turns: tuple[Tensor, Tensor] | None = None
 
     def another(self, model: Model, source: Source) -> Reference:
         """An executor of a model that shares weights with this one, where their names are the same."""
@@ -86,12 +102,19 @@ class Reference:
             batch = behind(batch, ids[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
 
     def _read(self, source: Source, weight: Weight) -> Tensor:
-        """[count, n, k], or [n, k] of a single one."""
+        """[count, k, n], or [k, n] of a single one: as products want it."""
         dtype = torch.float32 if weight.wide else self.dtype
         stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
         chosen = stored if weight.rows is None else stored[:, weight.rows]
-        whole = chosen.to(dtype=dtype, device=self.device)
+        whole = chosen.to(dtype=dtype, device=self.device).mT.contiguous()
         return whole if weight.count > 1 else whole[0]
+
+    def turns(self, positions: int) -> tuple[Tensor, Tensor]:
+        """cos and sin [positions or more, pairs]."""
+        if self._turns is None or len(self._turns[0]) < positions:
+            made = turns_of(self.model.turns, self.model.magnitude, positions)
+            self._turns = tuple(m.to(self.device) for m in made)
+        return self._turns
 
     def here(self, vector: Tensor) -> Tensor:
         """A small tensor of the description on this executor's device."""
@@ -121,7 +144,7 @@ class Pass:
 
     def embed(self, op: ops.Embed) -> None:
         table, batch = self.of.weights[op.table.key], self.batch
-        rows = F.embedding(batch.tokens.clamp_min(0), table)
+        rows = table.index_select(1, batch.tokens.clamp_min(0)).T.contiguous()
         for row, given in batch.given.items():
             rows[row] = given.to(rows)
         self.values[op.out] = rows
@@ -142,7 +165,7 @@ class Pass:
             self.values[out] = y if op.add is None else self[op.add] + y
 
     def swiglu(self, op: ops.SwiGLU) -> None:
-        self.values[op.out] = F.silu(self[op.gate]) * self[op.up]
+        self.values[op.out] = silu(self[op.gate]) * self[op.up]
 
     def gate(self, op: ops.Gate) -> None:
         x = self[op.x]
@@ -152,9 +175,11 @@ class Pass:
         self.values[op.out] = torch.cat([self[x] for x in op.xs], 1)
 
     def rotate(self, op: ops.Rotate) -> None:
-        model, heads = self.of.model, self[op.x].unflatten(1, (-1, op.shape.dim))
-        turned = rope(heads, self.batch.positions, self.of.here(model.turns), "halves", model.magnitude)
-        self.values[op.x] = turned.flatten(1)
+        heads, positions = self[op.x].unflatten(1, (-1, op.shape.dim)), self.batch.positions
+        cos, sin = (m[positions, None] for m in self.of.turns(max(s.end for s in self.batch.stretches)))
+        a, b, rest = heads.split([op.shape.turned // 2, op.shape.turned // 2, op.shape.dim - op.shape.turned], -1)
+        turned = torch.cat([a * cos - b * sin, a * sin + b * cos, rest.float()], -1)
+        self.values[op.x] = turned.to(heads.dtype).flatten(1)
 
     def store(self, op: ops.Store) -> None:
         for s in self.batch.stretches:
@@ -182,12 +207,12 @@ class Pass:
     def delta(self, op: ops.Delta) -> None:
         now, s = self.batch.recurrence, op.shape
         here, x = self.of.here, self[op.qkv].float()
-        mixed = F.silu(causal_conv(x, here(op.conv), now.pool.windows[op.layer], now.lineage))
+        mixed = silu(causal_conv(x, here(op.conv), now.pool.windows[op.layer], now.lineage))
         q, k, v = mixed.split([s.key_width, s.key_width, s.value_width], 1)
         q, k = (unit(m.unflatten(1, (s.key_heads, -1)), op.eps) for m in (q, k))
         q, v = q * s.key_dim**-0.5, v.unflatten(1, (s.value_heads, -1))
-        g = here(op.rate) * whole(F.softplus, self[op.alpha].float() + here(op.dt))
-        beta = whole(torch.sigmoid, self[op.beta].float())
+        g = here(op.rate) * softplus(self[op.alpha].float() + here(op.dt))
+        beta = sigmoid(self[op.beta].float())
         states, key_of = now.pool.matrices[op.layer], s.key_of(x.device)
         o, d = gated_delta(q, k, v, g, beta, states, now.lineage, key_of)
         now.record(x, k, d, g)
@@ -230,9 +255,3 @@ def batch_input(model: Model) -> str:
 def unit(heads: Tensor, eps: float) -> Tensor:
     """x / sqrt(Σ x² + eps) over the last dimension."""
     return heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + eps)
-
-
-def whole(function: Callable[[Tensor], Tensor], x: Tensor, count: int = 64) -> Tensor:
-    """``function`` of every number, computed in multiples of ``count``: vector libraries treat a rest apart."""
-    flat = x.flatten()
-    return function(F.pad(flat, (0, -len(flat) % count)))[: len(flat)].view(x.shape)

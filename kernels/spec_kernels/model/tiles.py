@@ -1,60 +1,90 @@
-"""Products and attention over tiles of a fixed size, so that a row's result does not depend on its neighbours."""
+"""Products in tiles of one fixed number of rows.
+
+A BLAS chooses the order of a sum by the shape of the product, and the choice differs between processors, libraries and
+numbers of threads. Here every product of a few rows has the same shape, however many rows a forward has: what a row
+becomes does not depend on its company. ``torch.mm`` and ``torch.bmm`` are the only products that forwards call.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from spec_kernels.model.shapes import HeadShape
+TILE = 8
+"""Rows of a product; even and at least 4, for odd and smaller sizes take other paths through some BLAS.
+docs/benchmarks.md has what 1, 2, 4 and 8 cost."""
+WIDE = 64
+"""Rows of a prompt that are computed together where that was found to give the bits of tiles."""
 
-ROWS = 8
-"""Rows of a product on a CPU: fewer are filled up with zeros."""
-PLACES = 64
-"""Places of a cache whose scores and values are summed together."""
-
-
-def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x Wᵀ. x: [R, k]    weight: [n, k]"""
-    if x.is_cuda:
-        return F.linear(x, weight)
-    tiles = F.pad(x, (0, 0, 0, -len(x) % ROWS)).split(ROWS)
-    return torch.cat([F.linear(tile, weight) for tile in tiles])[: len(x)] if tiles else x.new_empty(0, len(weight))
+_equal: dict[tuple, bool] = {}
 
 
-def attention(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None = None) -> Tensor:
-    """softmax(q kᵀ · scale) v of rows that stand at places ``start`` and up, each over the places up to its own.
+def whole(rows: int) -> int:
+    """The least multiple of TILE that has room for so many rows."""
+    return -(-rows // TILE) * TILE
 
-    q: [n, H, D]    keys, values: [K, T, D]    last: every row sees the places up to this one instead
-    returns [n, H, D]
+
+def padded(rows: Tensor) -> Tensor:
+    """[R, ...] -> [whole(R), ...]: the last row stands in for those that are missing."""
+    missing = -len(rows) % TILE
+    if not missing or not len(rows):
+        return rows
+    return torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])])
+
+
+def product(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+    """x [R, in] times weight [in, out] -> [R, out], a row's bits the same for every R and every place among them.
+
+    Off the CPU it is one product of all rows, and nothing is promised.
     """
-    tiles = [_tile(q[i : i + ROWS], keys, values, start + i, shape, last) for i in range(0, len(q), ROWS)]
-    return torch.cat(tiles) if tiles else q
+    if x.is_cuda or len(x) == TILE:
+        return torch.mm(x, weight, out=out)
+    rows = len(x)
+    if out is None:
+        out = x.new_empty(rows, weight.shape[1])
+    done = 0
+    if rows >= WIDE and wide_is_equal(weight, x.dtype):
+        done = _in_steps(x, weight, out, 0, WIDE)
+    done = _in_steps(x, weight, out, done, TILE)
+    if done < rows:
+        out[done:] = torch.mm(padded(x[done:]), weight)[: rows - done]
+    return out
 
 
-def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None) -> Tensor:
-    """Up to ROWS rows. Scores of PLACES places at a time; their exponentials meet the values with a one behind."""
-    n, (heads, total, dim) = len(q), keys.shape
-    end = min(total, (start + n if last is None else last + 1))
-    queries = F.pad(q, (0, 0, 0, 0, 0, ROWS - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
-    own = torch.arange(start, start + ROWS, device=q.device) if last is None else q.new_full((ROWS,), last)
-    own = own.repeat_interleave(shape.group)[:, None]  # [ROWS · G, 1]: the last place that a query sees
-    scores = []
-    for i in range(0, end, PLACES):
-        piece = _piece(keys, i, end)
-        places = torch.arange(i, i + PLACES, device=q.device)
-        hidden = (places > own) | ((places <= own - shape.window) if shape.window else False)
-        scores.append((torch.bmm(queries, piece.mT) * shape.scale).masked_fill(hidden, -torch.inf))
-    most = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
-    result = 0
-    for i, s in zip(range(0, end, PLACES), scores, strict=True):
-        piece = F.pad(_piece(values, i, end), (0, 1), value=1.0)
-        result = result + torch.bmm((s - most).exp(), piece)
-    out = result[..., :dim] / result[..., dim:]
-    return out.unflatten(1, (ROWS, -1)).permute(1, 0, 2, 3).flatten(1, 2)[:n].to(q.dtype)
+def _in_steps(x: Tensor, weight: Tensor, out: Tensor, done: int, step: int) -> int:
+    """As many products of ``step`` rows as there are, from row ``done`` on; returns the first row that is left."""
+    for i in range(done, len(x) - step + 1, step):
+        torch.mm(x[i : i + step], weight, out=out[i : i + step])
+        done = i + step
+    return done
 
 
-def _piece(rows: Tensor, begin: int, end: int) -> Tensor:
-    """float32 [K, PLACES, D] from place ``begin`` on; zeros behind ``end``, whatever lies there."""
-    piece = rows[:, begin : min(begin + PLACES, end)].float()
-    return F.pad(piece, (0, 0, 0, PLACES - piece.shape[1]))
+def wide_is_equal(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Whether WIDE rows at once get the bits of tiles from a weight of this shape; found once per number of threads."""
+    key = (*weight.shape, *weight.stride(), dtype, torch.get_num_threads())
+    if key not in _equal:
+        _equal[key] = _compared(weight, dtype)
+    return _equal[key]
+
+
+def _compared(weight: Tensor, dtype: torch.dtype) -> bool:
+    x = torch.randn(WIDE, weight.shape[0], generator=torch.Generator().manual_seed(0)).to(dtype)
+    tiles = x.new_empty(WIDE, weight.shape[1])
+    _in_steps(x, weight, tiles, 0, TILE)
+    return torch.equal(tiles, torch.mm(x, weight))
+
+
+def forget() -> None:
+    """Find anew what may be computed together: for tests that change the product."""
+    _equal.clear()
+
+
+def in_use() -> str:
+    """Whether rows keep their bits in company here, in words, for ``spec env``: asked of one common shape."""
+    weight = torch.randn(576, 1536, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(TILE, 576, generator=torch.Generator().manual_seed(1))
+    moved = all(torch.equal(product(x.roll(i, 0), weight), product(x, weight).roll(i, 0)) for i in range(1, TILE))
+    wide = "equal" if wide_is_equal(weight, x.dtype) else "differ, so that prompts are computed in tiles too"
+    found = "yes" if moved else "no, a row's bits depend on its place in a tile"
+    said = f"products in tiles of {TILE} rows ({WIDE} rows at once: {wide})"
+    return f"{found}: {said}; each model is tried when it is loaded"

@@ -14,13 +14,11 @@ from spec_kernels.model.ops import Model
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.source import Source
 from spec_kernels.model.states import StatePool
+from spec_kernels.model.turns import turns_of
 from spec_kernels.native import ACTIVATIONS, instruction_sets, module
 from spec_kernels.native.cache import NativeCache
 from spec_kernels.native.lower import Lowering, recurrence
 from spec_kernels.native.weights import Arena, Tiles
-
-FIRST_POSITIONS = 1024
-"""Rotations that are computed at once; more as they are needed."""
 
 
 @dataclass(frozen=True)
@@ -143,12 +141,10 @@ class Native:
         turns = self.model.turns
         if positions <= self._turned or turns is None:
             return
-        count = max(FIRST_POSITIONS, 2 * positions)
-        angles = torch.arange(count).float()[:, None] * turns
-        both = angles.cos() * self.model.magnitude, angles.sin() * self.model.magnitude
+        both = turns_of(turns, self.model.magnitude, positions)
         self._turns += both
-        self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), count)
-        self._turned = count
+        self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), len(both[0]))
+        self._turned = len(both[0])
 
 
 def _sequence(s: Stretch) -> tuple[Any, ...]:

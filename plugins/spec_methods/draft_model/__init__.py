@@ -16,7 +16,7 @@ from torch import Tensor
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.drafting import Chooser, Drawing, Growing
 from spec_methods.draft_model.shadow import Shadow, catch_up, continued, forward, open_shadow
-from spec_methods.draft_model.vocabulary import Same, Translated, translation
+from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
 
 @attrs.define(eq=False)
@@ -32,14 +32,17 @@ class DraftModel:
     """Drafts with a second target."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "the draft model; the target may know its own"})
-    draft_max: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "longest draft"})
+    draft_max: int = attrs.field(default=8, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
         default=0.35,
         validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop where the draft model is less sure than this"},
+        metadata={"help": "stop where the draft model is less sure than this", "off": 0.0},
     )
     sample: Drawing = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+    )
+    dtype: str = attrs.field(
+        default="auto", metadata={"help": "dtype of the draft model; auto is what its loader takes on this device"}
     )
     translate: bool = attrs.field(
         default=False, metadata={"help": "take a draft model with another vocabulary, and match tokens by their text"}
@@ -59,7 +62,7 @@ class DraftModel:
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
             drafts=self._chooser.laws,
             forwards=lambda k: k,
-            load=lambda target: self._load(file, target),
+            load=lambda target: self._load(file, described, target),
         )
 
     def _other_state(self, draft: Target) -> Refusal | None:
@@ -68,21 +71,23 @@ class DraftModel:
         return Refusal(f"{draft.info.name} has recurrent state; a draft model's cache must be cut", "use a dense one")
 
     def _other_words(self, target: Target, draft: Target) -> Refusal | None:
-        if self.translate or (target.info.vocab_id == draft.info.vocab_id and target.info.vocab == draft.info.vocab):
+        if same_words(target, draft):
             return None
-        difference = None
-        if target.tokenizer is not None and draft.tokenizer is not None:
-            difference = target.tokenizer.compare(draft.tokenizer)
-        return Refusal(
-            f"{draft.info.name} has another vocabulary than {target.info.name}: {difference or 'sizes differ'}",
-            "use a draft model of the same family, or -o draft-model.translate=true to match tokens by their text",
-        )
+        silent = next((t.info.name for t in (target, draft) if t.tokenizer is None), None)
+        if self.translate and silent is None:
+            return None
+        found = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
+        mend = "use a draft model of the same family"
+        if not silent:
+            mend += ", or -o draft-model.translate=true to match tokens by their text"
+        return Refusal(f"{draft.info.name} has another vocabulary than {target.info.name}: {found}", mend)
 
-    def _load(self, file: str, target: Target) -> None:
-        options = {"device": target.info.device, "dtype": target.info.dtype, "context": target.info.context}
-        options |= target.info.extras.get("options", {})
-        self.model = load(file, **options)
-        same = target.info.vocab_id == self.model.info.vocab_id
+    def _load(self, file: str, described: Target, target: Target) -> None:
+        """In a dtype of its own, and with its own context: no more of it than the target can use."""
+        same = same_words(target, described)
+        context = min(described.info.context, target.info.context) if same else described.info.context
+        options = target.info.extras.get("options", {}) if self.dtype == "auto" else {}
+        self.model = load(file, device=target.info.device, dtype=self.dtype, context=context, **options)
         self.words = Same() if same else translation(target, self.model)
 
     # hooks
@@ -127,7 +132,8 @@ class DraftModel:
         if shadow.trust.value < self.p_min:
             return None
         tokens = list(self.words.to_draft(seq.tokens))
-        room = min(budget, self.draft_max, self.model.info.context - len(tokens))
+        # The last drafted token needs no row: nothing follows it. Where the context is full, the target goes on alone.
+        room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         return Drafting(seq, room, shadow.trust, shadow=shadow, tokens=tokens) if room > 0 else None
 
     def _can_go_alone(self, draft: Drafting) -> bool:

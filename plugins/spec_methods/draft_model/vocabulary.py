@@ -6,7 +6,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core.target import Target
+from spec_core.target import Target, Tokenizer
 
 
 @attrs.define(eq=False)
@@ -48,6 +48,27 @@ class Translated:
         out = torch.full((len(logits), self.vocab), -torch.inf, dtype=logits.dtype, device=logits.device)
         out[:, self.shared] = logits[:, self.draft_ids]
         return out
+
+
+def same_words(target: Target, draft: Target) -> bool:
+    """Do equal ids mean equal tokens?"""
+    return (target.info.vocab_id, target.info.vocab) == (draft.info.vocab_id, draft.info.vocab)
+
+
+def difference(mine: Tokenizer, theirs: Tokenizer) -> str:
+    """The first difference between two vocabularies, in words."""
+    for i in range(min(mine.vocab_size, theirs.vocab_size)):
+        here, there = mine.token_bytes(i), theirs.token_bytes(i)
+        if here != there:
+            return f"token {i} is {shown(here)} here and {shown(there)} there"
+    if mine.vocab_size != theirs.vocab_size:
+        return f"{mine.vocab_size} tokens here and {theirs.vocab_size} there"
+    return "tokens without a text differ"
+
+
+def shown(text: bytes) -> str:
+    """A token's text for a message; one that is never text has none."""
+    return repr(text.decode("utf-8", "backslashreplace")) if text else "without a text"
 
 
 def translation(target: Target, draft: Target) -> Translated:

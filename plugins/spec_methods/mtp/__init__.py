@@ -83,9 +83,11 @@ class Mtp:
     """Drafts with the NextN layer of the target, or of a file that goes with it."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "a file with the layer; default: the target's own"})
-    draft_max: int = attrs.field(default=4, validator=[ge(1), le(32)], metadata={"help": "longest draft"})
+    draft_max: int = attrs.field(default=4, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
-        default=0.3, validator=[ge(0.0), le(1.0)], metadata={"help": "stop where the draft survives less likely"}
+        default=0.3,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "stop where the draft survives less likely", "off": 0.0},
     )
     sample: Drawing = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}

@@ -36,12 +36,16 @@ class Recycling:
 
     k: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "successors kept per token"})
     width: int = attrs.field(
-        default=8, validator=[ge(1), le(64)], metadata={"help": "most tokens after one; 1 drafts chains"}
+        default=8, validator=[ge(1), le(64)], metadata={"help": "most tokens after one; 1 drafts chains", "off": 1}
     )
-    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest path"})
-    nodes_max: int = attrs.field(default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree"})
+    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    nodes_max: int = attrs.field(
+        default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
+    )
     p_min: float = attrs.field(
-        default=0.1, validator=[ge(0.0), le(1.0)], metadata={"help": "draft paths that are at least this likely"}
+        default=0.1,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "draft paths that are at least this likely", "off": 0.0},
     )
     fresh: float = attrs.field(
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
@@ -56,12 +60,17 @@ class Recycling:
     common: Table | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self, target: Target | None = None) -> None:
+        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
         self.common = Table(self.k, self.fresh) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         laws = {"deterministic"} if self.sample == "greedy" else {"deterministic", "rows", "unknown"}
-        return Compat(needs=Needs(trees=self.width > 1 and target.info.trees), drafts=laws, forwards=lambda k: 0)
+        needs = Needs(trees=self.width > 1 and target.info.trees)
+        return Compat(needs=needs, drafts=laws, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from heapq import heappop, heappush
 from itertools import count
 
@@ -80,8 +81,10 @@ def by_chance(row: Row, depth: int) -> Scored:
 def by_noise(noise: Callable[[int], Tensor], temperature: float) -> Order:
     """A sampling target takes the best sum of log-probability and noise (2408.07978). noise: of the i-th draft, [V]."""
 
+    at = cache(lambda depth: noise(depth - 1).numpy())  # nodes of one depth read the same
+
     def order(row: Row, depth: int) -> Scored:
-        drawn = noise(depth - 1).numpy()
+        drawn = at(depth)
         scores = ((score / temperature + float(drawn[token]), token) for score, token in by_chance(row, depth))
         return sorted(scores, reverse=True)
 

@@ -30,9 +30,11 @@ class Suffix:
     """Drafts from the sequence's own text and, on request, from earlier outputs; needs nothing."""
 
     depth: int = attrs.field(default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is told"})
-    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft"})
+    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
-        default=0.1, validator=[ge(0.0), le(1.0)], metadata={"help": "draft paths that are at least this likely"}
+        default=0.1,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "draft paths that are at least this likely", "off": 0.0},
     )
     width: int = attrs.field(
         default=1, validator=[ge(1), le(16)], metadata={"help": "most tokens after one; above 1 a tree is drafted"}
@@ -47,12 +49,16 @@ class Suffix:
     common: Store | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self, target: Target | None = None) -> None:
+        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
         self.common = Store(self.tokens_max, self.depth) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         trees = self.width > 1 and target.info.trees
-        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0)
+        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -23,13 +23,14 @@ WEIGHTS = ("auto", "q8_0")
 
 @attrs.frozen
 class Choice:
-    """Settings of execution, by the names that users know; ``why`` says what ``kernels`` came of."""
+    """Settings of execution, by the names that users know. why: what made it ``kernels``; wish: what was asked for."""
 
     kernels: str = "auto"
     activations: str = "int15"
     cache_dtype: str = "float32"
     weights: str = "auto"
     why: str = ""
+    wish: str = "auto"
 
     @property
     def native(self) -> bool:
@@ -44,8 +45,9 @@ class Choice:
         return f"native ({isa}, activations {self.activations}, cache {self.cache_dtype}, weights {self.weights})"
 
     def options(self) -> dict[str, str]:
-        """As another model is loaded to run alike."""
-        return {name: getattr(self, name) for name in ("kernels", "activations", "cache_dtype")}
+        """What was asked for, as another model is loaded to run alike."""
+        given = {"kernels": self.wish, "activations": self.activations, "cache_dtype": self.cache_dtype}
+        return {name: value for name, value in given.items() if value != getattr(Choice(), name)}
 
 
 def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtype, where: str) -> Choice:
@@ -55,6 +57,7 @@ def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtyp
         given = getattr(wish, name)
         if given not in values:
             raise UsageError(f"{name} {given!r} is not known", mend=f"give one of {nearest(str(given), values)}")
+    wish = attrs.evolve(wish, wish=wish.kernels)
     why = "asked for" if wish.kernels == "reference" else unable(config, device, dtype)
     if why is None:
         return attrs.evolve(wish, kernels="native")
@@ -77,7 +80,7 @@ def _check_unused(wish: Choice, why: str) -> None:
     """A setting of native kernels that would do nothing is refused."""
     for field in attrs.fields(Choice):
         given = getattr(wish, field.name)
-        if field.name not in ("kernels", "why") and given != field.default:
+        if field.name not in ("kernels", "why", "wish") and given != field.default:
             raise UsageError(
                 f"{field.name}={given} is for native kernels, which do not run here: {why}",
                 mend=f"leave {field.name} out",

@@ -13,8 +13,10 @@ from spec_core import TargetInfo, UsageError
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
+from spec_targets.runtime.probe import exact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.threads import settle
 from spec_targets.runtime.weights import Weights, check, nextn
 
 MOST_POSITIONS = 1 << 17
@@ -52,11 +54,11 @@ def make_target(
     choice = build.choose(wish, config, place, kind, weights.where)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
-    if threads:
-        torch.set_num_threads(threads)
-    executor = None
+    executor, found = None, {}
     if wanted is not False:
         executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
+        found = {"threads": settle(threads, executor)} if place.type == "cpu" else {}
+        found["exact"] = exact(executor, config.context)
     facts = {
         "weight_bytes": size,
         "row_bytes": row_bytes(config, choice, kind),
@@ -64,6 +66,7 @@ def make_target(
         "options": choice.options(),
         "executor": lambda: executor,
         "rotated": (config.head, config.turned),
+        **found,
         **(extras or {}),
     }
     if config.nextn:

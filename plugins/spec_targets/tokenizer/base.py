@@ -114,15 +114,6 @@ class Tokenizer:
     def _piece(self, token: int | None) -> str:
         return "" if token is None else self.pieces[token]
 
-    def compare(self, other: Tokenizer) -> str | None:
-        """The first difference between two vocabularies, in words; None when they are equal."""
-        for i, (mine, theirs) in enumerate(zip(self.pieces, other.pieces, strict=False)):
-            if mine != theirs:
-                return f"token {i} is {mine!r} here and {theirs!r} there"
-        if self.vocab_size != other.vocab_size:
-            return f"{self.vocab_size} tokens here and {other.vocab_size} there"
-        return None
-
 
 def _spm_bytes(piece: str) -> bytes:
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):

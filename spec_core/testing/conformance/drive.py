@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.guard import implementations
 from spec_core.sampling import Sampling
 from spec_core.schedule import batch
 from spec_core.sequence import Sequence
@@ -54,11 +55,12 @@ def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[
 
 
 def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
-    """Let the target put its state back along the kept path of every part."""
-    step.phase = "rollback"
+    """Let the target put what it owns back along the kept path of every part."""
+    step.phase, step.asking, step.owners = "rollback", "target", frozenset({"target"})
     for part, path in zip(step.parts, paths, strict=True):
         part.verdict = part.raw = Verdict(path, 0)
-    target.rollback(step)
+    if found := implementations(target, "target").get("rollback"):
+        found[0](step)
     for part, path in zip(step.parts, paths, strict=True):
         kept = [part.draft.ids[i] for i in path] if part.draft else []
         part.seq.tokens += kept

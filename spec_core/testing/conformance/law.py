@@ -17,7 +17,7 @@ from spec_core.sequence import Sequence
 from spec_core.step import Step
 from spec_core.testing.conformance.base import expect
 from spec_core.testing.quick import QuickTarget
-from spec_core.values import Compat, Draft, Law, Needs
+from spec_core.values import Compat, Draft, Law, Needs, Rows
 
 VOCAB, LENGTH, TEMPERATURE = 5, 4, 1.0
 IMPROBABLE = 1e-6
@@ -73,6 +73,32 @@ def chance(counts: np.ndarray, law: np.ndarray) -> float:
     statistic = ((counts - expected) ** 2 / expected).sum()
     half = torch.tensor([(len(counts) - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
+
+
+@attrs.define(eq=False)
+class Replays:
+    """Drafts for a request what the first one of its seed said, as a store does that all sequences share."""
+
+    said: dict[int, tuple[Sequence, list[int]]] = attrs.field(factory=dict)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"deterministic"})
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            _, said = self.said.get(seq.seed, (seq, []))
+            ids = said[len(seq.tokens) :][:budget]
+            if ids and said[: len(seq.tokens)] == seq.tokens:
+                step.propose(seq, Draft(ids))
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        for seq, _ in rows.by_sequence():
+            first, _ = self.said.setdefault(seq.seed, (seq, []))
+            if first is seq:
+                self.said[seq.seed] = seq, list(seq.tokens)
 
 
 @attrs.define(eq=False)

@@ -60,20 +60,6 @@ def first(n: int) -> Callable[[int, Sequence], bool]:
     return lambda i, seq: i < n
 
 
-class Rewinds:
-    """Has every kept draft evaluated again in the next step, as an owner does that cannot put a state back."""
-
-    @hookimpl
-    def compat(self) -> Compat:
-        return Compat(owns={"rewound rows"}, drafts=())
-
-    @hookimpl
-    def rollback(self, step: Step) -> None:
-        for seq, verdict in step.verdicts.items():
-            if verdict.path:
-                step.rewind(seq, step.part(seq).end)
-
-
 @attrs.define(eq=False)
 class Cut:
     """Keeps at most so many drafts of a step, and then says the next as its own: the same text in more steps."""
@@ -132,6 +118,20 @@ class Watched:
     def rollback(self, step: Step) -> None:
         if "rollback" in self.hooks:
             self.hooks["rollback"][0](step)
+
+
+@attrs.define(eq=False)
+class Rewinds(Watched):
+    """Has every kept draft evaluated again in the next step, as an owner does that cannot put a state back."""
+
+    after: Callable[[Batch, Checked], None] = attrs.field(default=lambda batch, checked: None)
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        super().rollback(step)
+        for seq, verdict in step.verdicts.items():
+            if verdict.path:
+                step.rewind(seq, step.part(seq).end)
 
 
 def copied(checked: Checked) -> Checked:

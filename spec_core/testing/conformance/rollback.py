@@ -17,9 +17,9 @@ from spec_core.testing.conformance.drive import close, leaves
 from spec_core.testing.conformance.gate import Gated
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Muzzle, Watched
-from spec_core.testing.conformance.promise import promise
+from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.drafters import Oracle, RandomTrees
-from spec_core.values import Compat
+from spec_core.values import Compat, TargetInfo
 
 
 class RollbackConformance(Gated):
@@ -142,6 +142,13 @@ class RollbackConformance(Gated):
         states = self.model.info.states - {"attention"}
         expect(bool(answer.owns) and answer.owns <= states, f"owns {sorted(answer.owns)}, there is {sorted(states)}")
 
+    @promise(
+        "Asked about a target that it does not know, an owner refuses it or owns nothing of it, and does not raise."
+    )
+    def test_other_targets_are_declined(self) -> None:
+        answer = ask_compat(self.make(), "owner", Unknown(self.model.info.states)) or Compat()
+        expect(bool(answer.refusals) or not answer.owns, f"owns {sorted(answer.owns)} of a target of nobody's family")
+
     @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
@@ -151,3 +158,15 @@ class RollbackConformance(Gated):
             run.step()
         run.results.clear()
         forgotten(seen, slots=1)
+
+
+class Unknown:
+    """A target that no owner can know, with the same kinds of state as one that it does."""
+
+    tokenizer = None
+
+    def __init__(self, states: frozenset[str]) -> None:
+        self.info = TargetInfo("unknown", 32, 8, 2, 64, states=states, family="of nobody's")
+
+    def __getattr__(self, name: str) -> Any:
+        raise Found(f"compat asked for target.{name}")

@@ -165,9 +165,22 @@ class RuleConformance(Conformance):
         target, requests = law.small_target(), law.requests(12)
         for what, drafter in self.near(target):
             beside = together(self.run([drafter], target=target), requests)
-            for request, tokens in zip(requests, beside, strict=True):
-                (alone,) = together(self.run([drafter], target=target), [request])
+            one_by_one = together(self.run([drafter], target=target, slots=1, reuse=False), requests)
+            for request, tokens, alone in zip(requests, beside, one_by_one, strict=True):
                 same(tokens, alone, f"alone; {what}; {described(request)}")
+
+    @promise("Under private noise two requests of a run share none: what one said may be the draft of its equal.")
+    def test_private_noise_is_new_for_every_request(self) -> None:
+        self.needs_lossless()
+        if self.says.noise != "private":
+            pytest.skip("declared: decides by shared noise")
+        if self.says.judges is not None and "deterministic" not in self.says.judges:
+            pytest.skip("judges no deterministic drafts")
+        target, requests = law.small_target(), law.requests(self.samples)
+        run = self.run([law.Replays()], target=target, slots=64)
+        first, second = together(run, requests), together(run, requests)
+        expect(first != second, f"{len(first)} pairs of equal requests, each pair with one text")
+        law.check_law(second, target, "the second of two equal requests, drafted by the first one's text")
 
     @promise("Only sequences of step.undecided are decided: no prompt in chunks, none that is decided already.")
     def test_only_undecided_sequences_are_decided(self) -> None:

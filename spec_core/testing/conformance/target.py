@@ -9,7 +9,7 @@ import pytest
 
 from spec_core.guard import ask_compat
 from spec_core.request import Request
-from spec_core.target import Target
+from spec_core.target import Target, Tokenizer, lacking
 from spec_core.testing.conformance.base import expect, together
 from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep, opened
 from spec_core.testing.conformance.gate import Gated
@@ -216,6 +216,20 @@ class TargetConformance(Gated):
             whole = words.decode(ids)
             expect("".join(pieces) == whole, f"streamed {''.join(pieces)!r}, decoded {whole!r}, tokens {ids}")
 
+    @promise("A tokenizer has all that plugins read, of the types that the contract says, and is the one info names.")
+    def test_the_tokenizer_is_whole(self) -> None:
+        words, info = self.model.tokenizer, self.model.info
+        if words is None:
+            pytest.skip("this target has no tokenizer")
+        expect(lacking(self.model) is None, str(lacking(self.model)))
+        expect(0 < words.vocab_size <= info.vocab, f"vocab_size is {words.vocab_size}, info.vocab {info.vocab}")
+        expect(words.identity == info.vocab_id != "", f"identity {words.identity!r}, info.vocab_id {info.vocab_id!r}")
+        expect(words.eog == info.eog, f"eog is {sorted(words.eog)}, info.eog {sorted(info.eog)}")
+        expect(words.bos is None or 0 <= words.bos < words.vocab_size, f"bos is {words.bos}")
+        chat = words.chat_template is None or callable(getattr(words, "encode_chat", None))
+        expect(chat, "there is a chat_template and no encode_chat")
+        check_bytes(words)
+
     @promise("After a forward that failed, slots are closed and opened again, and nobody's text is touched.")
     def test_a_failed_forward_harms_nobody_else(self) -> None:
         requests = self.requests(n=6)
@@ -245,7 +259,6 @@ class TargetConformance(Gated):
         expect(width == info.width, f"width is {info.width}, hidden states have {width}")
         recurs = self.model.checkpoint(seq) is not None
         expect(recurs == ("recurrent" in info.states), f"states are {sorted(info.states)}, a checkpoint is {recurs}")
-        expect("attention" in info.states, f"states are {sorted(info.states)}")
         expect(all(0 <= token < info.vocab for token in info.eog), f"eog is {sorted(info.eog)}")
         words = self.model.tokenizer
         expect(words is None or words.vocab_size <= info.vocab, f"the tokenizer has more than {info.vocab} tokens")
@@ -259,10 +272,11 @@ class TargetConformance(Gated):
         (tokens,) = together(self.run([], chunk=64), [request])
         expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
 
-    @promise("The target owns the rollback of its attention rows, and says so.")
+    @promise("The target owns the rollback of its attention rows, where it has any, and of nothing it does not have.")
     def test_attention_is_owned(self) -> None:
-        answer = ask_compat(self.model, "target", self.model) or Compat()
-        expect("attention" in answer.owns, f"compat owns {sorted(answer.owns)}")
+        states, answer = self.model.info.states, ask_compat(self.model, "target", self.model) or Compat()
+        found = f"compat owns {sorted(answer.owns)}, states are {sorted(states)}"
+        expect(states & {"attention"} <= answer.owns <= states, found)
 
     @promise("A prompt that begins like an earlier one is continued on its rows, and the text stays the same.")
     def test_requests_with_one_beginning_share_rows(self) -> None:
@@ -275,3 +289,18 @@ class TargetConformance(Gated):
         together(run, [])
         expect(seq.reused > 0, "no row was reused")
         expect(run.take(seq).tokens == self.plain(again), f"another text on {seq.reused} reused rows")
+
+
+def check_bytes(words: Tokenizer) -> None:
+    """Bytes of tokens make the text of tokens, and a text becomes ids. Raises what was found."""
+    ids = [i * 37 % words.vocab_size for i in range(60)]
+    parts = [words.token_bytes(i) for i in ids]
+    expect(all(type(part) is bytes for part in parts), f"token_bytes({ids[0]}) is {parts[0]!r}")
+    for token, part in zip(ids, parts, strict=True):
+        text, said = part.decode("utf-8", "replace"), words.decode([token])
+        expect("\ufffd" in text or text.strip(" ") == said.strip(" "), f"token {token} is {part!r}, decoded {said!r}")
+    text = words.decode(ids[:9])
+    for special, bos in ((False, True), (True, False)):
+        made = words.encode(text, special=special, bos=bos)
+        right = isinstance(made, list) and all(type(i) is int and 0 <= i < words.vocab_size for i in made)
+        expect(right, f"encode({text!r}) is {made!r}")

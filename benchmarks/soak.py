@@ -1,0 +1,142 @@
+"""Campaigns that are too long for the suite, in parts: what is finished is recorded, and skipped on the next call.
+
+    python benchmarks/soak.py                                # everything; ctrl-c and call again as you like
+    python benchmarks/soak.py --only draws --minutes 20      # parts whose name begins so, none begun after 20 minutes
+    python benchmarks/soak.py --report                       # what is recorded
+
+draws: seeded draws of zoo:pico, the row alone against the row among up to 17 drafts, 100,000 for each product and number
+of threads. wide: rows of random text of a model of 100 M random weights, 20,000 on the real product and 1,000 on the
+misbehaving one (tests/misbehaving.py). fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
+The exit code is 1 where a recorded part failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from spec_core.early import prepare  # noqa: E402
+
+prepare()
+
+import torch  # noqa: E402
+
+from spec_core import Target, load  # noqa: E402
+from tests import soak  # noqa: E402
+from tests.misbehaving import misbehaving  # noqa: E402
+
+Part = Callable[[], dict[str, Any]]
+PRODUCTS = {"real": nullcontext, "misbehaving": misbehaving}
+THREADS = (1, 2)
+DRAWS, DRAW_PARTS = 5_000, 20
+WIDE = {"real": (1_000, 20), "misbehaving": (250, 4)}
+"""Rows of a part, parts; odd parts run with two threads."""
+FUZZ_STEPS, FUZZ_PARTS = 1_000, 10
+
+
+def parts() -> Iterator[tuple[str, Part]]:
+    """Names in an order that does a little of everything first."""
+    for i in range(DRAW_PARTS):
+        for product in PRODUCTS:
+            for threads in THREADS:
+                yield f"draws/{product}/{threads}/{i:02}", functools.partial(draws, product, threads, i)
+            rows, count = WIDE[product]
+            if i < count:
+                yield f"wide/{product}/{1 + i % 2}/{i:02}", functools.partial(wide, product, 1 + i % 2, i, rows)
+        if i < FUZZ_PARTS:
+            for model in ("zoo:pico", "toy"):
+                yield f"fuzz/{model}/{i:02}", functools.partial(fuzz, model, i)
+
+
+def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
+    return compared(soak.draws, pico, product, threads, seed, DRAWS)
+
+
+def wide(product: str, threads: int, seed: int, rows: int) -> dict[str, Any]:
+    return compared(soak.rows, soak.hundred_million, product, threads, seed, rows)
+
+
+def compared(
+    campaign: Callable[[Target, int, int], int],
+    make: Callable[[], Target],
+    product: str,
+    threads: int,
+    seed: int,
+    count: int,
+) -> dict[str, Any]:
+    with PRODUCTS[product]():
+        target = make()
+        torch.set_num_threads(threads)
+        return {"count": count, "differ": campaign(target, seed, count)}
+
+
+@functools.cache
+def pico() -> Target:
+    return load("zoo:pico", threads=1)
+
+
+def fuzz(model: str, seed: int) -> dict[str, Any]:
+    command = [sys.executable, "benchmarks/fuzz.py", model, "--steps", str(FUZZ_STEPS), "--seed", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    said = {"said": done.stdout.splitlines()} if not done.returncode else {"error": done.stderr.splitlines()[-5:]}
+    return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **said}
+
+
+def recorded(file: Path) -> dict[str, dict[str, Any]]:
+    """{part: result}; a line that was cut off in the middle is no result."""
+    found = {}
+    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        found[row["part"]] = row
+    return found
+
+
+def report(found: dict[str, dict[str, Any]]) -> None:
+    """Sums by campaign, product and threads."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
+    for name, row in sorted(found.items()):
+        for i, n in enumerate((1, row["count"], row["differ"], row["seconds"])):
+            sums[name.rpartition("/")[0]][i] += n
+    for name, (n, count, differ, seconds) in sums.items():
+        print(f"{name:24}{n:4.0f} parts{count:9.0f} done{differ:6.0f} differ{seconds:9.0f} s")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "soak.jsonl")
+    parser.add_argument("--only", default="", help="parts whose name begins so")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no part after these")
+    parser.add_argument("--report", action="store_true")
+    args = parser.parse_args()
+    began, found = perf_counter(), recorded(args.out)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for name, part in () if args.report else parts():
+        if name in found or not name.startswith(args.only) or perf_counter() - began > 60 * args.minutes:
+            continue
+        start = perf_counter()
+        row = {"part": name, **part(), "seconds": round(perf_counter() - start, 1), "torch": torch.__version__}
+        found[name] = row
+        with args.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{name:28}{row['count']:7} done, {row['differ']} differ, {row['seconds']:.0f} s", flush=True)
+    report(found)
+    return int(any(row["differ"] for row in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

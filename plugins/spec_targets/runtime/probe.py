@@ -1,0 +1,154 @@
+"""Does a row get the same bits in any company? Native kernels make it so; of the reference it is asked at load.
+
+Its products are computed in tiles of one size, so that it must be so; but what a row's place in a tile does to it, and
+what torch does between the products, is found by trying. One block of each kind is tried, and the output matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.ops import Delta, Mixture, Model, Op, Tap
+from spec_kernels.model.recurrence import Lines, Recurrence
+from spec_kernels.model.reference import Reference
+from spec_kernels.model.states import StatePool
+from spec_kernels.model.tiles import TILE
+from torch import Tensor
+
+from spec_targets.runtime.build import Executor
+
+CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
+"""Rows before the one that is tried, those of them that come with it, and those behind it: these begin a new piece of
+the cache."""
+
+
+def exact(executor: Executor, context: int) -> str:
+    """``yes``, or ``no`` and why. context: positions of the model."""
+    if not isinstance(executor, Reference):
+        return "yes"
+    device, dtype = executor.device, executor.dtype
+    if device.type != "cpu" or dtype != torch.float32:
+        return f"no: on {device} in {str(dtype).removeprefix('torch.')} sums are ordered by the shape of a product"
+    if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
+        return f"no: not tried, its context has {context} positions only"
+    probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
+    for company, rows in probe.tried():
+        if not torch.equal(rows, probe.alone.expand_as(rows)):
+            apart = (rows - probe.alone).abs().max()
+            threads = torch.get_num_threads()
+            return f"no: a row {company} differs by {apart:.1g} from the same row alone ({threads} threads)"
+    return "yes"
+
+
+def blocks_of(model: Model) -> list[list[Op]]:
+    """What stands before the first block, the blocks, and what stands behind the last; a tap begins each."""
+    parts: list[list[Op]] = [[]]
+    for op in model.ops:
+        if isinstance(op, Tap) and op.name.startswith("hidden."):
+            parts.append([])
+        parts[-1].append(op)
+    return parts
+
+
+def one_of_each(model: Model) -> list[int]:
+    """The first block of each kind."""
+    kinds = [
+        tuple(any(isinstance(op, kind) for op in block) for kind in (Delta, Mixture)) for block in blocks_of(model)
+    ]
+    return sorted({kind: i for i, kind in reversed(list(enumerate(kinds[1:-1])))}.values())
+
+
+def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
+    """The same model with some of its blocks; layers of caches and states keep their numbers."""
+    first, *blocks, last = blocks_of(executor.model)
+    ops = [*first, *(op for i in chosen for op in blocks[i]), *last]
+    return executor.another(Model(tuple(ops), executor.model.turns, executor.model.magnitude), executor.source)
+
+
+class Probe:
+    """A text of random tokens over some blocks. alone: logits [1, V] of its row ``context`` by itself."""
+
+    def __init__(self, executor: Executor, context: int, chosen: Sequence[int]) -> None:
+        self.executor, self.part, self.context = executor, part_of(executor, chosen), context
+        model = executor.model
+        self.pool = StatePool(model.delta, model.recurring) if model.recurring else None
+        numbers = torch.Generator().manual_seed(0)
+        vocabulary = model.ops[0].table.n
+        self.tokens = torch.randint(vocabulary, (context + 1 + DRAFTS,), generator=numbers)
+        self.cache, self.place = self._room()
+        start = context - BEFORE
+        self._forward([(self.cache, self.place, 0, start, 0)])
+        self.before = self._state(self.place)
+        self._forward([(self.cache, self.place, start, BEFORE, 0)])
+        self.here = self._state(self.place)
+        self.alone = self.one_row()
+
+    def one_row(self) -> Tensor:
+        """A forward of the row by itself."""
+        return self._logits([0])
+
+    def tried(self) -> list[tuple[str, Tensor]]:
+        """The same row in company: what it is, and logits [rows, V], each of which must be those alone."""
+        found = [
+            ("in another place of a tile", self._logits([0] * TILE)),
+            ("before drafts", self._logits([DRAFTS])[:1]),
+            ("beside other sequences", self._logits([0, DRAFTS, 0])[[0, 1, DRAFTS + 2]]),
+            ("that comes with those before it", self._together()[-1:]),
+        ]
+        if self.pool is None:  # recurrent states of whole pieces of a prompt are computed together, whoever reads them
+            found.append(("behind a prompt in pieces", self._after_pieces()))
+        return found
+
+    def _logits(self, drafts: list[int]) -> Tensor:
+        """[rows, V] of sequences that all continue the text at ``context``, each with so many drafts."""
+        places = [self._copied(self.here) for _ in drafts]
+        cache = self.cache  # whatever they store there is equal
+        logits = self._forward([(cache, p, self.context, 1, n) for p, n in zip(places, drafts, strict=True)])
+        self._give(places)
+        return logits
+
+    def _together(self) -> Tensor:
+        place = self._copied(self.before)
+        logits = self._forward([(self.cache, place, self.context - BEFORE, BEFORE + 1, 0)])
+        self._give([place])
+        return logits
+
+    def _after_pieces(self) -> Tensor:
+        cache, _ = self._room()
+        step = TILE - 3
+        for start in range(0, self.context, step):
+            self._forward([(cache, -1, start, min(step, self.context - start), 0)])
+        return self._forward([(cache, -1, self.context, 1, 0)])
+
+    def _forward(self, parts: list[tuple[Any, int, int, int, int]]) -> Tensor:
+        """Logits [R, V]; parts: cache, place of the state, first position, pending rows, drafts."""
+        positions, stretches, lines = [], [], Lines()
+        for cache, place, start, pending, drafts in parts:
+            stretches.append(Stretch(cache, len(positions), pending + drafts, start))
+            positions += range(start, start + pending + drafts)
+            lines.add(place, start, pending, range(-1, drafts - 1), [], 0)
+        at = torch.tensor(positions)
+        recurrence = None if self.pool is None else Recurrence(self.pool, lines.lineage(), None, [])
+        return self.part.run(Batch(self.tokens[at], at, stretches, recurrence=recurrence))["logits"]
+
+    def _room(self) -> tuple[Any, int]:
+        """The whole model's, which has the layers of every part."""
+        cache = self.executor.cache(self.context + 1 + DRAFTS)
+        return cache, -1 if self.pool is None else self.pool.take()[0]
+
+    def _state(self, place: int) -> tuple[Tensor, Tensor] | None:
+        return None if self.pool is None else self.pool.copy(place)
+
+    def _copied(self, state: tuple[Tensor, Tensor] | None) -> int:
+        if self.pool is None:
+            return -1
+        (place,) = self.pool.take()
+        self.pool.put(place, state)
+        return place
+
+    def _give(self, places: list[int]) -> None:
+        if self.pool is not None:
+            self.pool.give(places)

@@ -1,0 +1,68 @@
+"""How many threads a forward of a few rows gains from, on this machine and beside what else runs on it now."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+
+from spec_targets.runtime.build import Executor
+from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
+
+MOST_BLOCKS = 12
+"""Of a deeper model, so many blocks and the output matrix are measured."""
+ROUNDS, SECONDS, EQUAL = 7, 0.5, 1.02
+"""All counts take turns, at most so often and, after three, for so long; the smallest within EQUAL of the best is
+chosen."""
+
+_chosen: dict[int, str] = {}
+"""What this process has settled on: bits depend on the number of threads, so that a later model finds it fixed."""
+
+
+def settle(threads: int, executor: Executor) -> str:
+    """Set torch's number of threads and say why it is this one. threads: 0 for the first model's own measurement."""
+    if threads:
+        torch.set_num_threads(threads)
+        _chosen.clear()
+        _chosen[threads] = f"{threads}, as asked"
+    now = torch.get_num_threads()
+    if now not in _chosen:
+        _chosen.clear()
+        if now == 1:
+            return "1, all that torch has"
+        blocks = range(min(len(blocks_of(executor.model)) - 2, MOST_BLOCKS))
+        taken, times = measured(Probe(executor, BEFORE + 1, blocks).one_row, now)
+        torch.set_num_threads(taken)
+        said = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())
+        _chosen[taken] = f"{taken} of {now}, measured when the first model was loaded ({said} a row)"
+    return _chosen[torch.get_num_threads()]
+
+
+def measured(forward: Callable[[], object], most: int) -> tuple[int, dict[int, float]]:
+    """The number of threads to take, and {number: median seconds of a forward}."""
+    times: dict[int, list[float]] = {n: [] for n in counts(most)}
+    began = perf_counter()
+    for turn in range(ROUNDS):
+        if turn >= 3 and perf_counter() - began > SECONDS:
+            break
+        for n, seconds in times.items():
+            torch.set_num_threads(n)
+            forward()
+            start = perf_counter()
+            forward()
+            seconds.append(perf_counter() - start)
+    medians = {n: statistics.median(seconds) for n, seconds in times.items()}
+    return chosen(medians), medians
+
+
+def counts(most: int) -> list[int]:
+    """1, 2, 4 and so on, and ``most`` itself."""
+    return sorted({min(1 << i, most) for i in range(most.bit_length() + 1)})
+
+
+def chosen(seconds: dict[int, float]) -> int:
+    """The smallest number that is as good as the best."""
+    best = min(seconds.values())
+    return min(n for n, taken in seconds.items() if taken <= EQUAL * best)

@@ -1,0 +1,154 @@
+"""What a run keeps of sequences that ended, and what plugins can do to what they were handed: nothing."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from toys import DENSE, Fixed, Says, dense, drafter, finish, plain, sampled
+
+from spec_core import Draft, Request, Run, Sampling, hookimpl
+from spec_core.noise import gumbel
+
+SAMPLED = {"sampling": Sampling(temperature=0.8, logprobs=2)}
+
+
+def opened(run: Run, i: int):
+    """A generation of which one event was read, and a reference to its sequence."""
+    generation = run.generate([1, i % 48], n=30, seed=i, **SAMPLED)
+    next(generation)
+    return generation, weakref.ref(generation.seq)
+
+
+def kept(run: Run) -> list:
+    return [run.results, run._streams, run._logprobs, run.running, list(run.waiting), run.stats.running]
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped", "read"])
+def test_an_iterator_that_ended_leaves_nothing(how):
+    """160 of them, closed early, dropped or read to the end: no sequence, result, stream or noise stays."""
+    run = dense([drafter("chains", {})])
+    seen = []
+    for i in range(160):
+        generation, seq = opened(run, i)
+        seen.append(seq)
+        if how == "closed":
+            generation.close()
+        elif how == "read":
+            generation.result
+        del generation
+    run.step()
+    gc.collect()
+
+    assert not any(kept(run))
+    assert [ref() for ref in seen if ref() is not None] == []
+
+
+def test_a_closed_iterator_leaves_at_once():
+    """No further step is needed: its slot is free, and its result stays readable where it was asked for."""
+    run = dense([])
+    generation, _ = opened(run, 3)
+
+    generation.close()
+
+    assert not any(kept(run)) and not run.busy
+    assert generation.result.finish_reason == "cancelled"
+    assert len(generation.result.tokens) == 1
+
+
+def test_a_dropped_iterator_ends_its_request():
+    """As of a generator that nobody holds any more: the run is not busy with a text for nobody."""
+    run = dense([])
+    for _ in run.generate([1, 2], n=500):
+        break
+    run.step()
+
+    assert not run.busy
+
+
+class Greedy:
+    """Asks for far more noise than it can use, and writes into all of it."""
+
+    def __init__(self, ahead: int) -> None:
+        self.ahead, self.most, self.seqs = ahead, 0, []
+
+    @hookimpl
+    def draft(self, step):
+        for seq, _ in step.undrafted:
+            for i in range(self.ahead):
+                step.noise(seq, i).zero_()[1] = 100.0
+            self.most = max(self.most, len(seq.noise))
+            self.seqs.append(seq)
+
+
+def test_noise_that_a_drafter_writes_into_changes_no_text():
+    """What it gets is its own: token 1 would follow for ever."""
+    request = Request([1, 2], n=30, **sampled(4))
+
+    tokens = dense([Greedy(4)]).generate(request).result.tokens
+
+    assert plain(request, **DENSE).tokens == tokens
+
+
+def test_noise_is_kept_as_far_as_a_draft_can_reach_and_until_the_sequence_ends():
+    """However far a drafter looks: never more rows than the longest draft and one; none when it is over."""
+    greedy = Greedy(200)
+    run = dense([greedy], draft_max=6)
+    seqs = [run.submit([1, i], n=20, **sampled(i)) for i in range(3)]
+    run.step()
+    run.step()
+    run.cancel(seqs[2])
+    finish(run)
+
+    assert 0 < greedy.most <= 7
+    assert [len(seq.noise) for seq in seqs] == [0, 0, 0]
+
+
+def test_noise_is_the_same_however_often_it_is_asked_for():
+    """Also of positions too far ahead to be kept, and never of those behind."""
+    found = []
+
+    def make(step, seq, budget):
+        for i in (0, 1, 300):
+            found.append(step.noise(seq, i))
+            assert torch.equal(found[-1], step.noise(seq, i))
+            assert torch.equal(found[-1], gumbel(seq.seed, seq.t + i, 48))
+        with pytest.raises(ValueError, match="count from 0"):
+            step.noise(seq, -1)
+        with pytest.raises(TypeError):
+            step.noise(seq, 0.5)
+
+    list(dense([Fixed(make)]).generate([1], n=3, **sampled(3)))
+
+    assert found
+
+
+def test_a_buffer_that_a_drafter_uses_again_bends_no_law():
+    """Rules read what each token was drawn from, not what the buffer holds when they read it."""
+    buffer, drawn, read = torch.empty(1, 48), {}, {}
+
+    class Reuses(Says):
+        @hookimpl
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                torch.nn.init.uniform_(buffer)
+                buffer.div_(buffer.sum())
+                drawn[seq] = buffer.clone()
+                step.propose(seq, Draft([int(buffer.argmax())], probs=buffer))
+            buffer.fill_(1 / 48)
+
+    class Reads(Says):
+        @hookimpl
+        def accept(self, step):
+            read.update({seq: step.part(seq).draft.probs for seq in step.undecided if step.part(seq).draft})
+
+    rule = Reads(judges={"rows", "deterministic"}, drafts=(), noise="private")
+    run = dense([("reuses", Reuses(drafts={"rows"}))], rule=("rule", rule))
+    for i in range(4):
+        run.submit([1, i], n=3, **sampled(i))
+    run.step()
+    run.step()
+
+    assert len(drawn) == 4 and all(torch.equal(drawn[seq], read[seq]) for seq in drawn)

@@ -1,0 +1,86 @@
+"""What a draft says of its law is true or refused: a false claim never reaches a rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from exact import World, distance
+from sampler import near, text_law
+from spec_rules import block, k_seq, rejection, traversal
+from spec_rules.laws import drawn_from
+
+from spec_core import Compat, Draft, Run, hookimpl
+from spec_core.checks import check_draft
+from spec_core.testing import ToyTarget
+from tests.rules.test_runs import DREW, PROMPT, TINY, N, checked, counted
+
+VOCAB, LENGTH = 3, 3
+LIES = {
+    "deterministic-with-softmax": ("deterministic", lambda rows: rows),
+    "deterministic-with-nan": ("deterministic", lambda rows: rows * np.nan),
+    "unknown-with-softmax": ("unknown", lambda rows: rows),
+    "rows-of-nan": ("rows", lambda rows: rows * np.nan),
+    "rows-below-zero": ("rows", lambda rows: rows * [2, 1, -1]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("rule", [rejection, block, traversal, k_seq], ids=lambda rule: rule.__name__)
+def test_a_false_claim_is_refused_or_bends_nothing(rule, lie):
+    """The likeliest tokens of q, with rows that they were not drawn from; every answer of chance is followed."""
+    world = World(VOCAB, LENGTH, 6)
+    ids = [0, 1]
+    rows = np.array([world.q[()], world.q[(ids[0],)]])
+
+    assert proposed(ids, rows, lie) is None or bent(world, rule, proposed(ids, rows, lie)) < 1e-12
+
+
+@pytest.mark.parametrize("rule", [rejection, block, traversal, k_seq], ids=lambda rule: rule.__name__)
+def test_a_true_claim_is_taken_and_bends_nothing(rule):
+    """The same tokens as what they are: a function of the text."""
+    assert bent(World(VOCAB, LENGTH, 6), rule, Draft([0, 1])) < 1e-12
+
+
+def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
+    """The draft if the boundary lets it pass."""
+    law, claim = LIES[lie]
+    try:
+        draft = Draft(ids, law=law, probs=torch.from_numpy(claim(rows)))
+        check_draft(draft, len(ids), len(ids), VOCAB, trees=False)
+    except ValueError:
+        return None
+    return draft
+
+
+def bent(world: World, rule, draft: Draft) -> float:
+    """Total variation of the text's law, with the rows as a rule reads them; NaN counts as everything."""
+    told = [drawn_from(draft, j, VOCAB) for j in range(len(draft))]
+    return float(np.nan_to_num(distance(world, rule.verify, [(draft, told, 1.0)]), nan=1.0))
+
+
+class Liar:
+    """Drafts the likeliest tokens, calls them that, and shows the softmax they were the best of."""
+
+    def __init__(self, q: np.ndarray) -> None:
+        self.q = q
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts={"deterministic"})
+
+    @hookimpl
+    def draft(self, step):
+        for seq, _ in step.undrafted:
+            row = self.q[seq.tokens[-1]]
+            step.propose(seq, Draft([int(row.argmax())], law="deterministic", probs=torch.from_numpy(row[None])))
+
+
+@pytest.mark.parametrize("rule", DREW)
+def test_a_liar_is_named_and_its_texts_keep_their_law(rule):
+    target = ToyTarget(**TINY)
+    law = text_law(target, PROMPT, N)
+    run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", slots=32)
+
+    assert checked(counted(run, law), law) > 1e-3
+    assert "ValueError: probs are the distributions that tokens were drawn from" in run.stats.switched_off["liar"]

@@ -1,0 +1,65 @@
+"""No two requests of a run share private coins, so what one said may be drafted for the next.
+
+The long form is ``benchmarks/laws.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+from spec_methods.ngram import Ngram
+from spec_methods.recycling import Recycling
+from spec_methods.suffix import Suffix
+
+from benchmarks.laws import LENGTH, PROMPT, SAMPLED, away, bound, campaign, chance, small, text_law, texts
+from spec_core import Run
+from spec_core.testing import QuickTarget
+from tests.core.toys import finish
+
+TEXTS = 400
+
+
+@pytest.mark.parametrize("case", ["ngram rejection", "suffix block"])
+def test_the_second_of_two_equal_requests_has_the_targets_law(case):
+    """Same prompt, same seed, drafted from a store that has the first one's text."""
+    law = text_law(small())
+    counts = texts(case, range(TEXTS))
+
+    assert away(counts, law) < bound(TEXTS, len(law))
+    assert chance(counts, law) > 1e-6
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq", "point-mass"])
+def test_equal_requests_get_texts_of_their_own(rule):
+    """Also where nothing is drafted: what the core chooses is drafted for the next."""
+    run = Run(QuickTarget(), rule=rule)
+    seqs = [run.submit(PROMPT, n=12, seed=0, sampling=SAMPLED) for _ in range(4)]
+    finish(run)
+
+    assert len({tuple(run.take(seq).tokens) for seq in seqs}) == 4
+
+
+def test_under_shared_noise_equal_requests_get_one_text():
+    run = Run(QuickTarget())
+    seqs = [run.submit(PROMPT, n=12, seed=0, sampling=SAMPLED) for _ in range(4)]
+    finish(run)
+
+    assert len({tuple(run.take(seq).tokens) for seq in seqs}) == 1
+
+
+@pytest.mark.parametrize("method", [Ngram(shared=True), Suffix(shared=True), Recycling(shared=True)], ids=type)
+def test_what_is_shared_is_of_one_run(method):
+    """An instance that is used again drafts nothing from the run before: there a seed begins anew."""
+    before = method.common
+    Run(QuickTarget(), [method])
+
+    assert method.common is not before
+
+
+def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path):
+    """Counts are saved after every block, and the same seeds give the same counts."""
+    kept = tmp_path / "laws.json"
+    (_, some), (_, whole) = (next(campaign(n, kept, ["ngram block"])) for n in (8, 20))
+
+    assert (some.total(), whole.total()) == (8, 20)
+    assert whole == texts("ngram block", range(20))
+    assert all(len(text) == LENGTH for text in whole)
