@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Iterator
@@ -21,11 +22,10 @@ from typing import Any
 
 import attrs
 import torch
-from spec_kernels.nn.rotary import RotaryTable
-from spec_kernels.nn.states import DeltaShape
-from spec_targets.runtime import build
+from spec_kernels.model.shapes import DeltaShape
+from spec_kernels.model.source import bytes_of
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.load import describe, recurrent
+from spec_targets.runtime.load import make_target
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.weights import expected
 
@@ -78,13 +78,18 @@ class RandomWeights:
             return torch.ones(shape) if "norm" in name else torch.zeros(shape)
         return torch.empty(shape).normal_(std=shape[1] ** -0.5, generator=self.rng)
 
+    def type(self, name: str) -> str:
+        return "F32"
+
+    def nbytes(self, name: str) -> int:
+        return 4 * math.prod(self.shapes[name])
+
+    def blocks(self, name: str) -> torch.Tensor:
+        return bytes_of(self.load(name))
+
 
 def made_target() -> TorchTarget:
-    cpu, kind = torch.device("cpu"), torch.float32
-    weights = RandomWeights(SHAPE)
-    rotary = RotaryTable(1e7 ** -(torch.arange(0, SHAPE.turned, 2) / SHAPE.turned), SHAPE.head, SHAPE.context + 1)
-    info = describe(SHAPE, None, cpu, kind, 0, "random", recurrent(SHAPE))
-    return TorchTarget(info, None, SHAPE, weights, build.decoder(SHAPE, weights, rotary, kind, cpu))
+    return make_target(SHAPE, RandomWeights(SHAPE), None, device="cpu")
 
 
 @attrs.define(eq=False)

@@ -19,7 +19,7 @@ from spec_core.early import prepare
 prepare()
 
 import torch  # noqa: E402
-from spec_kernels.nn import tiles  # noqa: E402
+from spec_kernels.model import tiles  # noqa: E402
 from spec_targets.runtime.probe import exact  # noqa: E402
 
 from spec_core import Draft, Target, load  # noqa: E402
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--cached", type=int, default=90)
     parser.add_argument("--repeats", type=int, default=60)
     args = parser.parse_args()
-    target = hundred_million() if args.random else load(args.model, threads=args.threads)
+    target = hundred_million() if args.random else load(args.model, threads=args.threads, kernels="reference")
     torch.set_num_threads(args.threads)
     tokens = list(range(args.cached + 1))
     seq = sequence(target, tokens)
@@ -59,7 +59,7 @@ def main() -> None:
     print("tile  " + "".join(f"{r:>5} rows" for r in ROWS) + "  exact")
     for tile in TILES:
         tiles.TILE = tile
-        said = exact(target.decoder, target.config, torch.float32, torch.device("cpu"))
+        said = exact(target.executor, target.info.context)
         print(f"{tile:4}  " + "".join(f"{1e3 * min(times[tile, r]):10.2f}" for r in ROWS) + f"  {said}")
 
 

@@ -15,8 +15,8 @@ GGUF_MAGIC = b"GGUF"
 def load(model: str | Path, **options: Any) -> Target:
     """Load a target by scheme, or by what a bare path is.
 
-    options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only: ``info`` and
-    ``tokenizer`` are complete, ``forward`` is not possible.
+    options: those of ``LoadSettings`` (``device``, ``dtype``, ``threads``, ``context``, ``kernels``, ...);
+    ``weights=False`` reads metadata only: ``info`` and ``tokenizer`` are complete, ``forward`` is not possible.
 
     Raises UsageError for an unknown scheme or a path that is no model, SpecError for a damaged file, LoadError with
     the loader's name for anything else that the loader raises.

@@ -57,6 +57,10 @@ class LoadSettings:
     dtype: str = option("auto", "float32, bfloat16 or float16; auto is float32 on a CPU, bfloat16 on CUDA")
     threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0)
     context: int = option(0, "most positions of a sequence; 0 is what the model declares", 0)
+    kernels: str = option("auto", "what executes the model: native, reference, or auto: native on a CPU in float32")
+    activations: str = option("int15", "native rows in products with quantised weights: int15, or int8 for speed")
+    cache_dtype: str = option("float32", "what native attention caches: float32, float16 or q8")
+    weights: str = option("auto", "auto keeps native weights as stored; q8_0 stores those that are floats in 8 bits")
 
 
 @attrs.frozen

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 
 import torch
+from spec_kernels.model.source import bytes_of
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import expected
@@ -53,6 +55,15 @@ class RandomWeights:
     def load(self, name: str) -> Tensor:
         shape = self.shapes[name]
         return torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=self.numbers) * shape[1] ** -0.5
+
+    def type(self, name: str) -> str:
+        return "F32"
+
+    def nbytes(self, name: str) -> int:
+        return 4 * math.prod(self.shapes[name])
+
+    def blocks(self, name: str) -> Tensor:
+        return bytes_of(self.load(name))
 
 
 @functools.cache

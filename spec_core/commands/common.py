@@ -86,14 +86,21 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 def target_of(settings: Settings, weights: bool = True) -> Target:
     """The target the settings name. Raises UsageError when they name none."""
+    import attrs
+
     from spec_core.loading import load
     from spec_core.settings import LoadSettings
 
     if settings["model"] is None:
         raise UsageError("no model is given", mend="name one: -m zoo:pico, or model = ... in spec.toml")
-    load_settings = settings.build(LoadSettings)
-    options = {name: getattr(load_settings, name) for name in ("device", "dtype", "threads", "context")}
-    return load(settings["model"], weights=weights, **options)
+    settled = settings.build(LoadSettings)
+    always = ("device", "dtype", "threads", "context")  # a loader need not know what was not asked for
+    options = {
+        f.name: v
+        for f in attrs.fields(LoadSettings)
+        if (v := getattr(settled, f.name)) != f.default or f.name in always
+    }
+    return load(settings["model"], **options | ({} if weights else {"weights": False}))
 
 
 def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:

@@ -114,7 +114,9 @@ def test_only_what_drafts_nothing_may_limit():
             for seq, _ in step.undrafted:
                 step.limit(seq, 1)
 
-    with pytest.raises(PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts"):
+    with pytest.raises(
+        PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts nothing"
+    ):
         list(dense([Unsaid(), ("m", ones())]).generate([1, 2], n=4))
 
 

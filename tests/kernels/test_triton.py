@@ -19,10 +19,9 @@ import attrs
 import pytest
 import torch
 from small_models import tiny_hybrid
-from spec_kernels.nn import moe as layers
-from spec_kernels.nn.moe import MoE
+from spec_kernels.model import mixture as layers
+from spec_kernels.model.shapes import Experts
 from spec_kernels.ops import dispatch
-from spec_kernels.ops.moe import route
 from spec_kernels.ops.rms_norm import rms_norm
 
 from benchmarks import kernels
@@ -228,14 +227,13 @@ def test_a_hybrid_drafts_the_text_of_plain_decoding_through_the_twins(strategy, 
 def test_a_layer_of_experts_gives_the_same_through_the_twins(rows, monkeypatch, twins_everywhere):
     """The layer's own sums, for few rows and for many, against one operator."""
     normal = lambda *shape: torch.randn(shape, device=DEVICE)
-    layer = MoE(normal(12, 5), lambda logits: route(logits, 2, True), normal(5, 12, 14), normal(5, 7, 12))
-    x = normal(rows, 12)
+    x, scores, weights = normal(rows, 12), normal(rows, 5), (normal(5, 12, 7), normal(5, 12, 7), normal(5, 7, 12))
     monkeypatch.setattr(layers, "on_cuda", lambda arguments: False)
-    plain = layer(x, x, None)
+    plain = layers.mixture(x, scores, Experts(5, 2), None, *weights)
     twins_everywhere()
     monkeypatch.setattr(layers, "on_cuda", lambda arguments: True)
 
-    assert_close("y", plain, layer(x, x, None), 1e-5)
+    assert_close("y", plain, layers.mixture(x, scores, Experts(5, 2), None, *weights), 1e-5)
 
 
 SMALL = kernels.Sizes(

@@ -16,7 +16,7 @@ CLOSE = 1e-5
 def memory_of(target, seq: Sequence) -> dict[str, torch.Tensor]:
     """What a slot remembers of the evaluated rows."""
     held, n = seq.slot.state, seq.evaluated
-    found = {"keys": held.cache.keys[..., :n], "values": held.cache.values[:, :, :n]}
+    found = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
     if held.recurrent is not None:
         found["matrices"], found["windows"] = held.recurrent.copy()
     return found

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 from small_models import tiny_gguf, tiny_hybrid
-from spec_kernels.nn import tiles
-from spec_kernels.nn.tiles import TILE, WIDE, product
+from spec_kernels.model import tiles
+from spec_kernels.model.tiles import TILE, WIDE, product
 from spec_targets.runtime.probe import exact
 
 from spec_core import Draft, Request, Run, Sampling, load
@@ -17,7 +17,6 @@ from tests.soak import draws, rows
 from tests.targets.drive import EVERYTHING, forward, part, sequence
 
 PRODUCTS = {"real": nullcontext, "misbehaving": misbehaving}
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +66,7 @@ def test_rows_of_a_prompt_are_computed_together_only_where_that_is_equal(monkeyp
 @pytest.mark.parametrize("make", [tiny_gguf, tiny_hybrid])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_model_is_exact_and_says_so(multiply, make, threads):
-    target = load(make(), threads=threads)
+    target = load(make(), threads=threads, kernels="reference")
 
     assert target.info.extras["exact"] == "yes"
     assert Run(target).stats.report()["exact"] == "yes"
@@ -77,18 +76,17 @@ def test_a_product_by_place_is_found_out(monkeypatch):
     """No tile helps where a row's place in it decides; the run must say so."""
     monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _stored(_by_place(a, b), out))
     tiles.forget()
-    target = load(tiny_gguf())
+    target = load(tiny_gguf(), kernels="reference")
 
     assert target.info.extras["exact"].startswith("no: a row in another place of a tile differs by")
 
 
 def test_a_sum_by_number_of_rows_between_products_is_found_out(monkeypatch):
-    linalg = torch.linalg.vector_norm
-    norm = lambda x, dim, keepdim: linalg(x, dim=dim, keepdim=keepdim) * (1 + 1e-6 * (len(x) > TILE))
-    target = load(tiny_gguf())
-    monkeypatch.setattr(torch.linalg, "vector_norm", norm)
+    rsqrt = torch.rsqrt
+    target = load(tiny_gguf(), kernels="reference")
+    monkeypatch.setattr(torch, "rsqrt", lambda x: rsqrt(x) * (1 + 1e-6 * (len(x) > TILE)))
 
-    assert exact(target.decoder, target.config, torch.float32, CPU).startswith("no: a row before drafts differs by")
+    assert exact(target.executor, target.info.context).startswith("no: a row before drafts differs by")
 
 
 def test_lower_precision_is_not_called_exact():
@@ -105,7 +103,7 @@ def _stored(result, out):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_of_a_model_has_the_same_bits_among_drafts(multiply, threads):
-    target = load(tiny_gguf())
+    target = load(tiny_gguf(), kernels="reference")
     torch.set_num_threads(threads)
 
     assert rows(target, seed=0, count=40) == 0
@@ -114,7 +112,7 @@ def test_a_row_of_a_model_has_the_same_bits_among_drafts(multiply, threads):
 @pytest.mark.parametrize("context", [125, 250, 510])
 def test_bits_do_not_depend_on_the_masked_context_behind(multiply, context):
     """The drafts begin a new block of the cache, and a longer cache; the single row does not."""
-    target = load(tiny_gguf(context=600))
+    target = load(tiny_gguf(context=600), kernels="reference")
     tokens = [(7 * i) % 300 for i in range(context + 1)]
     seen = []
     for draft in (None, Draft([(3 * i) % 300 for i in range(1, 18)])):
@@ -127,7 +125,7 @@ def test_bits_do_not_depend_on_the_masked_context_behind(multiply, context):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_draws_of_the_zoo_are_the_same_alone_and_among_drafts(multiply, threads):
-    target = load("zoo:pico")
+    target = load("zoo:pico", kernels="reference")
     torch.set_num_threads(threads)
 
     assert draws(target, seed=threads, count=60) == 0
@@ -135,7 +133,7 @@ def test_draws_of_the_zoo_are_the_same_alone_and_among_drafts(multiply, threads)
 
 def test_a_text_at_a_near_tie_is_that_of_plain_decoding(multiply):
     """Once left plain decoding's text at token 38, where two scores lie 2.3e-6 apart."""
-    target, sampling = load("zoo:pico", threads=1), Sampling(temperature=0.8)
+    target, sampling = load("zoo:pico", threads=1, kernels="reference"), Sampling(temperature=0.8)
     request = Request("if __name__", n=128, seed=1447, sampling=sampling, ignore_eos=True)
     plain, *others = (Run(target, m).generate(request).result.tokens for m in ([], ["ngram"], ["recycling"]))
 

@@ -61,8 +61,8 @@ def missing(device: torch.device) -> bool:
 
 
 def in_use() -> str:
-    """What runs on this machine, in words, for ``spec env``."""
+    """What runs operators on this machine, in words."""
     forms = ["reference (plain torch) on cpu"]
     if torch.cuda.is_available():
         forms.append(f"{'none (triton is not installed)' if missing(torch.device('cuda')) else 'triton'} on cuda")
-    return f"{', '.join(forms)}; quantised blocks become floats at load"
+    return ", ".join(forms)

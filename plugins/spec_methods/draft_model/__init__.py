@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.drafting import Chooser, Drawing, Growing
-from spec_methods.draft_model.shadow import Shadow, catch_up, forward, open_shadow
+from spec_methods.draft_model.shadow import Shadow, catch_up, continued, forward, open_shadow
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
 
@@ -86,7 +86,8 @@ class DraftModel:
         """In a dtype of its own, and with its own context: no more of it than the target can use."""
         same = same_words(target, described)
         context = min(described.info.context, target.info.context) if same else described.info.context
-        self.model = load(file, device=target.info.device, dtype=self.dtype, context=context)
+        options = target.info.extras.get("options", {}) if self.dtype == "auto" else {}
+        self.model = load(file, device=target.info.device, dtype=self.dtype, context=context, **options)
         self.words = Same() if same else translation(target, self.model)
 
     # hooks
@@ -98,6 +99,8 @@ class DraftModel:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
         step.spent(forwards=forwards, rows=rows)
+        if len(wanted) == 1 and self._can_go_alone(wanted[0]):
+            self._all_at_once(step, wanted[0])
         while drafting := [d for d in wanted if d.open]:
             self._one_more(step, drafting)
         for d in wanted:
@@ -132,6 +135,17 @@ class DraftModel:
         # The last drafted token needs no row: nothing follows it. Where the context is full, the target goes on alone.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         return Drafting(seq, room, shadow.trust, shadow=shadow, tokens=tokens) if room > 0 else None
+
+    def _can_go_alone(self, draft: Drafting) -> bool:
+        """Whether the draft model can choose all tokens itself: greedily, in the words it knows."""
+        return hasattr(self.model, "draft") and isinstance(self.words, Same) and not self._chooser.samples(draft.seq)
+
+    def _all_at_once(self, step: Step, d: Drafting) -> None:
+        """A greedy draft of one sequence is one call, however long it gets."""
+        rows = len(d.tokens) - d.shadow.agree(d.tokens)
+        d.ids, d.confidence = continued(self.model, d.shadow, d.tokens, d.budget, self.p_min, d.seq.stop.tokens)
+        step.spent(forwards=len(d.ids), rows=rows + len(d.ids) - 1)
+        d.open = False
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward, one more token for each."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import attrs
 from torch import Tensor
 
@@ -61,6 +64,17 @@ def forward(model: Target, rows: list[tuple[Shadow, list[int]]]) -> Tensor:
         step.add(Part(shadow.seq, start, tokens[start:], decides=True))
         shadow.held[start:] = tokens[start:]
     return model.forward(batch(step, Needs(), model.info.device), Needs()).logits
+
+
+def continued(
+    model: Any, shadow: Shadow, tokens: list[int], most: int, least: float, stops: Collection[int]
+) -> tuple[list[int], list[float]]:
+    """A greedy draft behind ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
+    start = shadow.agree(tokens)
+    pending = tokens[start:]
+    ids, chances = model.draft(shadow.seq, start, pending, most, least, shadow.trust.value, stops)
+    shadow.held[start:] = pending + ids[:-1]
+    return ids, chances
 
 
 def catch_up(model: Target, rows: list[tuple[Shadow, list[int]]]) -> tuple[int, int]:

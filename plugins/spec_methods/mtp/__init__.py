@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
-from spec_kernels.nn.cache import KVCache
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
@@ -30,7 +29,7 @@ class Memory:
     tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     """
 
-    cache: KVCache
+    cache: Any
     done: int = 0
     tokens: list[int] = attrs.field(factory=list)
     hidden: list[Tensor] = attrs.field(factory=list)
@@ -58,9 +57,9 @@ class Memory:
         self.done, self.tokens, self.hidden = self.done + n, self.tokens[n:], [hidden[n:]]
         return made
 
-    def room(self, rows: int) -> KVCache:
+    def room(self, rows: int) -> Any:
         if rows > self.cache.length:
-            self.cache = self.cache.grown(max(rows, 2 * self.cache.length))
+            self.cache.grow(max(rows, 2 * self.cache.length))
         return self.cache
 
 
@@ -127,13 +126,7 @@ class Mtp:
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        known = holder.info.extras["nextn"]["tensors"]
-
-        def find(name: str) -> Tensor | None:
-            return holder.tensor(name) if name in known else None
-
-        facts = {**holder.info.extras["nextn"], "rotary": target.info.extras["rotary"]}
-        self.layer = Layer(facts, find, target)
+        self.layer = Layer(holder.info.extras["nextn"], target.info.extras["executor"]())
 
     @property
     def _chooser(self) -> Chooser:
@@ -144,6 +137,8 @@ class Mtp:
     @hookimpl
     def draft(self, step: Step) -> None:
         drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
+        if len(drafts) == 1 and self.watch is None and not self._chooser.samples(drafts[0].seq):
+            self._all_at_once(step, drafts[0])
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
@@ -163,7 +158,7 @@ class Mtp:
                 memory = seq.stash[self.memory] = Memory(self.layer.cache())
             memory.take(span)
             while len(memory.tokens) > BACKLOG:
-                self.layer.forward([memory.pairs(BACKLOG)])
+                self.layer.forward([memory.pairs(BACKLOG)], last=False)
                 rows.step.spent(forwards=1, rows=BACKLOG)
 
     # one draft
@@ -176,6 +171,15 @@ class Mtp:
         if memory.trust.value < self.p_min:
             return None
         return Drafting(seq, min(budget, self.draft_max), memory.trust, memory=memory)
+
+    def _all_at_once(self, step: Step, draft: Drafting) -> None:
+        """A greedy draft of one sequence is one call, however long it gets."""
+        pairs = draft.pairs()
+        draft.memory.room(draft.memory.done + draft.budget)
+        stops = sorted(draft.seq.stop.tokens)
+        ids, chances = self.layer.draft(pairs, draft.budget, self.p_min, draft.trust.value, stops)
+        step.spent(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
+        draft.ids, draft.confidence, draft.open = ids, chances, False
 
     def _one_more(self, step: Step, drafts: list[Drafting]) -> None:
         """One forward, one more token for each."""

@@ -11,9 +11,9 @@ from spec_targets.runtime.target import TorchTarget
 
 
 def load(
-    location: str | Path, *, weights: bool = True, extras: dict[str, Any] | None = None, **options: Any
+    location: str | Path, *, weights: bool | str = "auto", extras: dict[str, Any] | None = None, **options: Any
 ) -> TorchTarget:
-    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only.
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only.
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
     """
@@ -28,7 +28,7 @@ def load(
     tokenizer = from_gguf(file.metadata, file.path.name) if "tokenizer.ggml.model" in file.metadata else None
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
-    return make_target(config, source, tokenizer, weights_wanted=weights, divisors=divisors, extras=extras, **options)
+    return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
 
 
 def _check_vocabulary(file: GgufFile, tokenizer: Any, rows: int) -> None:

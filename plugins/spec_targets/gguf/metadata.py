@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spec_kernels.nn.build import Experts
-from spec_kernels.nn.states import DeltaShape
+from spec_kernels.model.shapes import DeltaShape, Experts
 
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile

@@ -1,4 +1,4 @@
-"""Tensors of a GGUF file as floats."""
+"""Tensors of a GGUF file, as blocks and as floats."""
 
 from __future__ import annotations
 
@@ -49,6 +49,16 @@ class GgufWeights:
         for row in range(0, len(data), step):
             out[row : row + step] = dequantize(data[row : row + step], tensor.type)
         return out.view(tensor.shape)
+
+    def type(self, name: str) -> str:
+        return self.file.tensors[name].type
+
+    def nbytes(self, name: str) -> int:
+        return self.file.tensors[name].nbytes
+
+    def blocks(self, name: str) -> Tensor:
+        data = self.file.tensors[name].bytes()
+        return data.reshape(-1, data.shape[-1])
 
     def divisors(self) -> torch.Tensor | None:
         """Frequency divisors of llama3 scaling, where the file has them; those of a wrong shape are refused later."""

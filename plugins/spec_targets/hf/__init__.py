@@ -13,9 +13,9 @@ from spec_targets.runtime.target import TorchTarget
 
 
 def load(
-    location: str | Path, *, weights: bool = True, extras: dict[str, Any] | None = None, **options: Any
+    location: str | Path, *, weights: bool | str = "auto", extras: dict[str, Any] | None = None, **options: Any
 ) -> TorchTarget:
-    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only.
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only.
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
     """
@@ -37,7 +37,7 @@ def load(
         config,
         source,
         tokenizer,
-        weights_wanted=weights,
+        wanted=weights,
         divisors=divisors_of(raw, config),
         extras=extras,
         **options,

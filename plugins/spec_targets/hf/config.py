@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spec_kernels.nn.build import Experts
-from spec_kernels.nn.states import DeltaShape
+from spec_kernels.model.shapes import DeltaShape, Experts
 from spec_kernels.ops.rope import llama3_factors
 from torch import Tensor
 

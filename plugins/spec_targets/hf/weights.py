@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import torch
+from spec_kernels.model.source import bytes_of
 from torch import Tensor
 
 from spec_core.errors import UsageError
@@ -55,7 +57,8 @@ EXPERTS = {"ffn_gate_exps.weight": "gate_proj", "ffn_up_exps.weight": "up_proj",
 FUSED = {"ffn_gate_up_exps.weight": "mlp.experts.gate_up_proj", "ffn_down_exps.weight": "mlp.experts.down_proj"}
 SHARED = re.compile(r"ffn_(gate|up|down)_shexp\.weight")
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
-FLOATS = ("F32", "BF16", "F16", "F64")
+SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
+FLOATS = tuple(SIZES)
 PREFIXES = ("model.language_model.", "model.")
 
 
@@ -102,6 +105,16 @@ class HfWeights:
             return -value.float().exp()
         less_one = self.config.facts.plus_one and "norm" in name and "ssm_norm" not in name
         return value.float() + 1 if less_one else value
+
+    def type(self, name: str) -> str:
+        whole = self._whole(name) if self._interleaved(name) is not None else self._stored(name)
+        return (whole or self._apart(name)[0]).type
+
+    def nbytes(self, name: str) -> int:
+        return math.prod(self.shape(name)) * SIZES[self.type(name)]
+
+    def blocks(self, name: str) -> Tensor:
+        return bytes_of(self.load(name))
 
     def _check_type(self, stored: StoredTensor) -> None:
         if stored.type not in FLOATS:

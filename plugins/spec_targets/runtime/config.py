@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import attrs
-from spec_kernels.nn.build import BlockShape, Experts
-from spec_kernels.nn.states import DeltaShape
+from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
 
 from spec_core.errors import UsageError, nearest
 from spec_targets.runtime.rope import Scaling
@@ -103,22 +102,10 @@ class Config:
         """Blocks of the trunk with attention."""
         return self.layers - len(self.recurrent)
 
-    def place(self, block: int) -> int:
-        """Which layer of the cache, or of the pool of states, belongs to a block."""
-        same = block in self.recurrent
-        return sum((i in self.recurrent) == same for i in range(block))
-
-    def kind(self, block: int) -> tuple[bool, bool]:
-        """Blocks of one kind have tensors of the same shapes."""
-        return block in self.recurrent, self.experts is not None and block >= self.dense
-
     def block(self, neighbours: bool) -> BlockShape:
         return BlockShape(
             width=self.width,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head=self.head,
-            turned=self.turned,
+            heads=HeadShape(self.heads, self.kv_heads, self.head, self.turned, self.head**-0.5),
             eps=self.eps,
             neighbours=neighbours,
             gated=self.facts.gated,

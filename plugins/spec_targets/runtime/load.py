@@ -6,20 +6,21 @@ from typing import Any
 
 import torch
 from spec_kernels.machine import free_bytes
-from spec_kernels.nn.rotary import RotaryTable
+from spec_kernels.model.source import Only
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_targets.runtime import build
+from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.probe import exact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import settle
-from spec_targets.runtime.weights import Weights, check, nbytes, nextn
+from spec_targets.runtime.weights import Weights, check, nextn
 
 MOST_POSITIONS = 1 << 17
-"""Positions a rotation table is made for; a larger context is cut to it."""
+"""A larger context is cut to this, unless it was asked for."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -32,26 +33,38 @@ def make_target(
     dtype: str = "auto",
     threads: int = 0,
     context: int = 0,
-    weights_wanted: bool = True,
+    kernels: str = "auto",
+    activations: str = "int15",
+    cache_dtype: str = "float32",
+    wanted: bool | str = "auto",
     divisors: torch.Tensor | None = None,
     extras: dict[str, Any] | None = None,
 ) -> TorchTarget:
-    """A target ready to run, or with metadata only. Raises UsageError before memory is taken."""
+    """A target ready to run, or with metadata only. Raises UsageError before memory is taken.
+
+    wanted: False reads no weights; else how they are kept, ``auto`` or ``q8_0``; True is ``auto``.
+    """
     config.check(weights.where)
     if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
-        check_apart(weights.where, weights_wanted)
+        check_apart(weights.where, wanted is not False)
     shapes = {} if apart else check(config, weights)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
-    check_memory(nbytes(shapes, kind) + one_state(config), place, weights.where)
-    decoder, found = None, {}
-    if weights_wanted:
-        decoder = build.decoder(config, weights, rotations(config, divisors, place), kind, place)
-        found = {"threads": settle(threads, decoder, config)} if place.type == "cpu" else {}
-        found["exact"] = exact(decoder, config, kind, place)
+    wish = Choice(kernels, activations, cache_dtype, "auto" if isinstance(wanted, bool) else wanted)
+    choice = build.choose(wish, config, place, kind, weights.where)
+    size = build.planned_bytes(shapes, weights, choice, kind)
+    check_memory(size + one_state(config), place, weights.where)
+    executor, found = None, {}
+    if wanted is not False:
+        executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
+        found = {"threads": settle(threads, executor)} if place.type == "cpu" else {}
+        found["exact"] = exact(executor, config.context)
     facts = {
-        "weight_bytes": nbytes(shapes, kind),
-        "rotary": lambda: decoder.rotary,
+        "weight_bytes": size,
+        "row_bytes": row_bytes(config, choice, kind),
+        "kernels": choice.said,
+        "options": choice.options(),
+        "executor": lambda: executor,
         "rotated": (config.head, config.turned),
         **found,
         **(extras or {}),
@@ -59,7 +72,7 @@ def make_target(
     if config.nextn:
         facts["nextn"] = nextn_facts(config, weights)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
-    return TorchTarget(info, tokenizer, config, weights, decoder)
+    return TorchTarget(info, tokenizer, config, weights, executor)
 
 
 def check_apart(where: str, weights_wanted: bool) -> None:
@@ -71,12 +84,12 @@ def check_apart(where: str, weights_wanted: bool) -> None:
 
 
 def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
-    """What a method needs to build the first block behind the trunk; ``tensors``: the names it may read."""
+    """What a method needs to build the first block behind the trunk; ``source``: the tensors it may read."""
     return {
         "block": config.layers,
         "shape": config.block(weights.neighbours),
         "problem": nextn_problem(config, weights),
-        "tensors": frozenset(nextn(config, weights, config.layers)),
+        "source": Only(weights, nextn(config, weights, config.layers)),
     }
 
 
@@ -106,7 +119,6 @@ def describe(
             mend="ask for less, or leave it out",
         )
     states = {"attention", "recurrent"} if config.recurrent else {"attention"}
-    row = 2 * config.attending * config.kv_heads * config.head * dtype.itemsize
     return TargetInfo(
         name=config.name,
         vocab=config.vocab,
@@ -120,8 +132,16 @@ def describe(
         family=config.arch,
         bos=tokenizer.bos if tokenizer is not None else None,
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
-        extras={"row_bytes": row, **recurrent(config), **extras},
+        extras={**recurrent(config), **extras},
     )
+
+
+def row_bytes(config: Config, choice: Choice, dtype: torch.dtype) -> int:
+    """Of one position in the caches of all layers."""
+    numbers = 2 * config.attending * config.kv_heads * config.head
+    if choice.native and choice.cache_dtype == "q8":
+        return numbers + numbers // 32 * 2
+    return numbers * (DTYPES[choice.cache_dtype] if choice.native else dtype).itemsize
 
 
 def recurrent(config: Config) -> dict[str, Any]:
@@ -137,10 +157,9 @@ def one_state(config: Config) -> int:
     return len(config.recurrent) * config.delta.state_bytes if config.delta is not None else 0
 
 
-def rotations(config: Config, divisors: torch.Tensor | None, device: torch.device) -> RotaryTable:
-    """Rotations of every position the model declares, up to what tables are made for."""
-    theta, magnitude = turning(config.turned, config.rope_base, config.scaling, divisors)
-    return RotaryTable(theta.to(device), config.head, min(config.context, MOST_POSITIONS) + 1, magnitude)
+def rotations(config: Config, divisors: torch.Tensor | None) -> tuple[torch.Tensor, float]:
+    """Radians per position of every pair of a head, and the factor of cos and sin."""
+    return turning(config.turned, config.rope_base, config.scaling, divisors)
 
 
 def choose_device(device: str) -> torch.device:

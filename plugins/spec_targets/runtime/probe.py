@@ -1,38 +1,40 @@
-"""Does a row get the same bits in any company? Asked of the model's own shapes when it is loaded.
+"""Does a row get the same bits in any company? Native kernels make it so; of the reference it is asked at load.
 
-Products are computed in tiles of one size, so that it must be so; but what a row's place in a tile does to it, and what
-torch does between the products, is found by trying. One block of each kind is tried, and the output matrix.
+Its products are computed in tiles of one size, so that it must be so; but what a row's place in a tile does to it, and
+what torch does between the products, is found by trying. One block of each kind is tried, and the output matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from spec_kernels.nn.cache import KVCache
-from spec_kernels.nn.decoder import Decoder
-from spec_kernels.nn.recurrence import Lines, Recurrence
-from spec_kernels.nn.states import StatePool
-from spec_kernels.nn.tiles import TILE
-from spec_kernels.nn.window import Stretch, causal
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.ops import Delta, Mixture, Model, Op, Tap
+from spec_kernels.model.recurrence import Lines, Recurrence
+from spec_kernels.model.reference import Reference
+from spec_kernels.model.states import StatePool
+from spec_kernels.model.tiles import TILE
 from torch import Tensor
 
-from spec_targets.runtime.config import Config
+from spec_targets.runtime.build import Executor
 
 CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
-"""Rows before the one that is tried, those of them that come with it, and those behind it: these begin a new block of
+"""Rows before the one that is tried, those of them that come with it, and those behind it: these begin a new piece of
 the cache."""
 
 
-@torch.inference_mode()
-def exact(decoder: Decoder, config: Config, dtype: torch.dtype, device: torch.device) -> str:
-    """``yes``, or ``no`` and why."""
+def exact(executor: Executor, context: int) -> str:
+    """``yes``, or ``no`` and why. context: positions of the model."""
+    if not isinstance(executor, Reference):
+        return "yes"
+    device, dtype = executor.device, executor.dtype
     if device.type != "cpu" or dtype != torch.float32:
         return f"no: on {device} in {str(dtype).removeprefix('torch.')} sums are ordered by the shape of a product"
-    context = min(CONTEXT, config.context - DRAFTS - 1)
-    if context <= BEFORE:
-        return f"no: not tried, its context has {config.context} positions only"
-    probe = Probe(decoder, config, context, one_of_each(config))
+    if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
+        return f"no: not tried, its context has {context} positions only"
+    probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
     for company, rows in probe.tried():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
             apart = (rows - probe.alone).abs().max()
@@ -41,24 +43,41 @@ def exact(decoder: Decoder, config: Config, dtype: torch.dtype, device: torch.de
     return "yes"
 
 
-def one_of_each(config: Config) -> list[int]:
+def blocks_of(model: Model) -> list[list[Op]]:
+    """What stands before the first block, the blocks, and what stands behind the last; a tap begins each."""
+    parts: list[list[Op]] = [[]]
+    for op in model.ops:
+        if isinstance(op, Tap) and op.name.startswith("hidden."):
+            parts.append([])
+        parts[-1].append(op)
+    return parts
+
+
+def one_of_each(model: Model) -> list[int]:
     """The first block of each kind."""
-    return sorted({config.kind(i): i for i in reversed(range(config.layers))}.values())
+    kinds = [
+        tuple(any(isinstance(op, kind) for op in block) for kind in (Delta, Mixture)) for block in blocks_of(model)
+    ]
+    return sorted({kind: i for i, kind in reversed(list(enumerate(kinds[1:-1])))}.values())
+
+
+def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
+    """The same model with some of its blocks; layers of caches and states keep their numbers."""
+    first, *blocks, last = blocks_of(executor.model)
+    ops = [*first, *(op for i in chosen for op in blocks[i]), *last]
+    return executor.another(Model(tuple(ops), executor.model.turns, executor.model.magnitude), executor.source)
 
 
 class Probe:
     """A text of random tokens over some blocks. alone: logits [1, V] of its row ``context`` by itself."""
 
-    @torch.inference_mode()
-    def __init__(self, decoder: Decoder, config: Config, context: int, chosen: Sequence[int]) -> None:
-        blocks = [decoder.blocks[i] for i in chosen]
-        self.decoder = Decoder(decoder.embedding, blocks, decoder.norm, decoder.head, decoder.rotary)
-        self.config, self.context = config, context
-        self.layers = 1 + max((config.place(i) for i in chosen if i not in config.recurrent), default=0)
-        recurring = 1 + max((config.place(i) for i in chosen if i in config.recurrent), default=-1)
-        self.pool = StatePool(config.delta, recurring) if recurring else None
+    def __init__(self, executor: Executor, context: int, chosen: Sequence[int]) -> None:
+        self.executor, self.part, self.context = executor, part_of(executor, chosen), context
+        model = executor.model
+        self.pool = StatePool(model.delta, model.recurring) if model.recurring else None
         numbers = torch.Generator().manual_seed(0)
-        self.tokens = torch.randint(config.vocab, (context + 1 + DRAFTS,), generator=numbers)
+        vocabulary = model.ops[0].table.n
+        self.tokens = torch.randint(vocabulary, (context + 1 + DRAFTS,), generator=numbers)
         self.cache, self.place = self._room()
         start = context - BEFORE
         self._forward([(self.cache, self.place, 0, start, 0)])
@@ -67,7 +86,6 @@ class Probe:
         self.here = self._state(self.place)
         self.alone = self.one_row()
 
-    @torch.inference_mode()
     def one_row(self) -> Tensor:
         """A forward of the row by itself."""
         return self._logits([0])
@@ -105,23 +123,20 @@ class Probe:
             self._forward([(cache, -1, start, min(step, self.context - start), 0)])
         return self._forward([(cache, -1, self.context, 1, 0)])
 
-    def _forward(self, parts: list[tuple[KVCache, int, int, int, int]]) -> Tensor:
+    def _forward(self, parts: list[tuple[Any, int, int, int, int]]) -> Tensor:
         """Logits [R, V]; parts: cache, place of the state, first position, pending rows, drafts."""
         positions, stretches, lines = [], [], Lines()
         for cache, place, start, pending, drafts in parts:
-            rows = pending + drafts
-            mask = causal(rows) if rows > 1 else None
-            stretches.append(Stretch(cache, len(positions), rows, start, mask))
-            positions += range(start, start + rows)
+            stretches.append(Stretch(cache, len(positions), pending + drafts, start))
+            positions += range(start, start + pending + drafts)
             lines.add(place, start, pending, range(-1, drafts - 1), [], 0)
         at = torch.tensor(positions)
         recurrence = None if self.pool is None else Recurrence(self.pool, lines.lineage(), None, [])
-        x, _ = self.decoder.trunk(self.decoder.embed(self.tokens[at]), at, stretches, recurrence=recurrence)
-        return self.decoder.answers(x[: len(positions)])
+        return self.part.run(Batch(self.tokens[at], at, stretches, recurrence=recurrence))["logits"]
 
-    def _room(self) -> tuple[KVCache, int]:
-        c = self.config
-        cache = KVCache(self.layers, c.kv_heads, c.head, c.head, self.context + 1 + DRAFTS)
+    def _room(self) -> tuple[Any, int]:
+        """The whole model's, which has the layers of every part."""
+        cache = self.executor.cache(self.context + 1 + DRAFTS)
         return cache, -1 if self.pool is None else self.pool.take()[0]
 
     def _state(self, place: int) -> tuple[Tensor, Tensor] | None:

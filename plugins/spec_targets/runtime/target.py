@@ -1,4 +1,4 @@
-"""The Target that GGUF files and Hugging Face directories share: a decoder, what it remembers, and its rollback."""
+"""The Target that GGUF files and Hugging Face directories share: a model, what it remembers, and its rollback."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from typing import Any
 
 import attrs
 import torch
-from spec_kernels.nn.cache import KVCache
-from spec_kernels.nn.decoder import Decoder
-from spec_kernels.nn.recurrence import Lines, Recurrence, RecurrentSlot
-from spec_kernels.nn.states import StatePool
-from spec_kernels.nn.tiles import padded
-from spec_kernels.nn.window import Stretch
+from spec_kernels.model import batch as rows_of
+from spec_kernels.model.batch import Stretch
+from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
+from spec_kernels.model.states import StatePool
 from torch import Tensor
 
 from spec_core import Batch, Checked, Compat, Needs, Rows, Sequence, Step, TargetInfo, hookimpl
 from spec_core.step import Part
+from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.masks import Masks
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 512
@@ -26,15 +24,16 @@ FIRST_ROWS = 512
 
 @attrs.define(eq=False)
 class Memory:
-    """What a slot holds: attention rows, and the recurrent state after the committed ones (None: nothing recurs)."""
+    """What a slot holds: the executor's cache of attention rows (None: nothing attends), and the recurrent state after
+    the committed ones (None: nothing recurs)."""
 
-    cache: KVCache
+    cache: Any
     recurrent: RecurrentSlot | None = None
 
 
 @attrs.define(eq=False)
 class TorchTarget:
-    """A decoder of attention and gated delta layers. ``decoder`` is None when only metadata was read.
+    """A decoder of attention and gated delta layers. ``executor`` is None when only metadata was read.
 
     every, most: a hybrid keeps checkpoints of its recurrent state, at the end of a prompt and twice in ``every``
     tokens, ``most`` (at least 3) of them: the last two of the prompt, where the next turn may part from this one, and
@@ -46,52 +45,59 @@ class TorchTarget:
     tokenizer: Any
     config: Config
     weights: Weights
-    decoder: Decoder | None
+    executor: Executor | None
     every: int = 256
     most: int = 8
-    masks: Masks = attrs.field(init=False)
     pool: StatePool | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        self.masks = Masks(torch.device(self.info.device))
         if self.config.recurrent:
             self.pool = StatePool(self.config.delta, len(self.config.recurrent), self.info.device)
 
     # the Target protocol
 
-    @torch.inference_mode()
     def forward(self, batch: Batch, needs: Needs) -> Checked:
-        decoder = self.decoder
-        stretches = [self._stretch(part) for part in batch.parts]
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
-        x = self._embedded(batch)
-        x, hidden = decoder.trunk(x, batch.positions, stretches, needs.hidden, recurrence)
-        x, rows = x[: len(batch.tokens)], self._logit_rows(batch, needs)
-        trace = None if recurrence is None else recurrence.trace
-        if needs.final or needs.all_logits:
-            final = decoder.norm(padded(x))[: len(x)]
-            return Checked(decoder.logits(final[rows]), hidden, final if needs.final else None, trace)
-        return Checked(decoder.answers(x[rows]), hidden, None, trace)
+        logits = self._logit_rows(batch, needs)
+        asked = rows_of.Batch(
+            tokens=batch.tokens,
+            positions=batch.positions,
+            stretches=[self._stretch(part) for part in batch.parts],
+            given=batch.embeds,
+            logits=logits,
+            final=None if needs.final else logits,
+            taps={"logits", *(f"hidden.{i}" for i in needs.hidden), *(("final",) if needs.final else ())},
+            recurrence=recurrence,
+        )
+        found = self.executor.run(asked)
+        hidden = {i: found[f"hidden.{i}"] for i in needs.hidden}
+        return Checked(found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace)
 
-    def _embedded(self, batch: Batch) -> Tensor:
-        """[rows, D]; rows given as embeddings are put in place."""
-        if not batch.embeds:
-            return self.decoder.embed(batch.tokens)
-        x = self.decoder.embed(batch.tokens.clamp_min(0)).clone()
-        for row, embedding in batch.embeds.items():
-            x[row] = embedding.to(x)
-        return x
+    def draft(
+        self, seq: Sequence, start: int, tokens: list[int], most: int, least: float, trust: float, stops: set[int]
+    ) -> tuple[list[int], list[float]]:
+        """A greedy continuation in one call: up to ``most`` tokens behind rows ``start`` and up, which hold ``tokens``.
+
+        It ends with one of ``stops``, or where the product of the tokens' chances, each times ``trust``, falls below
+        ``least``. Returns tokens and chances; the slot then holds the rows of all but the last.
+        """
+        end = start + len(tokens)
+        cache = self._reserve(seq.slot.state, end + most)
+        asked = rows_of.Batch(
+            tokens=torch.tensor(tokens),
+            positions=torch.arange(start, end),
+            stretches=[Stretch(cache, 0, len(tokens), start)],
+            logits=[len(tokens) - 1],
+            final=[len(tokens) - 1],
+        )
+        return self.executor.draft(asked, most, least, trust, sorted(stops))
 
     def tensor(self, name: str) -> Tensor:
-        """A weight by its GGUF name, in the file's own row order; embedding and output matrix as they lie in memory."""
-        if self.decoder is not None and name == "output.weight":
-            return self.decoder.head.weight.T
+        """A weight by its GGUF name, in the file's own row order."""
         if name == "output.weight" and self.weights.shape(name) is None:
             name = "token_embd.weight"
         if self.weights.shape(name) is None:
             raise KeyError(name)
-        if self.decoder is not None and name == "token_embd.weight":
-            return self.decoder.embedding
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
@@ -99,7 +105,7 @@ class TorchTarget:
         slot = seq.slot
         if slot.state is None:
             recurrent = None if self.pool is None else RecurrentSlot(self.pool)
-            slot.state = Memory(self._cache(min(FIRST_ROWS, self.info.context + 1)), recurrent)
+            slot.state = Memory(self.executor.cache(min(FIRST_ROWS, self.info.context + 1)), recurrent)
             return 0
         if slot.state.recurrent is None:
             return want
@@ -132,7 +138,7 @@ class TorchTarget:
     def rollback(self, step: Step) -> None:
         """A kept chain lies where it should; a kept path of a tree is moved together."""
         for seq, verdict in step.verdicts.items():
-            if verdict.path:
+            if verdict.path and verdict.path[-1] >= len(verdict.path) and seq.slot.state.cache is not None:
                 end = step.part(seq).end
                 seq.slot.state.cache.compact(end, [end + i for i in verdict.path])
 
@@ -158,22 +164,16 @@ class TorchTarget:
     def _dtype(self) -> torch.dtype:
         return getattr(torch, self.info.dtype)
 
-    def _cache(self, rows: int) -> KVCache:
-        c = self.config
-        return KVCache(c.attending, c.kv_heads, c.head, c.head, rows, self._dtype, self.info.device)
-
-    def _reserve(self, memory: Memory, rows: int) -> KVCache:
+    def _reserve(self, memory: Memory, rows: int) -> Any:
         """The slot's cache with room for so many rows: doubled when it runs out, so no step allocates."""
-        if rows > memory.cache.length:
-            memory.cache = memory.cache.grown(max(rows, 2 * memory.cache.length))
+        if memory.cache is not None and rows > memory.cache.length:
+            memory.cache.grow(max(rows, 2 * memory.cache.length))
         return memory.cache
 
     def _stretch(self, part: Part) -> Stretch:
         count = len(part.pending) + part.drafted
         cache = self._reserve(part.seq.slot.state, part.start + count)
-        parents = None if part.draft is None else part.draft.parents
-        mask = self.masks.chain(count) if parents is None else self.masks.tree(len(part.pending), parents)
-        return Stretch(cache, part.row, count, part.start, mask)
+        return Stretch(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
         """Who continues whom, and where states go: after the last pending row into the slot's own place."""
@@ -186,14 +186,11 @@ class TorchTarget:
             lines.add(slot.current, part.start, len(part.pending), parents, kept, traced)
         return Recurrence(self.pool, lines.lineage(), needs.trace, lines.drafts)
 
-    def _logit_rows(self, batch: Batch, needs: Needs) -> slice | list[int]:
-        """Batch rows whose logits are wanted: of deciding parts the last pending row and the drafts."""
+    def _logit_rows(self, batch: Batch, needs: Needs) -> list[int] | None:
+        """Batch rows whose logits are wanted: of deciding parts the last pending row and the drafts. None is all."""
         if needs.all_logits:
-            return slice(None)
-        deciding = [p for p in batch.parts if p.decides]
-        if len(batch.parts) == 1 and deciding:
-            return slice(deciding[0].spec - 1, None)
-        return [row for p in deciding for row in range(p.spec - 1, p.spec + p.drafted)]
+            return None
+        return [row for p in batch.parts if p.decides for row in range(p.spec - 1, p.spec + p.drafted)]
 
 
 def _parents(part: Part) -> list[int]:

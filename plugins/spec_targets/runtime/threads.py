@@ -7,10 +7,9 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
-from spec_kernels.nn.decoder import Decoder
 
-from spec_targets.runtime.config import Config
-from spec_targets.runtime.probe import BEFORE, Probe
+from spec_targets.runtime.build import Executor
+from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
 MOST_BLOCKS = 12
 """Of a deeper model, so many blocks and the output matrix are measured."""
@@ -22,7 +21,7 @@ _chosen: dict[int, str] = {}
 """What this process has settled on: bits depend on the number of threads, so that a later model finds it fixed."""
 
 
-def settle(threads: int, decoder: Decoder, config: Config) -> str:
+def settle(threads: int, executor: Executor) -> str:
     """Set torch's number of threads and say why it is this one. threads: 0 for the first model's own measurement."""
     if threads:
         torch.set_num_threads(threads)
@@ -33,7 +32,8 @@ def settle(threads: int, decoder: Decoder, config: Config) -> str:
         _chosen.clear()
         if now == 1:
             return "1, all that torch has"
-        taken, times = measured(Probe(decoder, config, BEFORE + 1, range(min(config.layers, MOST_BLOCKS))).one_row, now)
+        blocks = range(min(len(blocks_of(executor.model)) - 2, MOST_BLOCKS))
+        taken, times = measured(Probe(executor, BEFORE + 1, blocks).one_row, now)
         torch.set_num_threads(taken)
         said = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())
         _chosen[taken] = f"{taken} of {now}, measured when the first model was loaded ({said} a row)"

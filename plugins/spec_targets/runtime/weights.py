@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from spec_core.errors import UsageError
@@ -26,8 +25,17 @@ class Weights(Protocol):
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape in torch order, None when there is no such tensor. Reads no values."""
 
+    def type(self, name: str) -> str:
+        """What its values are stored as, by GGUF's names. Reads no values."""
+
     def load(self, name: str) -> Tensor:
         """Values as float32, or in the type they are stored in where that is a float type."""
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of its values as stored."""
+
+    def blocks(self, name: str) -> Tensor:
+        """The bytes of a matrix as stored, uint8 [rows, bytes of a row]."""
 
 
 def expected(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
@@ -162,14 +170,3 @@ def _spare(name: str, layers: int) -> bool:
     """Tensors that a trunk does not need: further blocks, and scales of activations that stay floats."""
     block = re.match(r"blk\.(\d+)\.", name)
     return (block is not None and int(block[1]) >= layers) or name.endswith(".input_scale")
-
-
-def nbytes(shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> int:
-    """Memory of all weights, loaded in ``dtype``."""
-    total = 0
-    for shape in shapes.values():
-        n = dtype.itemsize
-        for size in shape:
-            n *= size
-        total += n
-    return total

@@ -1,0 +1,52 @@
+"""Attention over tiles of a fixed number of rows and places, so that a row's result does not depend on its neighbours."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from spec_kernels.model.shapes import HeadShape
+from spec_kernels.model.tiles import TILE
+from spec_kernels.ops.rowwise import rowwise
+
+PLACES = 64
+"""Places of a cache whose scores and values are multiplied together."""
+
+
+def attention(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None = None) -> Tensor:
+    """softmax(q kᵀ · scale) v of rows that stand at places ``start`` and up, each over the places up to its own.
+
+    q: [n, H, D]    keys, values: [K, T, D]    last: every row sees the places up to this one instead
+    returns [n, H, D]
+    """
+    tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last) for i in range(0, len(q), TILE)]
+    return torch.cat(tiles) if tiles else q
+
+
+def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None) -> Tensor:
+    """Up to TILE rows. Scores of PLACES places at a time; their exponentials meet the values with a one behind."""
+    n, (heads, total, dim) = len(q), keys.shape
+    end = min(total, (start + n if last is None else last + 1))
+    queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
+    own = torch.arange(start, start + TILE, device=q.device) if last is None else q.new_full((TILE,), last)
+    own = own.repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]: the last place that a query sees
+    scores = []
+    for i in range(0, end, PLACES):
+        piece = _piece(keys, i, end)
+        places = torch.arange(i, i + PLACES, device=q.device)
+        hidden = (places > own) | ((places <= own - shape.window) if shape.window else False)
+        scores.append((torch.bmm(queries, piece.mT) * shape.scale).masked_fill(hidden, -torch.inf))
+    most = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
+    result = 0
+    for i, s in zip(range(0, end, PLACES), scores, strict=True):
+        piece = F.pad(_piece(values, i, end), (0, 1), value=1.0)
+        result = result + torch.bmm(rowwise(torch.exp_, s - most), piece)
+    out = result[..., :dim] / result[..., dim:]
+    return out.unflatten(1, (TILE, -1)).permute(1, 0, 2, 3).flatten(1, 2)[:n].to(q.dtype)
+
+
+def _piece(rows: Tensor, begin: int, end: int) -> Tensor:
+    """float32 [K, PLACES, D] from place ``begin`` on; zeros behind ``end``, whatever lies there."""
+    piece = rows[:, begin : min(begin + PLACES, end)].float()
+    return F.pad(piece, (0, 0, 0, PLACES - piece.shape[1]))

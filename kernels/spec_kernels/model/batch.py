@@ -1,0 +1,67 @@
+"""What a forward is asked: rows of several sequences, what they continue, and what is wanted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from spec_kernels.model.recurrence import Recurrence
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stretch:
+    """Rows of a batch that one sequence brings: a chain of pending ones, then drafts.
+
+    cache: that of the sequence, made by the executor, with room for the rows
+    first: their first row in the batch    start: the place of that row in the cache; earlier places are seen by all
+    parents: of the drafts, -1 is the last pending row; None: every row follows the one before
+    """
+
+    cache: Any
+    first: int
+    rows: int
+    start: int
+    parents: Sequence[int] | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + self.rows
+
+    @property
+    def pending(self) -> int:
+        return self.rows if self.parents is None else self.rows - len(self.parents)
+
+    def path(self, row: int) -> list[int]:
+        """Places in the cache that row ``row`` of the stretch sees behind ``start``, in order, its own last."""
+        if row < self.pending or self.parents is None:
+            return list(range(self.start, self.start + row + 1))
+        path, node = [], row - self.pending
+        while node >= 0:
+            path.append(self.start + self.pending + node)
+            node = self.parents[node]
+        return [*range(self.start, self.start + self.pending), *reversed(path)]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """R rows.
+
+    tokens: int64 [R], None where the model embeds nothing    positions: int64 [R]
+    stretches: together they cover rows 0 to R - 1, in order
+    given: {row: [D]} in the place of tokens    inputs: {name: [R, width]}
+    logits, final: rows that are wanted there, ascending; every row of ``logits`` is one of ``final``. None is all.
+    taps: names of what else is wanted    recurrence: states and lineage of the same rows, where a layer recurs
+    """
+
+    tokens: Tensor | None
+    positions: Tensor
+    stretches: Sequence[Stretch]
+    given: Mapping[int, Tensor] = field(default_factory=dict)
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    logits: Sequence[int] | None = None
+    final: Sequence[int] | None = None
+    taps: Collection[str] = ("logits",)
+    recurrence: Recurrence | None = None

@@ -1,0 +1,48 @@
+"""Keys and values of one sequence, allocated once: the reference's cache."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spec_kernels.model.shapes import HeadShape
+
+
+class KVCache:
+    """Attention rows of all layers for one slot: keys and values [L, K, T, D]. What was never written is zeros."""
+
+    def __init__(
+        self,
+        layers: int,
+        shape: HeadShape,
+        length: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        # Rollbacks write here too, outside of a forward.
+        with torch.inference_mode(False):
+            size = (layers, shape.kv_heads, length, shape.dim)
+            self.keys, self.values = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+        self.shape = shape
+
+    @property
+    def length(self) -> int:
+        """Places that there are."""
+        return self.keys.shape[2]
+
+    def read(self, count: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [L, K, count, D] of the first places."""
+        return self.keys[:, :, :count], self.values[:, :, :count]
+
+    def grow(self, length: int) -> None:
+        """Room for so many places; what is held stays."""
+        old, keys, values = self.length, self.keys, self.values
+        self.__init__(len(keys), self.shape, length, keys.dtype, keys.device)
+        self.keys[:, :, :old], self.values[:, :, :old] = keys, values
+
+    def compact(self, start: int, places: list[int]) -> None:
+        """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
+        index = torch.tensor(places, device=self.keys.device)
+        end = start + len(places)
+        for m in (self.keys, self.values):
+            m[:, :, start:end] = m.index_select(2, index)

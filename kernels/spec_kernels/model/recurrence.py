@@ -1,0 +1,184 @@
+"""What the recurrent layers of one forward share: states, who follows whom, and what is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from spec_kernels.model.states import StatePool
+from spec_kernels.ops.gated_delta import CHUNK, replay
+from spec_kernels.ops.lineage import Lineage
+
+Kind = Literal["states", "inputs"]
+
+
+class RecurrentSlot:
+    """A sequence's places in the pool: the state after its committed rows, and those for traced states."""
+
+    __slots__ = ("_spare", "current", "pool")
+
+    def __init__(self, pool: StatePool) -> None:
+        self.pool = pool
+        (self.current,) = pool.take()
+        pool.clear(self.current)
+        self._spare: list[int] = []
+
+    def spare(self, count: int) -> list[int]:
+        """Places for traced states; they stay with the slot, so that steps allocate nothing."""
+        if len(self._spare) < count:
+            self._spare += self.pool.take(count - len(self._spare))
+        return self._spare[:count]
+
+    def pick(self, place: int) -> None:
+        """Make a traced state the current one: no copy, the two places change their roles."""
+        self._spare[self._spare.index(place)] = self.current
+        self.current = place
+
+    def replay(self, trace: Trace, rows: Sequence[int]) -> None:
+        """Bring the current state behind these recorded draft rows, given by batch row, in order."""
+        trace.replay(self.pool, self.current, rows)
+
+    def copy(self) -> tuple[Tensor, Tensor]:
+        return self.pool.copy(self.current)
+
+    def put(self, state: tuple[Tensor, Tensor] | None) -> None:
+        """None: the state before the first token."""
+        if state is None:
+            self.pool.clear(self.current)
+        else:
+            self.pool.put(self.current, state)
+
+    def close(self) -> None:
+        self.pool.give([self.current, *self._spare])
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one layer needs to run draft rows again: convolution inputs x [n, C], k [n, Hk, Dk], d [n, Hv, Dv], g."""
+
+    x: Tensor
+    k: Tensor
+    d: Tensor
+    g: Tensor
+
+
+class Recorded(Protocol):
+    """Draft rows that can be run again, all layers together."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
+        """Bring the state in ``place`` behind these rows of the record, in order."""
+
+
+class Records:
+    """One ``Record`` per layer."""
+
+    def __init__(self) -> None:
+        self.layers: list[Record] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(m.nbytes for r in self.layers for m in (r.x, r.k, r.d, r.g))
+
+    def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
+        key_of = pool.shape.key_of(pool.matrices.device)
+        for layer, record in enumerate(self.layers):
+            replay(pool.matrices[layer], record.k, record.d, record.g, key_of, path, place, place)
+            past = torch.cat([pool.windows[layer, place], record.x[path]])
+            pool.windows[layer, place] = past[len(past) - pool.shape.kernel + 1 :]
+
+
+@dataclass(eq=False)
+class Trace:
+    """What a forward recorded of draft rows.
+
+    places: batch row -> where in the pool its state is (``states``)
+    rows: batch row -> its place among the recorded rows (``inputs``); recorded: these
+    """
+
+    kind: Kind
+    places: Mapping[int, int] = field(default_factory=dict)
+    rows: Mapping[int, int] = field(default_factory=dict)
+    recorded: Recorded = field(default_factory=Records)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the record; states are counted by the pool."""
+        return self.recorded.nbytes
+
+    def replay(self, pool: StatePool, place: int, rows: Sequence[int]) -> None:
+        self.recorded.replay(pool, place, [self.rows[row] for row in rows])
+
+
+class Recurrence:
+    """One forward: the pool, the lineage of its rows, and the trace that its layers fill.
+
+    recorded: batch rows whose inputs are recorded.
+    """
+
+    __slots__ = ("lineage", "pool", "recorded", "trace")
+
+    def __init__(self, pool: StatePool, lineage: Lineage, kind: Kind | None, drafts: Sequence[int]) -> None:
+        """drafts: batch rows that are traced."""
+        self.pool, self.lineage = pool, lineage
+        self.trace = Trace(kind, *_where(kind, lineage, drafts)) if kind and drafts else None
+        self.recorded = list(drafts) if kind == "inputs" else []
+
+    def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:
+        """Keep the draft rows of one layer, where inputs are traced; layers come in order."""
+        if self.recorded:
+            self.trace.recorded.layers.append(Record(*(m[self.recorded] for m in (x, k, d, g))))
+
+    def record_as(self, recorded: Recorded) -> None:
+        """All layers at once."""
+        self.trace.recorded = recorded
+
+
+def _where(kind: Kind, lineage: Lineage, drafts: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    if kind == "states":
+        return {row: lineage.keep[row] for row in drafts}, {}
+    return {}, {row: i for i, row in enumerate(drafts)}
+
+
+class Lines:
+    """Builds the lineage of a forward, a sequence at a time."""
+
+    def __init__(self) -> None:
+        self.parents: list[int] = []
+        self.source: list[int] = []
+        self.keep: list[int] = []
+        self.begins: list[int] = []
+        self.chunks: list[tuple[int, int]] = []
+        self.drafts: list[int] = []
+
+    def add(
+        self, place: int, start: int, pending: int, parents: Sequence[int], kept: Sequence[int], traced: int
+    ) -> None:
+        """Rows of one sequence: pending ones, whose last is kept in ``place``, and drafts.
+
+        start: position of the first pending row    parents: of the drafts, -1 is the last pending row
+        kept: places of the first drafts' states    traced: how many drafts are traced
+        """
+        first = len(self.parents)
+        spec = first + pending
+        self.begins.append(first)
+        self.parents += [-1, *range(first, spec - 1), *(spec - 1 if p < 0 else spec + p for p in parents)]
+        self.source += [place] * (pending + len(parents))
+        self.keep += [-1] * (pending - 1) + [place] + list(kept) + [-1] * (len(parents) - len(kept))
+        self.chunks += _whole_chunks(first, start, pending)
+        self.drafts += range(spec, spec + traced)
+
+    def lineage(self) -> Lineage:
+        return Lineage(self.parents, self.source, self.keep, self.begins, self.chunks)
+
+
+def _whole_chunks(first: int, start: int, pending: int) -> list[tuple[int, int]]:
+    """Runs between multiples of CHUNK positions: however a prompt is cut, the same rows are computed together."""
+    begin = -(-start // CHUNK) * CHUNK
+    return [(first + p - start, CHUNK) for p in range(begin, start + pending - CHUNK + 1, CHUNK)]

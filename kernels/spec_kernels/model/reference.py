@@ -1,0 +1,257 @@
+"""A model in plain torch: every operation in the lines of its formula, in any dtype, on any device.
+
+On a CPU in float32 a row has the same bits whoever stands beside it: products and sums run over tiles of a fixed number
+of rows and places, so that no library chooses another order for another number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from spec_kernels.model import ops
+from spec_kernels.model.attention import attention
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.cache import KVCache
+from spec_kernels.model.mixture import mixture
+from spec_kernels.model.ops import Model, Weight
+from spec_kernels.model.source import Source
+from spec_kernels.model.tiles import product
+from spec_kernels.model.turns import turns_of
+from spec_kernels.ops.causal_conv import causal_conv
+from spec_kernels.ops.gated_delta import gated_delta
+from spec_kernels.ops.rms_norm import rms_norm
+from spec_kernels.ops.rowwise import rowwise
+
+
+def silu(x: Tensor) -> Tensor:
+    return rowwise(lambda rows: F.silu(rows, inplace=True), x.clone())
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return rowwise(torch.sigmoid_, x.clone())
+
+
+def softplus(x: Tensor) -> Tensor:
+    return rowwise(lambda rows: torch.ops.aten.softplus.out(rows, out=rows), x.clone())
+
+
+GATES = {"sigmoid": sigmoid, "silu": silu}
+
+
+class Reference:
+    """Executes a description. Weights are floats of ``dtype`` on ``device``."""
+
+    def __init__(
+        self,
+        model: Model,
+        source: Source,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        lent: Mapping[Any, Tensor] | None = None,
+    ) -> None:
+        """lent: weights of another executor, by ``key``, that are not read again."""
+        self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
+        self.weights: dict[Any, Tensor] = dict(lent or {})
+        for op in model.ops:
+            for weight in ops.weights_of(op):
+                if weight.key not in self.weights:
+                    self.weights[weight.key] = self._read(source, weight)
+        self._vectors: dict[int, Tensor] = {}
+        self._turns: tuple[Tensor, Tensor] | None = None
+
+    def another(self, model: Model, source: Source) -> Reference:
+        """An executor of a model that shares weights with this one, where their names are the same."""
+        return Reference(model, source, self.dtype, self.device, self.weights)
+
+    def cache(self, length: int) -> KVCache | None:
+        """Memory of one sequence for so many places; None where nothing attends."""
+        if self.model.heads is None:
+            return None
+        return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> dict[str, Tensor]:
+        """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
+        return Pass(self, batch).run()
+
+    def draft(
+        self, batch: Batch, most: int, least: float, trust: float, stops: Sequence[int], state: str | None = None
+    ) -> tuple[list[int], list[float]]:
+        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
+
+        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``trust``,
+        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
+        takes as its only input.
+        """
+        taps, survival = {"logits", *([state] if state else [])}, 1.0
+        batch, ids, chances = replace(batch, taps=taps), [], []
+        while True:
+            found = self.run(batch)
+            chance, token = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
+            ids.append(int(token))
+            chances.append(float(chance))
+            survival *= chances[-1] * trust
+            if survival < least or len(ids) == most or ids[-1] in stops:
+                return ids, chances
+            batch = behind(batch, ids[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
+
+    def _read(self, source: Source, weight: Weight) -> Tensor:
+        """[count, k, n], or [k, n] of a single one: as products want it."""
+        dtype = torch.float32 if weight.wide else self.dtype
+        stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
+        chosen = stored if weight.rows is None else stored[:, weight.rows]
+        whole = chosen.to(dtype=dtype, device=self.device).mT.contiguous()
+        return whole if weight.count > 1 else whole[0]
+
+    def turns(self, positions: int) -> tuple[Tensor, Tensor]:
+        """cos and sin [positions or more, pairs]."""
+        if self._turns is None or len(self._turns[0]) < positions:
+            made = turns_of(self.model.turns, self.model.magnitude, positions)
+            self._turns = tuple(m.to(self.device) for m in made)
+        return self._turns
+
+    def here(self, vector: Tensor) -> Tensor:
+        """A small tensor of the description on this executor's device."""
+        if self.device.type == "cpu":
+            return vector
+        if id(vector) not in self._vectors:
+            self._vectors[id(vector)] = vector.to(self.device)
+        return self._vectors[id(vector)]
+
+
+class Pass:
+    """One forward: values by name."""
+
+    def __init__(self, of: Reference, batch: Batch) -> None:
+        self.of, self.batch = of, batch
+        self.values: dict[str, Tensor] = {}
+        self.found: dict[str, Tensor] = {}
+        self.rows: list[int] | None = None
+
+    def run(self) -> dict[str, Tensor]:
+        for op in self.of.model.ops:
+            getattr(self, type(op).__name__.lower())(op)
+        return self.found
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.values[name]
+
+    def embed(self, op: ops.Embed) -> None:
+        table, batch = self.of.weights[op.table.key], self.batch
+        rows = table.index_select(1, batch.tokens.clamp_min(0)).T.contiguous()
+        for row, given in batch.given.items():
+            rows[row] = given.to(rows)
+        self.values[op.out] = rows
+
+    def input(self, op: ops.Input) -> None:
+        self.values[op.out] = self.batch.inputs[op.out].to(dtype=self.of.dtype, device=self.of.device)
+
+    def norm(self, op: ops.Norm) -> None:
+        pieces = self[op.x].unflatten(1, (-1, len(op.weight)))
+        self.values[op.out] = rms_norm(pieces, self.of.here(op.weight), op.eps).flatten(1)
+
+    def linear(self, op: ops.Linear) -> None:
+        for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
+            matrix = self.of.weights[weight.key]
+            y = product(self[op.x].to(matrix.dtype), matrix)
+            if bias is not None:
+                y = y + self.of.here(bias).to(y.dtype)
+            self.values[out] = y if op.add is None else self[op.add] + y
+
+    def swiglu(self, op: ops.SwiGLU) -> None:
+        self.values[op.out] = silu(self[op.gate]) * self[op.up]
+
+    def gate(self, op: ops.Gate) -> None:
+        x = self[op.x]
+        self.values[op.out] = x * GATES[op.by](self[op.gate]).to(x.dtype)
+
+    def concat(self, op: ops.Concat) -> None:
+        self.values[op.out] = torch.cat([self[x] for x in op.xs], 1)
+
+    def rotate(self, op: ops.Rotate) -> None:
+        heads, positions = self[op.x].unflatten(1, (-1, op.shape.dim)), self.batch.positions
+        cos, sin = (m[positions, None] for m in self.of.turns(max(s.end for s in self.batch.stretches)))
+        a, b, rest = heads.split([op.shape.turned // 2, op.shape.turned // 2, op.shape.dim - op.shape.turned], -1)
+        turned = torch.cat([a * cos - b * sin, a * sin + b * cos, rest.float()], -1)
+        self.values[op.x] = turned.to(heads.dtype).flatten(1)
+
+    def store(self, op: ops.Store) -> None:
+        for s in self.batch.stretches:
+            rows, places = slice(s.first, s.first + s.rows), slice(s.start, s.end)
+            for held, new in ((s.cache.keys, op.k), (s.cache.values, op.v)):
+                held[op.layer, :, places] = self[new][rows].unflatten(1, (op.shape.kv_heads, -1)).transpose(0, 1)
+
+    def attend(self, op: ops.Attend) -> None:
+        q = self[op.q].unflatten(1, (op.shape.heads, -1))
+        pieces = [self._attended(op, s, q[s.first : s.first + s.rows]) for s in self.batch.stretches]
+        self.values[op.out] = torch.cat(pieces).flatten(1)
+
+    def _attended(self, op: ops.Attend, s: Stretch, q: Tensor) -> Tensor:
+        """A chain at once; a node of a tree over its own path, so that it is summed as if it had been decoded."""
+        keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
+        chain = s.rows if s.parents is None or not op.causal else s.pending
+        last = None if op.causal else s.end - 1
+        out = [attention(q[:chain], keys, values, s.start, op.shape, last)]
+        for row in range(chain, s.rows):
+            path = torch.tensor([*range(s.start), *s.path(row)], device=keys.device)
+            mine = keys.index_select(1, path), values.index_select(1, path)
+            out.append(attention(q[row : row + 1], *mine, len(path) - 1, op.shape))
+        return torch.cat(out)
+
+    def delta(self, op: ops.Delta) -> None:
+        now, s = self.batch.recurrence, op.shape
+        here, x = self.of.here, self[op.qkv].float()
+        mixed = silu(causal_conv(x, here(op.conv), now.pool.windows[op.layer], now.lineage))
+        q, k, v = mixed.split([s.key_width, s.key_width, s.value_width], 1)
+        q, k = (unit(m.unflatten(1, (s.key_heads, -1)), op.eps) for m in (q, k))
+        q, v = q * s.key_dim**-0.5, v.unflatten(1, (s.value_heads, -1))
+        g = here(op.rate) * softplus(self[op.alpha].float() + here(op.dt))
+        beta = sigmoid(self[op.beta].float())
+        states, key_of = now.pool.matrices[op.layer], s.key_of(x.device)
+        o, d = gated_delta(q, k, v, g, beta, states, now.lineage, key_of)
+        now.record(x, k, d, g)
+        self.values[op.out] = o.flatten(1).to(self.of.dtype)
+
+    def mixture(self, op: ops.Mixture) -> None:
+        bias = None if op.bias is None else self.of.here(op.bias)
+        gate, up, down = (self.of.weights[w.key] for w in (op.gate, op.up, op.down))
+        self.values[op.out] = self[op.add] + mixture(self[op.x], self[op.scores], op.experts, bias, gate, up, down)
+
+    def pick(self, op: ops.Pick) -> None:
+        """Rows are numbered as in the batch; those picked before are what is left of it."""
+        wanted, have = getattr(self.batch, op.rows), self.rows
+        if wanted is not None:
+            self.rows = list(wanted)
+            at = self.rows if have is None else [have.index(row) for row in self.rows]
+            self.values[op.out] = self[op.x][at]
+        else:
+            self.values[op.out] = self[op.x]
+
+    def tap(self, op: ops.Tap) -> None:
+        if op.name in self.batch.taps:
+            self.found[op.name] = self[op.x]
+
+
+def behind(batch: Batch, token: int, inputs: Mapping[str, Tensor]) -> Batch:
+    """One row more of the only sequence of a batch."""
+    last, device = batch.stretches[0], batch.positions.device
+    stretch = Stretch(last.cache, 0, 1, last.end)
+    tokens = torch.tensor([token], device=device)
+    return Batch(tokens, batch.positions[-1:] + 1, [stretch], inputs=inputs, taps=batch.taps)
+
+
+def batch_input(model: Model) -> str:
+    """The name of a model's only input."""
+    (name,) = (op.out for op in model.ops if isinstance(op, ops.Input))
+    return name
+
+
+def unit(heads: Tensor, eps: float) -> Tensor:
+    """x / sqrt(Σ x² + eps) over the last dimension."""
+    return heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + eps)

@@ -1,0 +1,111 @@
+"""Shapes of the layers that a description has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """H query heads in K groups, each of width ``dim``, of which the first ``turned`` dimensions rotate.
+
+    scale: what scores are multiplied by. window: most positions that a query sees, its own included; 0 is all.
+    """
+
+    heads: int
+    kv_heads: int
+    dim: int
+    turned: int
+    scale: float
+    window: int = 0
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.kv_heads
+
+    @property
+    def q_width(self) -> int:
+        return self.heads * self.dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.dim
+
+
+@dataclass(frozen=True)
+class Experts:
+    """How experts are chosen. sigmoid: by sigmoid scores with a bias, else softmax. groups: see ``route_sigmoid``."""
+
+    count: int
+    used: int
+    normalise: bool = True
+    scale: float = 1.0
+    sigmoid: bool = False
+    groups: int = 1
+    groups_used: int = 1
+
+
+@dataclass(frozen=True)
+class DeltaShape:
+    """A gated delta net layer: Hk key heads serve Hv value heads.
+
+    tiled: value head j is served by key head j % Hk, as GGUF files of qwen35 have them; else by j // (Hv / Hk).
+    kernel: inputs that the convolution sees, the current one included.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+    tiled: bool = False
+
+    @property
+    def key_width(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: q, k and v."""
+        return 2 * self.key_width + self.value_width
+
+    @property
+    def state_bytes(self) -> int:
+        """Of one layer after one token: matrices and window, float32."""
+        return 4 * (self.key_dim * self.value_width + (self.kernel - 1) * self.channels)
+
+    @property
+    def record_bytes(self) -> int:
+        """Of one layer for one token that can be replayed: its convolution inputs, k, d and g, float32."""
+        return 4 * (self.channels + self.key_width + self.value_width + self.value_heads)
+
+    def key_of(self, device: torch.device | str = "cpu") -> Tensor:
+        """int64 [Hv]: the key head of each value head."""
+        heads = torch.arange(self.value_heads, device=device)
+        return heads % self.key_heads if self.tiled else heads // (self.value_heads // self.key_heads)
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """What the blocks of a model are, beyond the shapes of their tensors.
+
+    neighbours: rows of q and k are stored so that neighbouring dimensions rotate together, else halves of a head.
+    gated: ``attn_q`` holds, per head, queries and then a gate. feed_norm: name of the norm before the feed-forward
+    layer.
+    """
+
+    width: int
+    heads: HeadShape
+    eps: float
+    neighbours: bool = False
+    gated: bool = False
+    feed_norm: str = "ffn_norm"
+    experts: Experts | None = None
+    delta: DeltaShape | None = None

@@ -1,0 +1,64 @@
+"""Where the tensors of a description come from: names of GGUF, norm weights as they multiply, ``ssm_a`` negative."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Source(Protocol):
+    """Tensors of a model by name."""
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape in torch order, None when there is no such tensor. Reads no values."""
+
+    def type(self, name: str) -> str:
+        """What its values are stored as, by GGUF's names (``Q4_K``, ``BF16``). Reads no values."""
+
+    def load(self, name: str) -> Tensor:
+        """Values as float32, or in the type they are stored in where that is a float type."""
+
+    def blocks(self, name: str) -> Tensor:
+        """The bytes of a matrix, or of several one behind the other, uint8 [rows, bytes of a row]."""
+
+
+def has(source: Source, name: str) -> bool:
+    return source.shape(name) is not None
+
+
+class Only:
+    """The tensors of a source that have been checked; no others are found."""
+
+    def __init__(self, source: Source, names: Collection[str], lender: Source | None = None) -> None:
+        """lender: where tensors of other names are looked for."""
+        self.source, self.names, self.lender = source, frozenset(names), lender
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        if name not in self.names:
+            return None if self.lender is None else self.lender.shape(name)
+        return self.source.shape(name)
+
+    def type(self, name: str) -> str:
+        return self._holder(name).type(name)
+
+    def load(self, name: str) -> Tensor:
+        return self._holder(name).load(name)
+
+    def blocks(self, name: str) -> Tensor:
+        return self._holder(name).blocks(name)
+
+    def _holder(self, name: str) -> Source:
+        """Raises KeyError where there is no such tensor."""
+        if name in self.names:
+            return self.source
+        if self.lender is None:
+            raise KeyError(name)
+        return self.lender
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A tensor of floats as ``blocks`` gives it: uint8 [rows, bytes of a row]."""
+    return tensor.reshape(-1, tensor.shape[-1]).contiguous().view(torch.uint8)

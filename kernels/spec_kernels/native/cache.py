@@ -1,0 +1,51 @@
+"""Keys and values of one sequence as the native program keeps them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spec_kernels.native import module
+
+TILE = 16
+KINDS = (torch.float32, torch.float16)
+
+
+class NativeCache:
+    """Attention rows of all layers for one slot, in one piece of memory.
+
+    shape: (kind, layers, K, D), kind an index of ``CACHES``    length: places, a multiple of TILE
+    """
+
+    __slots__ = ("address", "length", "memory", "shape")
+
+    def __init__(self, shape: tuple[int, int, int, int], length: int) -> None:
+        self.shape = shape
+        self._take(length)
+
+    def _take(self, length: int) -> None:
+        self.length = -(-length // TILE) * TILE
+        # Rows that were never written are zeros, so that growing and moving copies numbers.
+        self.memory = torch.zeros(module().cache_bytes(self.shape, self.length), dtype=torch.uint8)
+        self.address = self.memory.data_ptr()
+
+    def grow(self, length: int) -> None:
+        """Room for so many places; what is held stays."""
+        old, address, places = self.memory, self.address, self.length
+        self._take(length)
+        module().cache_grow(self.shape, address, places, self.address, self.length)
+        del old
+
+    def compact(self, start: int, places: list[int]) -> None:
+        """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
+        module().cache_compact(self.shape, self.address, self.length, start, places)
+
+    def read(self, count: int) -> tuple[Tensor, Tensor]:
+        """Keys and values float32 [L, K, count, D] of the first places; not for a cache in blocks."""
+        kind, layers, heads, dim = self.shape
+        keys = self.length * dim * KINDS[kind].itemsize
+        per_head = self.memory.view(layers, -1)
+        both = per_head[:, : heads * keys], per_head[:, heads * keys :]
+        tiles = both[0].reshape(-1).view(KINDS[kind]).view(layers, heads, -1, dim, TILE)
+        values = both[1].reshape(-1).view(KINDS[kind]).view(layers, heads, self.length, -1)
+        return tiles.transpose(3, 4).flatten(2, 3)[:, :, :count].float(), values[:, :, :count, :dim].float()

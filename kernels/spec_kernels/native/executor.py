@@ -1,0 +1,173 @@
+"""A model on the native program: what a forward is asked becomes the arguments of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.ops import Model
+from spec_kernels.model.recurrence import Recurrence
+from spec_kernels.model.source import Source
+from spec_kernels.model.states import StatePool
+from spec_kernels.model.turns import turns_of
+from spec_kernels.native import ACTIVATIONS, instruction_sets, module
+from spec_kernels.native.cache import NativeCache
+from spec_kernels.native.lower import Lowering, recurrence
+from spec_kernels.native.weights import Arena, Tiles
+
+
+@dataclass(frozen=True)
+class Options:
+    """activations: bits of rows in products with quantised weights, a name in ``ACTIVATIONS``. cache: a type in
+    ``CACHES``. requantise: weights that are floats become Q8_0. isa: an instruction set; None is the best."""
+
+    activations: str = "int15"
+    cache: str = "float32"
+    requantise: bool = False
+    isa: str | None = None
+
+
+class Native:
+    """Executes a description on the CPU; results are float32. A row has the same bits in every batch and chunk, on
+    every number of threads and instruction set."""
+
+    def __init__(
+        self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
+    ) -> None:
+        """lent: weights of another executor that are not read again."""
+        self.model, self.source, self.options = model, source, options or Options()
+        self.arena = Arena(model, source, self.options.requantise, lent)
+        lowering = Lowering(
+            model, self.arena, ACTIVATIONS[self.options.activations], self.options.cache, self.options.isa
+        )
+        self.program, self.taps, self.widths = lowering.program, lowering.taps, lowering.widths
+        self.inputs = lowering.inputs
+        self._bound = self.taps.index("logits") if "logits" in self.taps else -1
+        self._shape = None if model.heads is None else lowering.shape
+        self._turned, self._threads = 0, 1
+        self._turns: list[Tensor] = []  # all that ever were: another thread may be reading them
+
+    @property
+    def isa(self) -> str:
+        return self.options.isa or instruction_sets()[0]
+
+    def another(self, model: Model, source: Source) -> Native:
+        """An executor of a model that shares weights with this one, where their names are the same."""
+        return Native(model, source, self.options, self.arena.tiles)
+
+    def cache(self, length: int) -> NativeCache | None:
+        """Memory of one sequence for so many places; None where nothing attends."""
+        return None if self._shape is None else NativeCache(self._shape, length)
+
+    def run(self, batch: Batch) -> dict[str, Tensor]:
+        """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
+        found, places = self._outputs(batch)
+        arguments, block, alive = self._arguments(batch, places)
+        self.program.run(*arguments)
+        del alive
+        if block is not None:
+            batch.recurrence.record_as(block)
+        return found
+
+    def draft(
+        self, batch: Batch, most: int, least: float, trust: float, stops: Sequence[int], state: str | None = None
+    ) -> tuple[list[int], list[float]]:
+        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
+
+        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``trust``,
+        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
+        takes as its only input.
+        """
+        found, places = self._outputs(batch)
+        self._turn(batch.stretches[0].end + most + 1)
+        arguments, _, alive = self._arguments(batch, places)
+        at = -1 if state is None else self.taps.index(state)
+        drafted = self.program.draft(*arguments, most, least, trust, tuple(stops), self._bound, at)
+        del found, alive
+        return drafted
+
+    # arguments
+
+    def _outputs(self, batch: Batch) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+        """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap."""
+        rows = len(batch.positions)
+        final = rows if batch.final is None else len(batch.final)
+        counts = {"final": final, "logits": final if batch.logits is None else len(batch.logits)}
+        found, places = {}, []
+        for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True)):
+            if i != self._bound and name not in batch.taps:
+                places.append(None)
+                continue
+            stride = -(-width // 16) * 16 if i == self._bound else width
+            # A row at least: an empty tensor has no address.
+            memory = torch.empty(max(1, counts.get(name, rows)), stride)
+            places.append((memory.data_ptr(), stride))
+            found[name] = memory[: counts.get(name, rows), :width]
+        return found, tuple(places)
+
+    def _arguments(self, batch: Batch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
+        """What C takes, the memory of a record, and what has to stay alive for as long."""
+        threads = torch.get_num_threads()
+        if threads != self._threads:
+            self.program.threads(threads)
+            self._threads = threads
+        stretches = tuple(map(_sequence, batch.stretches))
+        self._turn(max(s.end for s in batch.stretches) + 1)
+        kept = [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
+        given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True))
+        inputs = [batch.inputs[name].to(dtype=torch.float32) for name in self.inputs]
+        inputs = [m if m.stride(1) == 1 else m.contiguous() for m in inputs]
+        places_in = tuple((m.data_ptr(), m.stride(0) if len(m) > 1 else m.shape[1]) for m in inputs)
+        states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
+        tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
+        headings = (batch.final, batch.logits)
+        where = (tokens, batch.positions.data_ptr(), len(batch.positions))
+        return (*where, stretches, given, places_in, headings, places, states), block, (kept, inputs)
+
+    def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:
+        pool, lineage, rows = now.pool, now.lineage, now.recorded
+        block = Block(self.model, len(rows)) if rows else None
+        at = 0 if block is None else block.memory.data_ptr()
+        places = pool.matrices.data_ptr(), pool.windows.data_ptr(), pool.places
+        return (*places, lineage.source, lineage.keep, at, list(rows)), block
+
+    def _turn(self, positions: int) -> None:
+        """Rotations of so many positions at least."""
+        turns = self.model.turns
+        if positions <= self._turned or turns is None:
+            return
+        both = turns_of(turns, self.model.magnitude, positions)
+        self._turns += both
+        self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), len(both[0]))
+        self._turned = len(both[0])
+
+
+def _sequence(s: Stretch) -> tuple[Any, ...]:
+    cache = s.cache
+    address, length = (0, 0) if cache is None else (cache.address, cache.length)
+    if s.parents is None:
+        return address, length, s.rows, s.start, s.rows, None
+    return address, length, s.rows, s.start, s.pending, tuple(s.parents)
+
+
+class Block:
+    """Recorded rows of all gated delta layers: float32 [L, n, x | k | d | g]."""
+
+    def __init__(self, model: Model, rows: int) -> None:
+        s = model.delta
+        self.model, self.rows = model, rows
+        self.memory = torch.empty(model.recurring, rows, s.record_bytes // 4)
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
+        """Bring the state in ``place`` behind these rows of the record, in order."""
+        at = pool.matrices.data_ptr(), pool.windows.data_ptr(), pool.places
+        module().replay(recurrence(self.model), *at, place, self.memory.data_ptr(), self.rows, list(path))

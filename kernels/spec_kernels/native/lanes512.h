@@ -1,0 +1,21 @@
+/* Vectors of 16 lanes in one AVX-512 register. */
+typedef int32_t vi __attribute__((vector_size(64), may_alias));
+typedef uint32_t vu __attribute__((vector_size(64), may_alias));
+typedef float vf __attribute__((vector_size(64), may_alias));
+
+static ALWAYS vf half_lanes(const uint8_t *at) {
+    return (vf)_mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)at));
+}
+
+static ALWAYS vf bfloat_lanes(const uint8_t *at) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)at));
+    return (vf)_mm512_slli_epi32(wide, 16);
+}
+
+static ALWAYS vf u8_lanes(const uint8_t *at) {
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(const void *)at)));
+}
+
+static ALWAYS vf s8_lanes(const uint8_t *at) {
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i *)(const void *)at)));
+}

@@ -1,0 +1,77 @@
+/* Products of quantised rows with the tiles of weights, and what happens to their results on the way to memory. */
+#include "program.h"
+
+#define OUTPUTS 256 /* tiles times rows whose results are held at once */
+#define ALONE 32768 /* bytes of weights times rows that are not worth sharing */
+
+typedef float v16 __attribute__((vector_size(64), aligned(4)));
+
+/* Tiles that stay together: one, or those of gate and up. */
+static int unit_of(const spec_op *op) { return op->paired ? 2 : 1; }
+
+static int units_of(const spec_op *op) {
+    int tiles = 0;
+    for (int i = 0; i < op->parts; i++) tiles += op->weights[i].tiles;
+    return tiles / unit_of(op);
+}
+
+int spec_linear_jobs(const spec_program *p, const spec_op *op) {
+    int units = units_of(op);
+    size_t bytes = (size_t)units * op->weights[0].tile_bytes * (size_t)unit_of(op);
+    if (p->threads < 2 || bytes * (size_t)p->left < ALONE) return 1;
+    return spec_least(units, 4 * p->threads);
+}
+
+/* y [tiles][rows][16] to rows of `out` from tile `tile` on, with a bias, onto what is in `add`. */
+static void lay_down(const spec_program *p, const spec_op *op, int part, int tile, int tiles, int first, int rows,
+                     const float *y) {
+    float *out = spec_rows_of(p, op->outs[part], first) + (size_t)tile * 16;
+    const float *add = op->x == SPEC_NONE ? NULL : spec_rows_of(p, op->x, first) + (size_t)tile * 16;
+    const float *bias = op->biases[part] ? op->biases[part] + (size_t)tile * 16 : NULL;
+    size_t stride = p->values[op->outs[part]].stride, add_stride = add ? p->values[op->x].stride : 0;
+    for (int t = 0; t < tiles; t++) {
+        for (int r = 0; r < rows; r++) {
+            v16 sum = *(const v16 *)(y + ((size_t)t * (size_t)rows + (size_t)r) * 16);
+            if (bias) sum += *(const v16 *)(bias + (size_t)t * 16);
+            if (add) sum += *(const v16 *)(add + (size_t)r * add_stride + (size_t)t * 16);
+            *(v16 *)(out + (size_t)r * stride + (size_t)t * 16) = sum;
+        }
+    }
+}
+
+/* Pairs of tiles: silu(gate) up. */
+static void lay_pairs(const spec_program *p, const spec_op *op, int tile, int tiles, int first, int rows,
+                      const float *y) {
+    size_t stride = p->values[op->outs[0]].stride, size = (size_t)rows * 16;
+    for (int t = 0; t < tiles; t += 2)
+        p->ops_table->swiglu(y + (size_t)t * size, 16, y + (size_t)(t + 1) * size, 16, rows, 16,
+                             spec_rows_of(p, op->outs[0], first) + (size_t)(tile + t) / 2 * 16, stride);
+}
+
+/* Tiles begin ... end - 1 of one matrix for all rows, a few at a time. */
+static void tiles_of(const spec_program *p, const spec_op *op, int part, int begin, int end, float *y) {
+    const spec_planes *planes = &p->planes[op->planes];
+    int unit = unit_of(op), rows = p->left;
+    int most = rows > SPEC_GROUP ? 2 : OUTPUTS / rows / unit * unit;
+    for (int tile = begin, count; tile < end; tile += count) {
+        count = spec_least(most, end - tile);
+        for (int first = 0; first < rows; first += SPEC_GROUP) {
+            int group = spec_least(SPEC_GROUP, rows - first);
+            p->product->product(&op->weights[part], tile, count,
+                                planes->data + (size_t)(first / SPEC_GROUP) * planes->group_bytes, planes->bits, group, y);
+            if (op->paired) lay_pairs(p, op, tile, count, first, group, y);
+            else lay_down(p, op, part, tile, count, first, group, y);
+        }
+    }
+}
+
+void spec_do_linear(spec_program *p, const spec_op *op, int job, int jobs, int thread) {
+    int unit = unit_of(op);
+    int64_t units = units_of(op);
+    int begin = (int)(units * job / jobs) * unit, end = (int)(units * (job + 1) / jobs) * unit;
+    for (int part = 0, first = 0; part < op->parts; first += op->weights[part++].tiles) {
+        int tiles = op->weights[part].tiles;
+        int from = begin > first ? begin - first : 0, to = spec_least(end - first, tiles);
+        if (from < to) tiles_of(p, op, part, from, to, (float *)p->scratch[thread]);
+    }
+}

@@ -1,0 +1,239 @@
+"""From the description of a model to the native program: operation by operation, with neighbours that C does as one.
+
+Norm of heads + Rotate         -> heads
+Norm of heads + Gate by silu   -> gated_norm
+Linear + SwiGLU                -> one product over tiles of gate and up that alternate
+Attend + Gate by sigmoid       -> attend
+Linear + Tap                   -> the product writes into the caller's memory
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_kernels.model import ops
+from spec_kernels.model.ops import Model
+from spec_kernels.model.shapes import BlockShape
+from spec_kernels.native import CACHES, module
+from spec_kernels.native.weights import Arena, Tiles
+
+MOST_HEAD, MOST_TAPS, MOST_CHOSEN = 256, 16, 64
+"""Largest attention head, widest convolution, most experts of a row that C has memory for."""
+HEADINGS = ("final", "logits")
+
+
+def misfit(shape: BlockShape) -> str | None:
+    """Why blocks of a shape cannot run natively, in words; None where they can."""
+    heads, delta, experts = shape.heads, shape.delta, shape.experts
+    if heads.dim > MOST_HEAD:
+        return f"heads of {heads.dim}, at most {MOST_HEAD} run natively"
+    if delta is not None and delta.kernel > MOST_TAPS:
+        return f"a convolution of {delta.kernel}, at most {MOST_TAPS} runs natively"
+    if experts is not None and max(experts.used, experts.groups) > MOST_CHOSEN:
+        return f"more than {MOST_CHOSEN} experts of a row, or groups of them"
+    return None
+
+
+class Lowering:
+    """Writes a program. ``taps`` are the names of its outputs, in order; ``widths`` their widths."""
+
+    def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
+        """bits: of rows in products with quantised weights. cache: type of what is cached. isa: None is the best."""
+        self.model, self.arena, self.bits = model, arena, bits
+        self.program = module().Program(isa, 1)
+        self.taps: list[str] = []
+        self.widths: list[int] = []
+        self.inputs: list[str] = []
+        self._values: dict[tuple[str, int], int] = {}
+        self._now: dict[str, tuple[int, int]] = {}  # name -> value, width
+        self._planes: dict[tuple[int, int], int] = {}
+        self._quantised: set[tuple[str, int]] = set()
+        self._kept: list[Tensor] = []  # small tensors while they are copied
+        self._memory(CACHES.index(cache))
+        self._write(list(model.ops))
+
+    def _memory(self, kind: int) -> None:
+        heads, delta = self.model.heads, self.model.delta
+        if heads is not None:
+            self.shape = (kind, self.model.attending, heads.kv_heads, heads.dim)
+            self.program.memory(*self.shape)
+        if delta is not None:
+            self.program.recurrence(*recurrence(self.model))
+
+    def _write(self, rest: list[ops.Op]) -> None:
+        """Each method takes an operation and its followers, and returns how many of them it has done too."""
+        at = 0
+        while at < len(rest):
+            op = rest[at]
+            more = getattr(self, type(op).__name__.lower())(op, rest[at + 1 :][:2])
+            at += 1 + (more or 0)
+
+    # values
+
+    def value(self, name: str, width: int) -> int:
+        """The value that is written under a name; what was quantised of it before is void."""
+        if (name, width) not in self._values:
+            self._values[name, width] = self.program.value(width)
+        self._now[name] = self._values[name, width], width
+        self._quantised = {(n, b) for n, b in self._quantised if n != name}
+        return self._now[name][0]
+
+    def of(self, name: str) -> int:
+        return self._now[name][0]
+
+    def width(self, name: str) -> int:
+        return self._now[name][1]
+
+    def planes(self, name: str, bits: int) -> int:
+        """Quantised rows of a value, made here unless they are there."""
+        key = self.width(name), bits
+        if key not in self._planes:
+            self._planes[key] = self.program.planes(*key)
+        if (name, bits) not in self._quantised:
+            self._quantised = {(n, b) for n, b in self._quantised if (self.width(n), b) != key} | {(name, bits)}
+            self.program.quantise(self.of(name), self._planes[key])
+        return self._planes[key]
+
+    def vector(self, values: Tensor | None) -> int:
+        """The address of float32 numbers that C copies."""
+        if values is None:
+            return 0
+        self._kept.append(values.float().contiguous())
+        return self._kept[-1].data_ptr()
+
+    def bits_of(self, tiles: Tiles) -> int:
+        return 32 if tiles.floats else self.bits
+
+    # operations
+
+    def embed(self, op: ops.Embed, after: list[ops.Op]) -> None:
+        tiles = self.arena[(op.table,)]
+        self.program.embed(self.value(op.out, tiles.k), tiles.handle)
+
+    def input(self, op: ops.Input, after: list[ops.Op]) -> None:
+        self.inputs.append(op.out)
+        self.program.input(self.value(op.out, op.width), op.width)
+
+    def norm(self, op: ops.Norm, after: list[ops.Op]) -> int:
+        width, dim = self.width(op.x), len(op.weight)
+        weight = self.vector(op.weight)
+        follower = after[0] if after else None
+        if isinstance(follower, ops.Gate) and follower.by == "silu" and follower.x == op.out == follower.out:
+            x, z, heads = self.of(op.x), self.of(follower.gate), width // dim
+            self.program.gated_norm(x, z, self.value(op.out, width), heads, dim, weight, op.eps)
+            return 1
+        if dim == width:
+            x = self.of(op.x)
+            self.program.norm(x, self.value(op.out, width), weight, width, op.eps)
+            return 0
+        turned = isinstance(follower, ops.Rotate) and follower.x == op.out
+        rotated = follower.shape.turned if turned else 0
+        self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, rotated)
+        return int(turned)
+
+    def rotate(self, op: ops.Rotate, after: list[ops.Op]) -> None:
+        width, shape = self.width(op.x), op.shape
+        self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, shape.turned)
+
+    def store(self, op: ops.Store, after: list[ops.Op]) -> None:
+        self.program.store(self.of(op.k), self.of(op.v), op.layer, op.shape.kv_heads)
+
+    def attend(self, op: ops.Attend, after: list[ops.Op]) -> int:
+        gated = bool(after) and isinstance(after[0], ops.Gate) and after[0].x == op.out == after[0].out
+        gated = gated and after[0].by == "sigmoid" and self.width(after[0].gate) == op.shape.q_width
+        gate = self.of(after[0].gate) if gated else -1
+        s, q = op.shape, self.of(op.q)
+        out = self.value(op.out, s.q_width)
+        numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal)
+        self.program.attend(q, gate, out, *numbers)
+        return int(gated)
+
+    def linear(self, op: ops.Linear, after: list[ops.Op]) -> int:
+        together = bool(after) and isinstance(after[0], ops.SwiGLU) and op.outs == (after[0].gate, after[0].up)
+        if together and self.arena.paired(*op.weights):
+            return self._pair(op, after[0].out)
+        parts: dict[int, list[tuple[Any, int, int]]] = {}
+        add = -1 if op.add is None else self.of(op.add)
+        for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
+            tiles = self.arena[(weight,)]
+            bound = self._bound(op, out, after)
+            at = self.value(out, tiles.n) if bound is None else bound
+            parts.setdefault(self.bits_of(tiles), []).append((tiles.handle, at, self.vector(bias)))
+        for bits, some in parts.items():
+            self.program.linear(self.planes(op.x, bits), tuple(some), add, False)
+        return 0
+
+    def _bound(self, op: ops.Linear, out: str, after: list[ops.Op]) -> int | None:
+        """A value in the caller's memory, where the product's only reader is the tap behind it."""
+        if len(op.outs) > 1 or not after or not isinstance(after[0], ops.Tap) or after[0].x != out or after[1:]:
+            return None
+        made = self.program.value(op.weights[0].n)
+        self._now[out] = made, op.weights[0].n
+        self.program.bind(made, len(self.taps))
+        return made
+
+    def _pair(self, op: ops.Linear, out: str) -> int:
+        tiles = self.arena[op.weights]
+        planes = self.planes(op.x, self.bits_of(tiles))
+        self.program.linear(planes, ((tiles.handle, self.value(out, op.weights[0].n), 0),), -1, True)
+        return 1
+
+    def swiglu(self, op: ops.SwiGLU, after: list[ops.Op]) -> None:
+        gate, up, width = self.of(op.gate), self.of(op.up), self.width(op.up)
+        self.program.swiglu(gate, up, self.value(op.out, width), width)
+
+    def gate(self, op: ops.Gate, after: list[ops.Op]) -> None:
+        if op.by != "sigmoid" or op.x != op.out:
+            raise NotImplementedError(f"a gate by {op.by} from {op.x} to {op.out}")
+        gate, width = self.of(op.gate), self.width(op.x)
+        self.program.gate(self.value(op.x, width), gate, width)
+
+    def concat(self, op: ops.Concat, after: list[ops.Op]) -> None:
+        xs = tuple(self.of(x) for x in op.xs)
+        self.program.concat(xs, self.value(op.out, sum(self.width(x) for x in op.xs)))
+
+    def delta(self, op: ops.Delta, after: list[ops.Op]) -> None:
+        s, p = op.shape, self.program
+        x, beta, alpha = (self.of(name) for name in (op.qkv, op.beta, op.alpha))
+        mixed, rates = self.value("delta.qkv", s.channels), self.value("delta.rates", 2 * s.value_heads)
+        d, o = self.value("delta.d", s.value_width), self.value(op.out, s.value_width)
+        p.conv(x, mixed, op.layer, self.vector(op.conv))
+        p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), op.eps, s.key_dim**-0.5)
+        p.delta(x, mixed, rates, o, d, op.layer)
+
+    def mixture(self, op: ops.Mixture, after: list[ops.Op]) -> None:
+        e, up, down = op.experts, self.arena[op.gate, op.up], self.arena[(op.down,)]
+        x, scores, add = (self.of(name) for name in (op.x, op.scores, op.add))
+        router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, self.vector(op.bias))
+        stacks = ((up.handle, up.nbytes), (down.handle, down.nbytes))
+        out = self.value(op.out, self.width(op.x))
+        self.program.mixture(x, scores, add, out, self.bits_of(up), self.bits_of(down), *stacks, router)
+
+    def pick(self, op: ops.Pick, after: list[ops.Op]) -> None:
+        x = self.of(op.x)
+        self.program.pick(x, self.value(op.out, self.width(op.x)), HEADINGS.index(op.rows))
+
+    def tap(self, op: ops.Tap, after: list[ops.Op]) -> None:
+        self.program.tap(self.of(op.x), len(self.taps))
+        self.taps.append(op.name)
+        self.widths.append(self.width(op.x))
+
+
+def recurrence(model: Model) -> tuple[int, ...]:
+    """Sizes of gated delta layers as C takes them; the last is the address of numbers that stay alive."""
+    s = model.delta
+    key_of = _key_of(s)
+    return model.recurring, s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.kernel, key_of.data_ptr()
+
+
+_KEYS: dict[Any, Tensor] = {}
+
+
+def _key_of(shape: Any) -> Tensor:
+    """int32 [Hv], made once for every shape."""
+    if shape not in _KEYS:
+        _KEYS[shape] = shape.key_of().to(torch.int32)
+    return _KEYS[shape]

@@ -1,0 +1,41 @@
+/* Which table of products this machine uses. */
+#include "kernels.h"
+
+#if defined(__x86_64__)
+static int runs_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+}
+
+static int runs_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static int runs_avx512vnni(void) {
+    return runs_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+static int runs_generic(void) {
+    return 1;
+}
+
+/* Best first. */
+static const struct {
+    const spec_product_table *table;
+    int (*runs)(void);
+} choices[] = {
+#if defined(__x86_64__)
+    {&spec_product_avx512vnni, runs_avx512vnni},
+    {&spec_product_avx512, runs_avx512},
+    {&spec_product_avx2, runs_avx2},
+#endif
+    {&spec_product_generic, runs_generic},
+};
+
+const spec_product_table *spec_products(const char *isa) {
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if ((!isa || strcmp(isa, choices[i].table->isa) == 0) && choices[i].runs())
+            return choices[i].table;
+    return NULL;
+}

@@ -1,0 +1,57 @@
+/* Products with AVX2 and F16C: 8 outputs by 4 rows in registers. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,f16c")
+#endif
+
+#define ISA "avx2"
+#define TABLE spec_product_avx2
+#define LANES 8
+#define MOST_ROWS 4
+#define ONE_WIDTH 1
+
+typedef int32_t vi __attribute__((vector_size(32), may_alias));
+typedef uint32_t vu __attribute__((vector_size(32), may_alias));
+typedef float vf __attribute__((vector_size(32), may_alias));
+
+static ALWAYS vf half_lanes(const uint8_t *at) {
+    return (vf)_mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)at));
+}
+
+static ALWAYS vf bfloat_lanes(const uint8_t *at) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)(const void *)at));
+    return (vf)_mm256_slli_epi32(wide, 16);
+}
+
+static ALWAYS vf u8_lanes(const uint8_t *at) {
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
+}
+
+static ALWAYS vf s8_lanes(const uint8_t *at) {
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
+}
+
+static ALWAYS vi pairs(vi a, vi b) {
+    return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+}
+
+#include "words.inc"
+
+#include "planes.inc"
+#include "integers.inc"
+#include "floats.inc"
+#include "table.inc"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

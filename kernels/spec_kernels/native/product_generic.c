@@ -1,0 +1,54 @@
+/* Products in plain C with the vectors of the compiler: 4 outputs by 4 rows at once. Any machine. */
+#include "kernels.h"
+
+#if defined(__SSE2__) && !defined(SPEC_PORTABLE)
+#include <emmintrin.h>
+#endif
+
+#define ISA "generic"
+#define TABLE spec_product_generic
+#define LANES 4
+#define MOST_ROWS 4
+#define ONE_WIDTH 1
+
+typedef int32_t vi __attribute__((vector_size(16), may_alias));
+typedef uint32_t vu __attribute__((vector_size(16), may_alias));
+typedef float vf __attribute__((vector_size(16), may_alias));
+
+static ALWAYS vf half_lanes(const uint8_t *at) {
+    vf x;
+    for (int i = 0; i < LANES; i++)
+        x[i] = spec_half_float(spec_read16(at + 2 * i));
+    return x;
+}
+
+static ALWAYS vf bfloat_lanes(const uint8_t *at) {
+    vf x;
+    for (int i = 0; i < LANES; i++)
+        x[i] = spec_bfloat_float(spec_read16(at + 2 * i));
+    return x;
+}
+
+static ALWAYS vf u8_lanes(const uint8_t *at) {
+    return (vf){(float)at[0], (float)at[1], (float)at[2], (float)at[3]};
+}
+
+static ALWAYS vf s8_lanes(const uint8_t *at) {
+    const int8_t *x = (const int8_t *)at;
+    return (vf){(float)x[0], (float)x[1], (float)x[2], (float)x[3]};
+}
+
+static ALWAYS vi pairs(vi a, vi b) {
+#if defined(__SSE2__) && !defined(SPEC_PORTABLE)
+    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); /* every x86-64 has it */
+#else
+    return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+#include "words.inc"
+
+#include "planes.inc"
+#include "integers.inc"
+#include "floats.inc"
+#include "table.inc"

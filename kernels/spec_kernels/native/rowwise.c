@@ -1,0 +1,150 @@
+/* Operations that know no other row: those of a group of rows, one after the other. */
+#include "program.h"
+
+#include <string.h>
+
+static void embed(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_request *q = p->request;
+    size_t bytes = (size_t)op->width * sizeof(float);
+    for (int r = first; r < first + rows; r++) {
+        float *out = spec_rows_of(p, op->out, r);
+        if (q->given && q->given[r]) memcpy(out, q->given[r], bytes);
+        else spec_row(&op->weights[0], (int)q->tokens[r], out);
+    }
+}
+
+static void input(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_request *q = p->request;
+    for (int r = first; r < first + rows; r++)
+        memcpy(spec_rows_of(p, op->out, r), q->inputs[op->index] + (size_t)r * q->input_strides[op->index],
+               (size_t)op->width * sizeof(float));
+}
+
+/* Each head normalised and turned, or one of both. */
+static void heads(spec_program *p, const spec_op *op, int first, int rows) {
+    size_t half = (size_t)op->rotated / 2;
+    const float *cosines = op->rotated ? p->turn_cos + (size_t)first * half : NULL;
+    const float *sines = op->rotated ? p->turn_sin + (size_t)first * half : NULL;
+    p->ops_table->heads(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, op->heads, op->dim, op->vector,
+                        op->eps, cosines, sines, half, op->rotated);
+}
+
+/* Rows first ... first + rows - 1 to the caches of the sequences they belong to. */
+static void store(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_request *q = p->request;
+    for (int s = 0; s < q->sequences; s++) {
+        const spec_sequence *seq = &q->sequence[s];
+        int begin = first > seq->first ? first : seq->first, end = spec_least(first + rows, seq->first + seq->rows);
+        if (begin >= end) continue;
+        spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
+        p->ops_table->store(&cache, seq->start + begin - seq->first, end - begin, spec_rows_of(p, op->x, begin),
+                            p->values[op->x].stride, spec_rows_of(p, op->y, begin), p->values[op->y].stride, 0,
+                            op->kv_heads);
+    }
+}
+
+static void quantise(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_planes *planes = &p->planes[op->planes];
+    p->product->quantise(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, planes->k, planes->bits,
+                         planes->data + (size_t)(first / SPEC_GROUP) * planes->group_bytes);
+}
+
+/* x *= sigmoid(gate): element by element, or by one number per row. */
+static void gate(spec_program *p, const spec_op *op, int first, int rows) {
+    float *x = spec_rows_of(p, op->x, first), *y = spec_rows_of(p, op->y, first);
+    size_t stride = p->values[op->x].stride, gate_stride = p->values[op->y].stride;
+    if (p->values[op->y].width == op->width) {
+        p->ops_table->gate(x, stride, y, gate_stride, rows, op->width);
+        return;
+    }
+    for (int r = 0; r < rows; r++) {
+        float factor;
+        p->ops_table->apply(SPEC_SIGMOID, y + (size_t)r * gate_stride, 1, &factor);
+        for (int i = 0; i < op->width; i++) x[(size_t)r * stride + (size_t)i] *= factor;
+    }
+}
+
+static void concat(spec_program *p, const spec_op *op, int first, int rows) {
+    for (int r = first; r < first + rows; r++) {
+        float *out = spec_rows_of(p, op->out, r);
+        for (int i = 0; i < op->parts; i++) {
+            size_t width = (size_t)p->values[op->xs[i]].width;
+            memcpy(out, spec_rows_of(p, op->xs[i], r), width * sizeof(float));
+            out += width;
+        }
+    }
+}
+
+static void tap(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_request *q = p->request;
+    if (!q->taps[op->index] || p->values[op->x].tap == op->index) return;
+    for (int r = first; r < first + rows; r++)
+        memcpy(q->taps[op->index] + (size_t)r * q->tap_strides[op->index], spec_rows_of(p, op->x, r),
+               (size_t)p->values[op->x].width * sizeof(float));
+}
+
+/* Behind the convolution: q and k of unit length, the decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta */
+static void rates(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_ops_table *t = p->ops_table;
+    const spec_recurrence *s = &p->recurrence;
+    size_t stride = p->values[op->x].stride, out_stride = p->values[op->y].stride;
+    float *q = spec_rows_of(p, op->x, first), *g = spec_rows_of(p, op->y, first);
+    t->unit(q, stride, rows, s->key_heads, s->key_dim, op->eps, op->scale);
+    t->unit(q + s->key_heads * s->key_dim, stride, rows, s->key_heads, s->key_dim, op->eps, 1.0f);
+    const float *alpha = spec_rows_of(p, op->xs[0], first), *beta = spec_rows_of(p, op->xs[1], first);
+    t->decay(alpha, beta, p->values[op->xs[0]].stride, op->vector, op->vector2, rows, s->value_heads, g,
+             g + s->value_heads, out_stride);
+}
+
+static float *recorded(float *to, const float *from, int count) {
+    memcpy(to, from, (size_t)count * sizeof(float));
+    return to + count;
+}
+
+/* What replaying needs, [x | k | d | g] one row behind the other. xs: x, q k v, d, g */
+static void record(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_request *q = p->request;
+    const spec_recurrence *s = &p->recurrence;
+    int keys = s->key_heads * s->key_dim, values = s->value_heads * s->value_dim;
+    size_t size = (size_t)(s->channels + keys + values + s->value_heads);
+    if (!q->record) return;
+    for (int r = first; r < first + rows; r++) {
+        if (q->recorded[r] < 0) continue;
+        float *to = q->record + ((size_t)op->layer * (size_t)q->records + (size_t)q->recorded[r]) * size;
+        to = recorded(to, spec_rows_of(p, op->xs[0], r), s->channels);
+        to = recorded(to, spec_rows_of(p, op->xs[1], r) + keys, keys);
+        to = recorded(to, spec_rows_of(p, op->xs[2], r), values);
+        recorded(to, spec_rows_of(p, op->xs[3], r), s->value_heads);
+    }
+}
+
+void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_ops_table *t = p->ops_table;
+    const spec_value *v = p->values;
+    switch (op->kind) {
+    case SPEC_EMBED: embed(p, op, first, rows); break;
+    case SPEC_INPUT: input(p, op, first, rows); break;
+    case SPEC_HEADS: heads(p, op, first, rows); break;
+    case SPEC_STORE: store(p, op, first, rows); break;
+    case SPEC_QUANTISE: quantise(p, op, first, rows); break;
+    case SPEC_GATE: gate(p, op, first, rows); break;
+    case SPEC_CONCAT: concat(p, op, first, rows); break;
+    case SPEC_TAP: tap(p, op, first, rows); break;
+    case SPEC_RATES: rates(p, op, first, rows); break;
+    case SPEC_RECORD: record(p, op, first, rows); break;
+    case SPEC_ROUTE: spec_route_rows(p, op, first, rows); break;
+    case SPEC_SUM: spec_sum_rows(p, op, first, rows); break;
+    case SPEC_NORM:
+        t->norm(spec_rows_of(p, op->x, first), v[op->x].stride, op->vector, op->eps, rows, op->width,
+                spec_rows_of(p, op->out, first), v[op->out].stride);
+        break;
+    case SPEC_SWIGLU:
+        t->swiglu(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride, rows,
+                  op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
+        break;
+    case SPEC_GATED_NORM:
+        t->gated_norm(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
+                      op->vector, op->eps, rows, op->heads, op->dim, spec_rows_of(p, op->out, first), v[op->out].stride);
+        break;
+    }
+}

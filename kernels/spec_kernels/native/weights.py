@@ -1,0 +1,177 @@
+"""Weights as the native program reads them: blocks of the file, repacked in tiles, in one piece of memory.
+
+They lie in the order in which a forward reads them, so that what is fetched ahead is what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_kernels.model.ops import Embed, Linear, Mixture, Model, SwiGLU, Weight
+from spec_kernels.model.source import Source, bytes_of
+from spec_kernels.native import TYPES, module
+
+FLOATS = frozenset({"F16", "BF16", "F32"})
+TILE = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """``count`` matrices [n, k] in tiles, from ``offset`` on in an arena. stored: the type that the file has."""
+
+    arena: Tensor
+    offset: int
+    type: str
+    n: int
+    k: int
+    count: int
+    stored: str
+
+    @property
+    def address(self) -> int:
+        return self.arena.data_ptr() + self.offset
+
+    @property
+    def handle(self) -> tuple[int, int, int, int]:
+        """As the extension takes a matrix, the first of several."""
+        return TYPES.index(self.type), self.n, self.k, self.address
+
+    @property
+    def nbytes(self) -> int:
+        """Of one matrix."""
+        return -(-self.n // TILE) * module().tile_bytes(TYPES.index(self.type), self.k)
+
+    @property
+    def floats(self) -> bool:
+        """Whether rows meet it as the floats they are."""
+        return self.type in FLOATS
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """A place in the arena: one weight, or gate and up in tiles that alternate."""
+
+    weights: tuple[Weight, ...]
+    type: str
+    stored: str
+
+    @property
+    def key(self) -> Any:
+        return tuple(w.key for w in self.weights)
+
+    @property
+    def n(self) -> int:
+        """Rows of a matrix; those of a pair are filled up to whole tiles."""
+        first = self.weights[0].n
+        return first if len(self.weights) == 1 else 2 * TILE * -(-first // TILE)
+
+    @property
+    def step(self) -> int:
+        """Bytes from a tile of a weight to its next."""
+        return len(self.weights) * module().tile_bytes(TYPES.index(self.type), self.weights[0].k)
+
+    @property
+    def matrix_bytes(self) -> int:
+        return self.step * -(-self.weights[0].n // TILE)
+
+
+class Arena:
+    """Everything that one model reads, and what it borrows of another."""
+
+    def __init__(self, model: Model, source: Source, requantise: bool, lent: Mapping[Any, Tiles] | None = None) -> None:
+        """requantise: floats become Q8_0. lent: by key, not read again."""
+        self.source, self.requantise = source, requantise
+        self.tiles: dict[Any, Tiles] = dict(lent or {})
+        wishes = {w.key: w for w in self._wishes(model) if w.key not in self.tiles}
+        self.memory = torch.empty(sum(w.matrix_bytes * w.weights[0].count for w in wishes.values()), dtype=torch.uint8)
+        at = 0
+        for wish in wishes.values():
+            first = wish.weights[0]
+            tiles = Tiles(self.memory, at, wish.type, wish.n, first.k, first.count, wish.stored)
+            for i, weight in enumerate(wish.weights):
+                self._fill(weight, tiles, wish, i)
+            self.tiles[wish.key] = tiles
+            at += wish.matrix_bytes * first.count
+
+    def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
+        return self.tiles[tuple(w.key for w in weights)]
+
+    def paired(self, gate: Weight, up: Weight) -> bool:
+        """Whether gate and up lie in tiles that alternate: where they are of one type."""
+        return (gate.key, up.key) in self.tiles
+
+    @property
+    def fallen(self) -> dict[str, int]:
+        """Types of the file that have no native form, and how many matrices became another."""
+        found: dict[str, int] = {}
+        for tiles in self.tiles.values():
+            if tiles.stored != tiles.type and tiles.stored not in FLOATS:
+                found[tiles.stored] = found.get(tiles.stored, 0) + 1
+        return found
+
+    # what is wanted
+
+    def _wishes(self, model: Model) -> Iterable[Wish]:
+        """In the order of reading; a table of embeddings that is no output matrix too comes last."""
+        for op, after in zip(model.ops, (*model.ops[1:], None), strict=True):
+            if isinstance(op, Linear):
+                pair = isinstance(after, SwiGLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
+                yield from self._together(op.weights) if pair else map(self._wish, op.weights)
+            elif isinstance(op, Mixture):
+                yield from self._together((op.gate, op.up), must=True)
+                yield self._wish(op.down)
+        yield from (self._wish(op.table) for op in model.ops if isinstance(op, Embed))
+
+    def _together(self, weights: tuple[Weight, ...], must: bool = False) -> Iterable[Wish]:
+        single = [self._wish(w) for w in weights]
+        types = {w.type for w in single}
+        if len(types) == 1 or must:
+            return [Wish(weights, types.pop() if len(types) == 1 else "F32", single[0].stored)]
+        return single
+
+    def _wish(self, weight: Weight) -> Wish:
+        stored = self.source.type(weight.name)
+        return Wish((weight,), self._type(stored, weight), stored)
+
+    def _type(self, stored: str, weight: Weight) -> str:
+        known = stored in TYPES and module().tile_bytes(TYPES.index(stored), weight.k) > 0
+        small = self.requantise and weight.k % 32 == 0 and not weight.wide
+        if small and (stored in FLOATS or not known):
+            return "Q8_0"
+        return stored if known else "F32"
+
+    # reading
+
+    def _fill(self, weight: Weight, tiles: Tiles, wish: Wish, part: int) -> None:
+        """Repack every matrix of a weight as part ``part`` of its place."""
+        first = tiles.address + part * wish.step // len(wish.weights)
+        if self.source.type(weight.name) != wish.type:
+            self._fill_floats(weight, wish, first)
+            return
+        blocks = self.source.blocks(weight.name)
+        order = None if weight.rows is None else weight.rows.to(torch.int32)
+        rows = len(blocks) // weight.count
+        for i in range(weight.count):
+            mine = blocks[i * rows : (i + 1) * rows]
+            self._repack(mine, order, weight, wish, first + i * wish.matrix_bytes)
+
+    def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
+        at = 0 if order is None else order.data_ptr()
+        kind = TYPES.index(wish.type)
+        module().repack(kind, rows.data_ptr(), rows.stride(0), at, weight.n, weight.k, to, wish.step)
+
+    def _fill_floats(self, weight: Weight, wish: Wish, first: int) -> None:
+        """By way of float32: a type without a native form, or one that is requantised."""
+        stored = self.source.load(weight.name).float().reshape(weight.count, -1, weight.k)
+        for i, matrix in enumerate(stored):
+            chosen = (matrix if weight.rows is None else matrix[weight.rows]).contiguous()
+            to = first + i * wish.matrix_bytes
+            if wish.type == "Q8_0":
+                module().requantise(chosen.data_ptr(), weight.n, weight.k, to, wish.step)
+            else:
+                self._repack(bytes_of(chosen), None, weight, wish, to)
