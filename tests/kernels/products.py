@@ -22,7 +22,9 @@ FILES = ["product", "product_generic", "product_avx2", "product_avx512", "produc
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
 """In the order of enum spec_type."""
 FLOATS = ["F16", "BF16", "F32"]
-HALVES = {"Q8_0": [0], "Q4_0": [0], "Q5_0": [0], "Q6_K": [208]} | dict.fromkeys(["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2])
+HALVES = {"Q8_0": [0], "Q4_0": [0], "Q5_0": [0], "Q6_K": [208]} | dict.fromkeys(
+    ["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2]
+)
 """Where a block has its float16 scales."""
 SETS = ["avx512vnni", "avx512", "avx2", "generic"]
 SIZE, INT, POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
