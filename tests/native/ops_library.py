@@ -33,7 +33,16 @@ def structure(name: str, **fields: type) -> type[ctypes.Structure]:
 
 
 Cache = structure(
-    "Cache", kind=I, kv_heads=I, key_dim=I, value_dim=I, places=I, keys=P, values=P, key_head_bytes=S, value_head_bytes=S
+    "Cache",
+    kind=I,
+    kv_heads=I,
+    key_dim=I,
+    value_dim=I,
+    places=I,
+    keys=P,
+    values=P,
+    key_head_bytes=S,
+    value_head_bytes=S,
 )
 SequenceOf = structure("SequenceOf", first=I, rows=I, start=I, chain=I, causal=I, parents=P)
 Attention = structure(
@@ -62,9 +71,7 @@ Conv = structure(
     source=P,
     keep=P,
 )
-Router = structure(
-    "Router", experts=I, top=I, normalise=I, sigmoid=I, groups=I, groups_used=I, scale=F, bias=P
-)
+Router = structure("Router", experts=I, top=I, normalise=I, sigmoid=I, groups=I, groups_used=I, scale=F, bias=P)
 FUNCTIONS = {
     "norm": (None, P, S, P, F, I, I, P, S),
     "heads": (None, P, S, I, I, I, P, F, P, P, S, I),
@@ -255,9 +262,7 @@ def attend(
     for row, count in jobs or [(0, sequence.rows)]:
         for head in range(kv.kv_heads):
             scratch[:] = 0xFF
-            table(kv.isa).attend(
-                ctypes.byref(a), ctypes.byref(kv.c), ctypes.byref(s), head, row, count, at(scratch)
-            )
+            table(kv.isa).attend(ctypes.byref(a), ctypes.byref(kv.c), ctypes.byref(s), head, row, count, at(scratch))
     return out[sequence.first : sequence.first + sequence.rows]
 
 

@@ -10,7 +10,15 @@ import torch
 from ops_library import KV, Chain, attend, cuts, each_isa, here, same
 from spec_kernels.ops.attention import attention, causal_mask
 
-HEADS = [(3, 1, 64, 64), (4, 2, 32, 48), (9, 3, 64, 64), (8, 1, 128, 128), (5, 5, 16, 32), (14, 2, 20, 36), (2, 1, 256, 256)]
+HEADS = [
+    (3, 1, 64, 64),
+    (4, 2, 32, 48),
+    (9, 3, 64, 64),
+    (8, 1, 128, 128),
+    (5, 5, 16, 32),
+    (14, 2, 20, 36),
+    (2, 1, 256, 256),
+]
 """Query heads, kv heads, key dimensions, value dimensions."""
 KINDS = ("float32", "float16", "q8")
 SMALL = (6, 2, 32, 32)
@@ -120,7 +128,8 @@ def test_a_q8_cache_of_eighths_is_exact(isa):
         m[..., 0] = 127 / 8
 
     full, small = (
-        attend(text.cache(isa, kind, range(50)), text.q[40:], Chain(0, 10, 40), text.scale) for kind in ("float32", "q8")
+        attend(text.cache(isa, kind, range(50)), text.q[40:], Chain(0, 10, 40), text.scale)
+        for kind in ("float32", "q8")
     )
 
     assert same(full, small)
@@ -156,7 +165,14 @@ def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(isa, kind, window, seed):
     for first, rows in cuts(n, draw):
         cache.store(first, text.k[first : first + rows], text.v[first : first + rows])
         out.append(
-            attend(cache, text.q[first : first + rows], Chain(0, rows, first), text.scale, window, jobs=list(cuts(rows, draw)))
+            attend(
+                cache,
+                text.q[first : first + rows],
+                Chain(0, rows, first),
+                text.scale,
+                window,
+                jobs=list(cuts(rows, draw)),
+            )
         )
 
     assert same(np.concatenate(out), text.decode(isa, kind, range(n), n, window))
@@ -185,7 +201,10 @@ def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
     got = attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window)
 
     assert np.abs(got - wanted).max() < 2e-6
-    alone = [attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window, jobs=[(i, 1)])[i] for i in range(rows)]
+    alone = [
+        attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window, jobs=[(i, 1)])[i]
+        for i in range(rows)
+    ]
     assert same(got, np.stack(alone))
 
 
@@ -255,7 +274,12 @@ def test_sequences_of_a_batch_do_not_know_each_other(isa):
     tree[0] = -1
 
     got = attend(other.cache(isa, rows=range(24)), batch, Chain(5, 7, 17, tree), other.scale)
-    alone = attend(other.cache(isa, rows=range(24)), other.q[17:], Chain(0, 7, 17, [p - 5 if p > 0 else -1 for p in tree]), other.scale)
+    alone = attend(
+        other.cache(isa, rows=range(24)),
+        other.q[17:],
+        Chain(0, 7, 17, [p - 5 if p > 0 else -1 for p in tree]),
+        other.scale,
+    )
 
     assert same(got, alone)
 

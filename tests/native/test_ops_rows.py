@@ -104,7 +104,17 @@ def test_heads_are_normalised_and_turned(isa, dim, rotated, normed):
 
     got = x.copy()
     table(isa).heads(
-        at(got), x[0].size, rows, heads, dim, at(weight) if normed else None, 1e-6, at(cos), at(sin), rotated // 2, rotated
+        at(got),
+        x[0].size,
+        rows,
+        heads,
+        dim,
+        at(weight) if normed else None,
+        1e-6,
+        at(cos),
+        at(sin),
+        rotated // 2,
+        rotated,
     )
 
     np.testing.assert_allclose(got[:, :heads], wanted.numpy(), rtol=1e-5, atol=2e-6)
