@@ -28,16 +28,12 @@ class Weights(nn.Module):
     def __getitem__(self, name: str) -> Tensor:
         return self.get_parameter(name.replace(".", "/"))
 
-    def __contains__(self, name: str) -> bool:
-        return name.replace(".", "/") in self._parameters
-
     def named(self) -> dict[str, Tensor]:
         """Weights by the names of the file, float32 on the CPU."""
         return {name.replace("/", "."): p.detach().float().cpu() for name, p in self.named_parameters()}
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        bias = self[f"{name}.bias"] if f"{name}.bias" in self else None
-        return F.linear(x, self[f"{name}.weight"], bias)
+        return F.linear(x, self[f"{name}.weight"], self._parameters.get(f"{name}.bias".replace(".", "/")))
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         weight = self[f"{name}.weight"]

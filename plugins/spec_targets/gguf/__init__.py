@@ -19,8 +19,8 @@ HEADS = ("eagle3", "dflash")
 def load(
     location: str | Path, *, weights: bool = True, extras: dict[str, Any] | None = None, **options: Any
 ) -> TorchTarget | HeadFile:
-    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only, and
-    opens a draft head too.
+    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only,
+    and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
     """
@@ -39,6 +39,8 @@ def load(
     tokenizer = from_gguf(file.metadata, file.path.name) if "tokenizer.ggml.model" in file.metadata else None
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
+    told = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
+    extras = told | (extras or {})
     return make_target(config, source, tokenizer, weights_wanted=weights, divisors=divisors, extras=extras, **options)
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def load(
     location: str | Path, *, weights: bool = True, extras: dict[str, Any] | None = None, **options: Any
 ) -> TorchTarget | HeadFile:
-    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only, and
-    opens a draft head too.
+    """Load a model. options: ``device``, ``dtype``, ``threads``, ``context``; ``weights=False`` reads metadata only,
+    and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
     """
