@@ -82,7 +82,7 @@ def sizes(s: Shape) -> dict[str, tuple[int, ...]]:
 
 def eagle3_sources(layers: int, given: Sequence[int] | None) -> tuple[int, ...]:
     """Low, middle and high, as SafeAILab's heads read them; or as asked."""
-    return checked(given, layers) if given else tuple(max(0, i) for i in (2, layers // 2, layers - 3))
+    return checked(given, layers) if given else tuple(min(layers, max(0, i)) for i in (2, layers // 2, layers - 3))
 
 
 def dflash_sources(layers: int, of: int, given: Sequence[int] | None) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def dflash_sources(layers: int, of: int, given: Sequence[int] | None) -> tuple[i
         return checked(given, layers)
     if of == 1:
         return (layers // 2 + 1,)
-    return tuple(max(1, 1 + round(1 + i * (layers - 4) / (of - 1))) for i in range(of))
+    return tuple(min(layers, max(1, 1 + round(1 + i * (layers - 4) / (of - 1)))) for i in range(of))
 
 
 def checked(given: Sequence[int], layers: int) -> tuple[int, ...]:

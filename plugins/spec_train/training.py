@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import attrs
+import click
 import numpy as np
 import torch
 from torch import Tensor
@@ -54,8 +55,8 @@ def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) 
     diary = course.run()
     finished(course, target, shape, d2t, given)
     note(f"loss {curve(diary.losses)}")
-    print(f"{diary.step} steps, loss {diary.loss:.8f}, {diary.marks[-1][1]}")
-    print(f"written: {given['out']}")
+    click.echo(f"{diary.step} steps, loss {diary.loss:.8f}, {diary.marks[-1][1]}")
+    click.echo(f"written: {given['out']}")
 
 
 def read(target: Target, given: dict[str, Any]) -> Reading:

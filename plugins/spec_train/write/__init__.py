@@ -34,7 +34,7 @@ def write(trained: Trained, target: Target, out: Path, layout: str, kind: str) -
 
     writers: dict[str, Callable[[Path], None]] = {
         "gguf": lambda path: gguf.write(trained, target, path, kind),
-        "speculators": lambda path: hf.write(path, trained, hf.speculators(trained, target), kind, "layers.0."),
+        "speculators": lambda path: hf.write(path, trained, hf.speculators(trained, target), kind),
         "safeailab": lambda path: hf.write(path, trained, hf.safeailab(trained, target), kind, "midlayer."),
         "z-lab": lambda path: hf.write(path, trained, hf.z_lab(trained, target), kind),
     }
