@@ -20,19 +20,20 @@ TABLES = ("token_embd", "output.weight")
 """Weights with a row per token."""
 EXAMS = 10
 """How often a head is tried on held-out prompts."""
+EVERY = 30.0
+"""Seconds between checkpoints."""
 SMOOTH = 0.95
 
 
 @attrs.frozen
 class Plan:
-    """How long, and how: by ``steps`` or by ``minutes``. batch: rows of a step. every: seconds between checkpoints."""
+    """How long, and how: by ``steps`` or by ``minutes``. batch: rows of a step."""
 
     seed: int
     lr: float
     batch: int
     steps: int | None = None
     minutes: float | None = None
-    every: float = 30.0
 
 
 @attrs.define
@@ -88,7 +89,7 @@ class Course:
             self.diary.add(self._step())
             advance(self.pupil.head, opts)
             self.told(self.diary, progress, None)
-            if time.monotonic() - kept > self.plan.every:
+            if time.monotonic() - kept > EVERY:
                 self._keep(opts)
                 kept = time.monotonic()
 

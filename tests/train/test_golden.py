@@ -1,4 +1,4 @@
-"""The differentiable heads against vectors of the original implementations: same tokens, logits to 5e-5 of their range."""
+"""The differentiable heads against vectors of the originals: the same tokens, logits to 5e-5 of their range."""
 
 from __future__ import annotations
 
