@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,21 @@ WARMUP, DECAY = 0.02, 0.6
 """Shares of the time in which the learning rate rises, and in which it falls to zero."""
 
 
-def optimizers(model: nn.Module, lr: float, apart: tuple[str, ...] = ("embed",)) -> list[torch.optim.Optimizer]:
-    """Muon for matrices, AdamW for vectors and for what is ``apart``: tables of tokens. Without Muon AdamW for all."""
+def optimizers(
+    model: nn.Module, lr: float, table: Callable[[str], bool] = lambda name: "embed" in name, slower: float = 1.0
+) -> list[torch.optim.Optimizer]:
+    """Muon for matrices, AdamW for vectors and for tables of tokens. Without Muon AdamW for all.
+
+    table: whether a parameter of this name is one. slower: factor of its learning rate.
+    """
     learning = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for n, p in learning if p.dim() == 2 and not any(part in n for part in apart)]
-    others = [p for n, p in learning if p.dim() != 2 or any(part in n for part in apart)]
+    tables = [p for n, p in learning if table(n)]
+    matrices = [p for n, p in learning if p.dim() == 2 and not table(n)]
+    others = [p for n, p in learning if p.dim() != 2 and not table(n)]
     if not hasattr(torch.optim, "Muon"):
         matrices, others = [], [*matrices, *others]
-    adam = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
+    groups = [{"params": others, "share": 1.0}, {"params": tables, "share": slower}]
+    adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
     if not matrices:
         return [adam]
     muon = torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
@@ -37,7 +44,7 @@ def rate(progress: float) -> float:
 def set_rate(opts: list[torch.optim.Optimizer], lr: float) -> None:
     for opt in opts:
         for group in opt.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("share", 1.0)
 
 
 def advance(model: nn.Module, opts: list[torch.optim.Optimizer]) -> None:

@@ -105,6 +105,10 @@ class Eagle3Pupil:
         hits = [self.lent.drafts(self.head.hidden(y)) == wanted[j + 2 :][: len(y)] for j, y in enumerate(outputs)]
         return [0, *leading(torch.stack(hits, 1))]
 
+    def embed_all(self) -> Tensor:
+        """[V, D]"""
+        return self.lent.embedding
+
     def _pairs(self, lesson: Lesson) -> tuple[Tensor, Tensor]:
         return self.lent.embed(lesson.tokens[1:]), self.head.fused(lesson.features[:-1])
 

@@ -71,7 +71,7 @@ def sized(
         layers=layers,
         eps=1e-6,
         context=target.context,
-        rope_base=10000.0,
+        rope_base=1_000_000.0,
         vocab=target.vocab,
         **more,
     )

@@ -17,17 +17,19 @@ from spec_core.commands.common import note
 from spec_core.errors import UsageError
 from spec_core.sampling import Sampling
 from spec_core.target import Target
-from spec_train import answers, begin, place, texts
+from spec_train import answers, begin, induction, place, texts
 from spec_train.course import Course, Plan
 from spec_train.exam import Exam
 from spec_train.lessons import Row, Teacher
-from spec_train.pupils import Pupil, parameters
+from spec_train.pupils import Eagle3Pupil, Pupil, parameters
 from spec_train.shape import Shape, sized
 from spec_train.show import Teller, curve
 from spec_train.texts import Entry, Rows
 from spec_train.write import Trained, write
 
 MINUTES = 20.0
+LOOKED_AT = 24
+"""Rows that a beginning is fitted to."""
 LEARNING = 2.5e-3
 """Learning rate at a width of 192 and below; it falls with the square root of the width."""
 
@@ -138,6 +140,9 @@ def enrolled(target: Target, shape: Shape, pupil: Pupil, reading: Reading, mark:
         texts.long_enough(written, pupil.least, "answer"),
         given["length"],
     )
+    if isinstance(pupil, Eagle3Pupil):
+        rng = np.random.default_rng([given["seed"], 3])
+        induction.start(pupil, [teacher.lesson(rows.pick(rng), logits=False) for _ in range(LOOKED_AT)])
     tried = [row for _, row in answers.answered(target, reading.held, given["answer"], Sampling(), given["seed"])]
     exam = Exam.of(teacher, tried)
     minutes = None if given["steps"] else given["minutes"] or MINUTES
