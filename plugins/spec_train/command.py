@@ -65,7 +65,11 @@ def train() -> None:
     "--depth", type=click.IntRange(1, 16), default=4, show_default=True, help="Steps it is unrolled: drafts in a row."
 )
 @click.option(
-    "--norm-before-residual", "norm_before_residual", is_flag=True, help="The stream begins with the normed feature."
+    "--norm-before-residual/--no-norm-before-residual",
+    "norm_before_residual",
+    default=True,
+    show_default=True,
+    help="The stream begins with the normed feature.",
 )
 def eagle3(**flags: Any) -> None:
     """A head that drafts token by token from three hidden states (EAGLE-3).

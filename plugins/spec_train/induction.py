@@ -19,7 +19,7 @@ from spec_train.pupils import Eagle3Pupil
 
 SLOW = 2e-3
 """Radians per position at which a dimension still tells the same token after hundreds of positions."""
-SHARP, LOUD = 4.0, 3.0
+SHARP, LOUD = 8.0, 3.0
 """Variance of what is matched, and how much louder the copy is than the feature it is added to."""
 RIDGE = 1e-2
 
@@ -38,7 +38,8 @@ def start(pupil: Eagle3Pupil, lessons: Sequence[Lesson]) -> None:
     tell = (basis[: len(dims)] / spread[: len(dims), None]) * SHARP**0.5  # [n, D], of variance SHARP each
     known = F.rms_norm(features, (s.width,), eps=s.eps)
     told = _ridge(known, words[tokens])
-    _write(head, dims, tell, tell @ told, basis[: s.head], LOUD * features.square().mean().sqrt())
+    beside = 1.0 if s.norm_before_residual else features.square().mean().sqrt()
+    _write(head, dims, tell, tell @ told, basis[: s.head], LOUD * beside)
 
 
 def _pairs(pupil: Eagle3Pupil, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor]:
@@ -60,7 +61,7 @@ def _ridge(given: Tensor, wanted: Tensor) -> Tensor:
     return torch.linalg.solve(gram + damping, given.T @ wanted).T
 
 
-def _write(head: Eagle3, dims: Tensor, query: Tensor, key: Tensor, basis: Tensor, loud: Tensor) -> None:
+def _write(head: Eagle3, dims: Tensor, query: Tensor, key: Tensor, basis: Tensor, loud: Tensor | float) -> None:
     """query: [n, D] of an embedding; key: [n, D] of a feature; basis: [d, D] of what is copied."""
     s = head.shape
     q, k, v = (head[f"{PREFIX}attn_{x}.weight"] for x in "qkv")
