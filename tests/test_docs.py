@@ -22,7 +22,14 @@ from spec_core.guard import HOOKS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-FOLLOWED = ("write-a-method.md", "write-a-rule.md", "write-a-rollback.md", "write-a-target.md", "kernels.md")
+FOLLOWED = (
+    "write-a-method.md",
+    "write-a-rule.md",
+    "write-a-rollback.md",
+    "write-a-target.md",
+    "train-a-head.md",
+    "kernels.md",
+)
 """Pages that somebody follows in a folder of his own."""
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
 OURS = [(kind, plugin) for kind in KINDS for plugin in POINTS.get(GROUPS[kind], {})]
