@@ -2,7 +2,8 @@
 
     python benchmarks/tiles.py [-m MODEL | --random] [--threads N] [--cached N] [--repeats N]
 
-Prints the best milliseconds of each, and whether the tile was found exact on this machine. ``--random``: 100 M random weights.
+Prints the best milliseconds of each, and whether the tile was found exact on this machine.
+``--random``: 100 M random weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The native operators as a shared library, compiled here, and their tables as Python functions over numpy arrays.
 
-With SPEC_SANITIZE=1 the library is compiled for the address and undefined-behaviour sanitizers; the interpreter must then
-be started with libasan preloaded.
+With SPEC_SANITIZE=1 the library is compiled for the address and undefined-behaviour sanitizers; the interpreter must
+then be started with libasan preloaded.
 """
 
 from __future__ import annotations
