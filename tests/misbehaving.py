@@ -22,9 +22,7 @@ def _pieces(a: Tensor, b: Tensor, pieces: int) -> Tensor:
     """a [..., R, k] b [..., k, n], summed in so many pieces of the inner dimension."""
     multiply = _mm if a.dim() == 2 else _bmm
     step = max(1, -(-a.shape[-1] // pieces))
-    parts = [
-        multiply(a[..., i : i + step].contiguous(), b[..., i : i + step, :]) for i in range(0, a.shape[-1], step)
-    ]
+    parts = [multiply(a[..., i : i + step].contiguous(), b[..., i : i + step, :]) for i in range(0, a.shape[-1], step)]
     total = parts[0]
     for part in parts[1:]:
         total = total + part

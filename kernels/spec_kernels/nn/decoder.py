@@ -97,4 +97,3 @@ class Decoder:
         if rows <= KEPT_ROWS:
             self._scratch[rows] = made
         return made
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Queries:
     def gather(self) -> None:
         """Fill ``query`` from the rows."""
         for tiles, rows in self._into:
-            tiles.copy_(rows).mul_(self._scale)
+            torch.mul(rows, self._scale, out=tiles)
 
     def scatter(self) -> None:
         """Bring ``result`` to the output rows."""
