@@ -108,6 +108,7 @@ def test_every_part_of_the_counter_changes_the_noise(changed):
 LAWS = {"flat": [0.0] * 6, "sharp": [3.0, 0.5, 0.0, -1.0, 0.2, 2.0], "one-dominant": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law, over", [("flat", "positions"), ("sharp", "seeds"), ("one-dominant", "streams")])
 def test_the_winner_has_the_law_of_the_row(law, over):
     """Chi-square of 20,000 draws over consecutive seeds, positions, or streams."""

@@ -52,6 +52,7 @@ def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule, replace", [*((rule, False) for rule in LOSSLESS if rule != "k-seq"), ("rejection", True), ("k-seq", True)]
 )
