@@ -44,7 +44,10 @@ def build(folder: Path, *flags: str) -> Path:
 
 
 def aligned(size: int) -> np.ndarray:
-    """uint8 [size] at an address that 64 divides; it ends where its memory ends, and a sanitiser sees each step over."""
+    """uint8 [size] at an address that 64 divides.
+
+    It ends where its memory ends, so that a sanitiser sees every step beyond.
+    """
     libc, address = ctypes.CDLL(None), POINTER()
     if libc.posix_memalign(ctypes.byref(address), SIZE(64), SIZE(max(size, 1))):
         raise MemoryError(f"no {size} bytes")

@@ -277,7 +277,7 @@ def test_requantised_halves_are_rounded_away_from_zero(library):
 
 
 def test_requantised_rows_that_are_not_finite_become_nan(library):
-    rows = np.ones((3, 64), np.float32)
+    rows = np.full((3, 64), 127, np.float32)
     rows[0, 3], rows[1, 40] = np.nan, np.inf
     out = library.rows(library.requantise(rows))
 

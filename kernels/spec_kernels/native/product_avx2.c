@@ -1,8 +1,8 @@
 /* Products with AVX2 and F16C: 8 outputs by 4 rows in registers. */
-#if defined(__x86_64__)
-#include <immintrin.h>
-
 #include "kernels.h"
+
+#if SPEC_X86
+#include <immintrin.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)

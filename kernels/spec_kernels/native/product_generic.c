@@ -1,7 +1,7 @@
 /* Products in plain C with the vectors of the compiler: 4 outputs by 4 rows at once. Any machine. */
 #include "kernels.h"
 
-#if defined(__SSE2__) && !defined(SPEC_PORTABLE)
+#if SPEC_X86
 #include <emmintrin.h>
 #endif
 
@@ -39,8 +39,8 @@ static ALWAYS vf s8_lanes(const uint8_t *at) {
 }
 
 static ALWAYS vi pairs(vi a, vi b) {
-#if defined(__SSE2__) && !defined(SPEC_PORTABLE)
-    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); /* every x86-64 has it */
+#if SPEC_X86
+    return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); /* SSE2: every x86-64 has it */
 #else
     return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 #endif
