@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -49,6 +49,13 @@ HEAD = [
         "--draft-vocab", "draft_vocab", type=click.IntRange(1), help="Only the N most frequent tokens can be drafted."
     ),
 ]
+
+
+OWN = (
+    "data", "generate", "answer", "temperature", "held_out", "minutes", "steps", "batch", "length", "lr", "seed",
+    "out", "stored", "sources", "heads", "ff", "draft_vocab", "layout",
+)  # fmt: skip
+"""What is no setting of the core."""
 
 
 @click.group()
@@ -101,11 +108,9 @@ def dflash(**flags: Any) -> None:
     _trained("dflash", flags)
 
 
-def _trained(kind: str, flags: dict[str, Any]) -> None:
+def _trained(kind: Literal["eagle3", "dflash"], flags: dict[str, Any]) -> None:
     """Check what can be checked before a model is loaded, then train."""
-    own = ("data", "generate", "answer", "temperature", "held_out", "minutes", "steps", "batch", "length", "lr", "seed")
-    own += ("out", "stored", "sources", "heads", "ff", "draft_vocab", "layout")
-    own += ("depth", "norm_before_residual") if kind == "eagle3" else ("layers", "block", "mask")
+    own = (*OWN, *(("depth", "norm_before_residual") if kind == "eagle3" else ("layers", "block", "mask")))
     given = common.take(flags, *own)
     if given["minutes"] and given["steps"]:
         raise UsageError("--minutes and --steps were both given", mend="give one of them")

@@ -24,7 +24,8 @@ class Eagle3(Weights):
         predicts token p + 2 + j.
         """
         rows = len(embedded) - depth + 1
-        fed, found, past = fused[:rows], [], []
+        fed, found = fused[:rows], []
+        past: list[tuple[Tensor, Tensor]] = []
         for j in range(depth):
             y = self._step(embedded[j : j + rows], fed, j, past)
             found.append(y)

@@ -25,7 +25,8 @@ APART = 8
 
 
 class Pupil(Protocol):
-    head: Weights
+    @property
+    def head(self) -> Weights: ...
 
     @property
     def depth(self) -> int:
@@ -87,7 +88,7 @@ class Eagle3Pupil:
 
     def loss(self, lesson: Lesson, rng: np.random.Generator) -> Tensor:
         embedded, fused = self._pairs(lesson)
-        rows, total, weights = len(embedded) - self.depth + 1, 0.0, 0.0
+        rows, total, weights = len(embedded) - self.depth + 1, embedded.new_zeros(()), 0.0
         law, first = self.lent.law(lesson), max(0, lesson.start - 2)
         for j, y in enumerate(self.head.unroll(embedded, fused, self.depth)):
             skip = min(max(0, first - j), rows - 1)

@@ -17,6 +17,8 @@ from spec_train.shape import Shape
 class Weights(nn.Module):
     """Parameters under the names that a head's file has (see ``spec_targets.heads``), by ``self["fc.weight"]``."""
 
+    theta: Tensor
+
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], theta: Tensor, magnitude: float = 1.0) -> None:
         """theta: radians per position [d / 2]; magnitude: factor of cos and sin."""
         super().__init__()
@@ -65,7 +67,8 @@ class Weights(nn.Module):
         k = self.linear(f"{prefix}attn_k", x).unflatten(-1, (s.kv_heads, s.head))
         v = self.linear(f"{prefix}attn_v", x).unflatten(-1, (s.kv_heads, s.head)).transpose(-3, -2)
         k = self.turned(self._normed(f"{prefix}attn_k_norm", k), positions)
-        return tuple(m.repeat_interleave(s.heads // s.kv_heads, dim=-3) for m in (k, v))
+        group = s.heads // s.kv_heads
+        return k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
 
     def _normed(self, name: str, x: Tensor) -> Tensor:
         return self.norm(name, x) if self.shape.qk_norm else x

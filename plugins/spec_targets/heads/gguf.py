@@ -105,7 +105,7 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
     target_width = keys.get("target_hidden_size", c.width, int)
     prefix = "blk.0."
     return Head(
-        kind=keys.arch,
+        kind="eagle3" if keys.arch == "eagle3" else "dflash",
         name=c.name,
         producer="llama.cpp",
         width=c.width,
