@@ -97,8 +97,8 @@ def test_imports_go_one_way(package):
 
 
 PLANTED = {
-    "core-imports-a-method": ("spec_core.run", "import spec_methods.ngram"),
-    "core-imports-kernels-inside-a-function": ("spec_core.run", "def f():\n    from spec_kernels import nn"),
+    "core-imports-a-method": ("spec_core.loop.run", "import spec_methods.ngram"),
+    "core-imports-kernels-inside-a-function": ("spec_core.loop.run", "def f():\n    from spec_kernels import nn"),
     "core-imports-gguf": ("spec_core.load", "import gguf"),
     "kernels-import-the-core": ("spec_kernels.model.build", "from spec_core import Step"),
     "operators-import-modules": ("spec_kernels.ops.norm.reference", "from spec_kernels.model import build"),
@@ -129,7 +129,7 @@ def test_allowed_imports_are_not_found():
         "spec_kernels.model.reference": "from spec_kernels.ops import norm",
         "spec_kernels.ops.norm.triton": "import triton",
         "spec_targets.hf.adapter": "import transformers",
-        "spec_core.run": "import torch\nfrom spec_core.step import Step",
+        "spec_core.loop.run": "import torch\nfrom spec_core.step import Step",
     }.items():
         assert not broken(module, source)
 

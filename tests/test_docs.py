@@ -11,13 +11,13 @@ import attrs
 import click
 import pytest
 from pages import Skimmer, blocks, follow
+from spec_cli.document import KINDS, document
+from spec_cli.document import PAGES as GENERATED
 
 import spec_core
 from spec_core import UsageError, hookspecs
-from spec_core.commands.document import KINDS, document
-from spec_core.commands.document import PAGES as GENERATED
-from spec_core.discovery import GROUPS, find, imported
-from spec_core.guard import HOOKS
+from spec_core.assembly.discovery import GROUPS, find, imported
+from spec_core.assembly.hooks import HOOKS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -104,7 +104,7 @@ def test_the_contract_page_names_every_entry_point_group():
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_up_to_date(page):
-    """Mend with ``python -m spec_core.commands.document docs``."""
+    """Mend with ``python -m spec_cli.document docs``."""
     assert document(page) == (DOCS / page).read_text("utf-8")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from spec_core.contract.target import Target
 from spec_core.errors import UsageError
-from spec_core.target import Target
 from spec_train.dflash import DFlash
 from spec_train.eagle3 import Eagle3
 from spec_train.lessons import matrix

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+from spec_cli import common
 
-from spec_core.commands import common
 from spec_core.errors import UsageError
 
 DATA = [

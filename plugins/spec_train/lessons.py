@@ -11,12 +11,14 @@ import attrs
 import torch
 from torch import Tensor
 
+from spec_core.contract.batch import Checked, Part
+from spec_core.contract.request import Request
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Needs
 from spec_core.errors import UsageError
-from spec_core.request import Request, sequence
-from spec_core.schedule import batch
-from spec_core.step import Part, Step
-from spec_core.target import Target
-from spec_core.values import Checked, Needs
+from spec_core.loop.admission import sequence
+from spec_core.loop.schedule import batch
 
 
 @attrs.frozen

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 import attrs
+from spec_cli.common import note
 
-from spec_core.commands.common import note
 from spec_train.course import Diary, Plan
 from spec_train.exam import Marks
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 import numpy as np
 
+from spec_core.contract.target import Target
 from spec_core.errors import UsageError, why
-from spec_core.target import Target
 from spec_train.lessons import Row
 
 EXAMPLE = 'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}'

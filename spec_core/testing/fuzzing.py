@@ -9,16 +9,16 @@ from typing import Any
 
 import attrs
 
+from spec_core.contract.request import Request, Result
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Compat
 from spec_core.errors import PluginError
 from spec_core.hookspecs import hookimpl
-from spec_core.request import Request, Result
-from spec_core.run import Run
-from spec_core.sampling import Sampling
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
+from spec_core.loop.run import Run
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.fuzzer import Fuzzer
-from spec_core.values import Compat
 
 BATCH = 8
 """Most sequences that run at once."""

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import attrs
 
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Compat, Needs, Refusal, Trace
 from spec_core.hookspecs import hookimpl
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
 from spec_core.testing.toy import Record, ToyTarget
-from spec_core.values import Compat, Needs, Refusal, Trace
 
 
 @attrs.define(eq=False)

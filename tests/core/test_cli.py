@@ -10,10 +10,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 from safetensors.torch import load_file
+from spec_cli.env import facts
+from spec_cli.main import run
 
-from spec_core.cli import run
-from spec_core.commands.env import facts
-from spec_core.discovery import find
+from spec_core.assembly.discovery import find
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
@@ -65,7 +65,7 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
 
 
 def test_generate_with_a_closed_output_has_no_complaint():
-    command = [sys.executable, "-m", "spec_core.cli", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
+    command = [sys.executable, "-m", "spec_cli.main", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
     done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import torch
 from sampler import SAMPLED, Sampler, near
 
 from spec_core import Run
-from spec_core.sampling import choose
+from spec_core.sampling.choose import choose
 from spec_core.testing import ToyTarget
 from tests.core.toys import chi_square_p, finish
 

@@ -141,7 +141,7 @@ def test_rows_have_the_same_bits_alone_in_a_chain_and_beside_others(target):
 
 
 def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
-    monkeypatch.setattr("spec_core.assemble.discover", lambda kinds: [])
+    monkeypatch.setattr("spec_core.assembly.assemble.discover", lambda kinds: [])
     bare = load(tiny_hybrid(), weights=False)
     assert bare.executor is None
     with pytest.raises(Refused, match="'recurrent' state; it needs one owner"):
@@ -149,7 +149,7 @@ def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
 
 
 def test_memory_is_said_and_refused_before_it_is_taken(target):
-    from spec_core.assemble import check
+    from spec_core.assembly.assemble import check
 
     chosen = check(target, ["ngram"], None, "gdn-rollback", {})
     (owner,) = (c for c in chosen if c.name == "gdn-rollback")

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from spec_cli import main as cli
 from spec_train.show import Teller, clock, curve
 
-from spec_core import cli, load
+from spec_core import load
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 KINDS = ("eagle3", "dflash")

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import attrs
 from torch import Tensor
 
+from spec_core.contract.values import TargetInfo
 from spec_core.errors import UsageError
-from spec_core.values import TargetInfo
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
 from spec_targets.heads.head import Head, Problem
