@@ -19,8 +19,8 @@ import attrs
 import numpy as np
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_rules.coins import Uniforms
-from spec_rules.laws import Case
-from spec_rules.laws import point_mass as certain
+from spec_rules.distributions import Case
+from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft, Verdict
 from spec_core.loop.accept import walk
@@ -106,8 +106,8 @@ def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
             more, theirs = siblings(w, depth, k, rng, noise)
             ids, laws, parents = ids + more, laws + theirs, parents + [node] * k
         level = list(range(begin, len(ids)))
-    law = "deterministic" if siblings is likeliest else "rows"
-    return Drafted(Draft(ids, law=law, parents=None if set(w.shape) == {1} else parents), laws, noise)
+    law = "deterministic" if siblings is likeliest else "sampled"
+    return Drafted(Draft(ids, proposal=law, parents=None if set(w.shape) == {1} else parents), laws, noise)
 
 
 # rules
@@ -121,7 +121,7 @@ def by(verify: Callable) -> Rule:
 
     def rule(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
         coins = Uniforms(iter(rng.random(2 * len(d.draft) + 2).tolist()))
-        return verify(Case(d.draft, lambda row: w.p[depth_of(d.draft, row)], d.laws.__getitem__), coins)
+        return verify(Case(d.draft, lambda row: w.p[depth_of(d.draft, row)], d.proposals.__getitem__), coins)
 
     return rule
 

@@ -74,7 +74,7 @@ def theirs(model: Qwen3ForCausalLM, n: int, **options: object) -> Callable[[list
 def ours(target: Target, methods: list, n: int, k: int) -> Callable[[list[int]], list[int]]:
     """One run serves all prompts, as one model does on the other side; no rows are reused between them."""
     run = Run(target, methods=methods, draft_max=k, reuse=False)
-    return lambda prompt: run.generate(prompt, n=n, ignore_eos=True).result.tokens
+    return lambda prompt: run.generate(prompt, max_tokens=n, ignore_eos=True).result.tokens
 
 
 def pairs(n: int, k: int) -> dict[str, tuple[Callable, Callable]]:

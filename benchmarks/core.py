@@ -20,7 +20,20 @@ from time import perf_counter
 import attrs
 import torch
 
-from spec_core import Batch, Checked, Compat, Draft, Needs, Request, Run, Sampling, Sequence, Step, TargetInfo, hookimpl
+from spec_core import (
+    Batch,
+    Compat,
+    Draft,
+    Needs,
+    Request,
+    Run,
+    Sampling,
+    Sequence,
+    Step,
+    TargetInfo,
+    TargetOutput,
+    hookimpl,
+)
 from spec_core.sampling.noise import gumbel
 
 V, K, PROMPT, CONTEXT = 4096, 4, 32, 1 << 20
@@ -37,10 +50,10 @@ class NullTarget:
         self.info = TargetInfo("null", vocab=V, width=1, layers=1, context=CONTEXT)
         row = torch.zeros(1 + K, V)
         row[range(1 + K), [1, 2, 3, 4, 5]] = 1.0
-        self.drafting = Checked(row.repeat(batch, 1))
-        self.plain = Checked(torch.cat([row[:1]] * batch))
+        self.drafting = TargetOutput(row.repeat(batch, 1))
+        self.plain = TargetOutput(torch.cat([row[:1]] * batch))
 
-    def forward(self, batch: Batch, needs: Needs) -> Checked:
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         return self.drafting if batch.parts[0].draft is not None else self.plain
 
     def open(self, seq: Sequence, want: int) -> int:
@@ -92,9 +105,9 @@ class Idle:
 def started(batch: int, idle: int) -> Run:
     """A run in which every sequence has begun to draft."""
     methods = [NullDrafter(), *((f"idle-{i}", Idle()) for i in range(idle))]
-    run = Run(NullTarget(batch), methods, draft_max=K, slots=batch)
+    run = Run(NullTarget(batch), methods, draft_max=K, max_sequences=batch)
     for i in range(batch):
-        run.submit(Request([1] * PROMPT, n=CONTEXT - PROMPT, name=str(i)))
+        run.submit(Request([1] * PROMPT, max_tokens=CONTEXT - PROMPT, name=str(i)))
     for _ in range(50):
         run.step()
     return run
@@ -167,7 +180,7 @@ def main() -> None:
         "repeats": given.repeats,
     }
     if given.json:
-        print(json.dumps({"rows": rows, "noise": noise_cost(), **circumstances}, indent=2))
+        print(json.dumps({"sampled": rows, "noise": noise_cost(), **circumstances}, indent=2))
         return None
     print(" · ".join(f"{name} {value}" for name, value in circumstances.items()), file=sys.stderr)
     print("batch  idle plugins  µs per step, median  best")

@@ -79,7 +79,8 @@ def second(target: QuickTarget, case: str, seed: int) -> Text:
     store, rule = case.split()
     run = Run(target, [(store, STORES[store]())], rule=RULES[rule], reuse=False)
     said = [
-        run.generate(PROMPT, n=LENGTH, seed=seed, sampling=SAMPLED, ignore_eos=True).result.tokens for _ in range(2)
+        run.generate(PROMPT, max_tokens=LENGTH, seed=seed, sampling=SAMPLED, ignore_eos=True).result.tokens
+        for _ in range(2)
     ]
     return tuple(said[1])
 

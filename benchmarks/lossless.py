@@ -28,7 +28,7 @@ LONG = 64
 
 def texts(target: Target, methods: list[str], prompts: list[Prompt], terms: Terms) -> Iterator[Record]:
     """One record per prompt, ``terms.batch`` of them at a time in one run."""
-    contender = Contender("+".join(methods) or "plain", lambda: Run(target, methods=methods, slots=terms.batch))
+    contender = Contender("+".join(methods) or "plain", lambda: Run(target, methods=methods, max_sequences=terms.batch))
     run, watch = observed(contender.make())
     for group in batches(prompts, terms.batch):
         yield from lap(contender.name, run, watch, group, terms, 0).records

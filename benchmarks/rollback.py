@@ -134,7 +134,7 @@ class SeparateForward:
                 again.add(Part(seq, part.start, tokens, decides=True))
                 step.target.forward(batch(again, Needs(), "cpu"), Needs())
             elif verdict.path:
-                state.pick(step.checked.trace.places[step.kept(seq)[-1]])
+                state.pick(step.output.trace.places[step.kept(seq)[-1]])
 
 
 def owner(strategy: str, n: int) -> Any:
@@ -146,10 +146,10 @@ def owner(strategy: str, n: int) -> Any:
 def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, seed: int) -> Iterator[dict[str, float]]:
     """Seconds, tokens and memory of each of ``count`` steps behind a prompt; the first one warms up."""
     rule = ("synthetic", {"rates": [rate ** (i + 1) for i in range(n)], "seed": seed})
-    run = Run(target, [Random(n)], rule=rule, rollback=owner(strategy, n), draft_max=n, slots=1)
+    run = Run(target, [Random(n)], rule=rule, rollback=owner(strategy, n), draft_max=n, max_sequences=1)
     seen: list[Step] = []
     run.observe(seen.append)
-    seq: Sequence = run.submit(list(range(PROMPT)), n=4000, ignore_eos=True)
+    seq: Sequence = run.submit(list(range(PROMPT)), max_tokens=4000, ignore_eos=True)
     while len(seen) < 2:
         run.step()
     for _ in range(count):
@@ -165,7 +165,7 @@ def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, s
 
 def extra(target: TorchTarget, step: Step, seq: Sequence) -> int:
     """Bytes that rollback takes beside the committed state."""
-    trace = step.checked.trace
+    trace = step.output.trace
     if trace is None:
         return 0
     place = target.pool.layers * target.pool.shape.state_bytes

@@ -15,7 +15,7 @@ from spec_core.hookspecs import CONTRACT, hookimpl
 
 _WHERE = {
     "Batch": "contract.batch",
-    "Checked": "contract.batch",
+    "TargetOutput": "contract.batch",
     "Compat": "contract.values",
     "Draft": "contract.values",
     "Emitted": "contract.request",

@@ -12,16 +12,16 @@ class SpecError(Exception):
     """A refusal in the user's words.
 
     :param reason: what was found and what was needed.
-    :param mend: what to do about it.
+    :param hint: what to do about it.
     """
 
-    def __init__(self, reason: str, mend: str) -> None:
+    def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.reason}\n  {self.mend}"
+        return f"{self.reason}\n  {self.hint}"
 
 
 class UsageError(SpecError):
@@ -61,7 +61,7 @@ class PluginError(SpecError):
         isolated = "" if hook in BEFORE else "or with on_error=isolate, "
         super().__init__(
             f"plugin {plugin!r} failed in {hook}{where}: {type(cause).__name__}: {message(cause)}",
-            mend=f"run without it, {isolated}or report it to the author of {plugin!r}",
+            hint=f"run without it, {isolated}or report it to the author of {plugin!r}",
         )
         self.plugin = plugin
         self.hook = hook
@@ -88,7 +88,7 @@ class PhaseError(RuntimeError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known names, nearest to ``name`` first, as one line for a mend."""
+    """The known names, nearest to ``name`` first, as one line for a hint."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
     return ", ".join([*close, *(k for k in known if k not in close)]) or "none"

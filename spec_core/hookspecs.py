@@ -85,7 +85,7 @@ def rollback(step: Step) -> None:
     pending rows of the next forward. Must not depend on the order of plugins. An owner that raises fails its sequences.
 
     :param step: ``step.verdicts`` is {seq: Verdict}; ``step.kept(seq)`` the batch rows of the kept drafts;
-        ``step.checked`` what the forward found; ``step.judged`` the asking method's own drafts, for learning how
+        ``step.output`` what the forward found; ``step.judged`` the asking method's own drafts, for learning how
         they fared.
     """
 

@@ -33,7 +33,7 @@ def test_it_is_listed_with_its_own_distribution(theirs, tmp_path):
 
 def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
     """The program takes its name and its settings; the text is plain decoding's; its drafts are counted as its own."""
-    plain = Run(load("zoo:pico")).generate(PROMPT, n=24, sampling=Sampling(temperature=0.5), seed=3).result
+    plain = Run(load("zoo:pico")).generate(PROMPT, max_tokens=24, sampling=Sampling(temperature=0.5), seed=3).result
     generate = f"spec generate -m zoo:pico -p '{PROMPT}' -n 24 --temperature 0.5 --seed 3 --json"
     echo = json.loads(theirs[0].shell(f"{generate} --method echo -o echo.length=6", tmp_path))
 

@@ -43,7 +43,7 @@ METHODS = [
     click.option("--rollback", help="Owner of recurrent state, where several are installed."),
 ]
 SAMPLING = [
-    click.option("-n", "n", type=int, help="Most tokens to generate."),
+    click.option("-n", "--max-tokens", "max_tokens", type=int, help="Most tokens to generate."),
     click.option("--temperature", type=float, help="0 is greedy."),
     click.option("--top-k", "top_k", type=int, help="Keep the K most likely tokens."),
     click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this mass."),
@@ -78,7 +78,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o draft_max=4, or -o PLUGIN.key=value")
+            raise UsageError(f"-o {text!r} is no KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
     plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
     for variable, nearly in misspelt(os.environ, plugins).items():
@@ -94,7 +94,7 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
     from spec_core.settings.tables import LoadSettings
 
     if settings["model"] is None:
-        raise UsageError("no model is given", mend="name one: -m zoo:pico, or model = ... in spec.toml")
+        raise UsageError("no model is given", hint="name one: -m zoo:pico, or model = ... in spec.toml")
     settled = settings.build(LoadSettings)
     always = ("device", "dtype", "threads", "context")  # a loader need not know what was not asked for
     options = {
@@ -161,7 +161,7 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
         if dot and setting.origin == FLAG and plugin not in names:
             raise UsageError(
                 f"-o {name} was given, {plugin} takes no part here",
-                mend=f"add {_flag(plugin)} {plugin}, or leave the setting out",
+                hint=f"add {_flag(plugin)} {plugin}, or leave the setting out",
             )
 
 
@@ -190,7 +190,7 @@ def token_ids(text: str) -> list[int]:
     try:
         return [int(part) for part in text.replace(" ", "").split(",") if part]
     except ValueError as error:
-        raise UsageError(f"--tokens {text[:60]!r}: no token ids", mend="write --tokens 1,2,3") from error
+        raise UsageError(f"--tokens {text[:60]!r}: no token ids", hint="write --tokens 1,2,3") from error
 
 
 def save(tensors: dict[str, Tensor], out: Path) -> None:
@@ -206,7 +206,7 @@ def save(tensors: dict[str, Tensor], out: Path) -> None:
 
 
 def unwritable(out: Path, error: Exception) -> UsageError:
-    return UsageError(f"{out} cannot be written: {why(error)}", mend="give --out a place that can be written to")
+    return UsageError(f"{out} cannot be written: {why(error)}", hint="give --out a place that can be written to")
 
 
 def note(text: str) -> None:

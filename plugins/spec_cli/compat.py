@@ -39,7 +39,7 @@ def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str,
     try:
         chosen = check(target, settings["methods"], settings["rule"], settings["rollback"], given)
     except Refused as error:
-        return [], {"reason": error.reason, "mend": error.mend}
+        return [], {"reason": error.reason, "hint": error.hint}
     common.check_used(settings, [c.name for c in chosen])
     return chosen, None
 
@@ -50,7 +50,7 @@ def answer(chosen: Chosen) -> dict[str, Any]:
         "name": chosen.name,
         "owns": sorted(compat.owns),
         "needs": needed(compat.needs),
-        "drafts": sorted(chosen.laws),
+        "drafts": sorted(chosen.proposals),
         "judges": None if compat.judges is None else sorted(compat.judges),
         "lossy": compat.lossy,
         "hooks": sorted(chosen.hooks),
@@ -80,7 +80,7 @@ def lines(body: dict[str, Any]) -> list[str]:
     ]
     out += memory(t) + [said(plugin) for plugin in body["plugins"]]
     if refused := body["refused"]:
-        out += ["refused:", *(f"  {line}" for line in refused["reason"].split("\n")), f"  {refused['mend']}"]
+        out += ["refused:", *(f"  {line}" for line in refused["reason"].split("\n")), f"  {refused['hint']}"]
     return out
 
 

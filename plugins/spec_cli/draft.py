@@ -59,14 +59,14 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     settings = whole_drafts(common.settings_of(flags), method)
     ids = common.token_ids(tokens)
     if len(ids) < 2:
-        raise UsageError(f"the context has {len(ids)} tokens", mend="give at least two; the last is not yet evaluated")
+        raise UsageError(f"the context has {len(ids)} tokens", hint="give at least two; the last is not yet evaluated")
     target = common.checked_target(settings, [[method]])
     run = common.run_of(target, settings, methods=[method], draft_max=count)
     common.note_owners([run], settings)
     prompt_tokens(Request(ids), run.target)
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:
-        raise SpecError(f"{method} drafts nothing after these tokens", mend="give it more context")
+        raise SpecError(f"{method} drafts nothing after these tokens", hint="give it more context")
     tensors = {"tokens": torch.tensor(drafted, dtype=torch.int64)}
     if rows is not None:
         tensors["logits"] = rows.float()
@@ -95,7 +95,7 @@ def drafted_by(run: Run, tokens: list[int], count: int) -> tuple[list[int], Tens
 
     plugin = next((c.plugin for c in run.plugins if c.name in run.drafters), None)
     if plugin is None:
-        raise UsageError("this plugin drafts nothing", mend="name one that drafts: `spec plugins --hooks`")
+        raise UsageError("this plugin drafts nothing", hint="name one that drafts: `spec plugins --hooks`")
     if hasattr(plugin, "draft_logits"):
         return plugin.draft_logits(tokens, count)
     seen: list[Tensor] = []
@@ -114,7 +114,9 @@ def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
     from spec_core.sampling.parameters import Sampling
 
     found: list[int] = []
-    seq = run.submit(tokens[:-1], n=count + 2, sampling=Sampling(logit_bias={tokens[-1]: FORCE}), ignore_eos=True)
+    seq = run.submit(
+        tokens[:-1], max_tokens=count + 2, sampling=Sampling(logit_bias={tokens[-1]: FORCE}), ignore_eos=True
+    )
     while len(seq.tokens) < len(tokens) and seq.finish is None:
         run.step()
     seq.sampling = Sampling()

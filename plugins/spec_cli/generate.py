@@ -36,7 +36,7 @@ def generate(show_drafts: bool, as_json: bool, **flags: Any) -> None:
     places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
     asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos")
     if asked["logprobs"] is not None and not as_json:
-        raise UsageError("--logprobs shows in --json alone", mend="add --json, or leave --logprobs out")
+        raise UsageError("--logprobs shows in --json alone", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
     text = prompt.given(**places)
     request = request_of(asked, settings)
@@ -61,7 +61,7 @@ def request_of(asked: dict[str, Any], settings: Settings) -> Any:
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
-    return Request([], n=settings["n"], seed=settings["seed"], sampling=sampling, **asked)
+    return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -69,7 +69,7 @@ def _bias(text: str) -> tuple[int, float]:
     try:
         return int(token), float(bias)
     except ValueError as error:
-        raise UsageError(f"--logit-bias {text!r} is no ID=B", mend="write --logit-bias 42=-1.5") from error
+        raise UsageError(f"--logit-bias {text!r} is no ID=B", hint="write --logit-bias 42=-1.5") from error
 
 
 def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
@@ -118,10 +118,10 @@ def summary(result: Result, clock: Clock) -> str:
         parts.append(f"first after {clock.first - clock.asked:.2f} s")
         if n > 1:
             parts.append(f"then {(n - 1) / max(clock.last - clock.first, 1e-9):.1f} tokens/s")
-    if stats["tau_pooled"]:
-        parts.append(f"{stats['tau_pooled']:.2f} tokens per step")
+    if stats["tokens_per_step"]:
+        parts.append(f"{stats['tokens_per_step']:.2f} tokens per step")
     if stats["draft_acceptance"] is not None:
         parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
-    if stats["tv_spent"]:
-        parts.append(f"total variation {stats['tv_spent']:.2f} spent")
+    if stats["tv_distance"]:
+        parts.append(f"total variation {stats['tv_distance']:.2f} spent")
     return " · ".join([*parts, f"start-up {clock.asked - clock.began:.2f} s"])

@@ -35,7 +35,7 @@ class Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         known = self._entries()
         if args and not args[0].startswith("-") and args[0] not in known:
-            raise UsageError(f"spec has no command {args[0]!r}", mend=f"commands: {nearest(args[0], known)}")
+            raise UsageError(f"spec has no command {args[0]!r}", hint=f"commands: {nearest(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -62,7 +62,7 @@ def cli() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the program: a user's mistake is one message with a mend, a bug keeps its traceback."""
+    """Run the program: a user's mistake is one message with a hint, a bug keeps its traceback."""
     if sys.stdout is None:  # closed by the caller: nobody reads
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -97,10 +97,10 @@ def run(argv: list[str] | None = None) -> int:
 
 
 def _tell(error: SpecError, flags: dict[str, bool]) -> None:
-    """The message and its mend; the traceback of what is behind it only for who asked for it."""
+    """The message and its hint; the traceback of what is behind it only for who asked for it."""
     if debugging(flags):
         click.echo("".join(traceback.format_exception(error)), err=True)
-    click.echo(f"error: {error.reason}\n  {error.mend}", err=True)
+    click.echo(f"error: {error.reason}\n  {error.hint}", err=True)
     if isinstance(error, (PluginError, LoadError)) and not debugging(flags):
         click.echo(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
 

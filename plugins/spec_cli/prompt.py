@@ -34,10 +34,10 @@ def given(prompt: str | None, file: str | None, tokens: str | None, chat: bool, 
     values = {"prompt": prompt, "file": file, "tokens": tokens, "messages": messages}
     places = [FLAGS[name] for name, value in values.items() if value is not None]
     if len(places) > 1:
-        raise UsageError(f"the prompt is given by {' and '.join(places)}", mend="give it once")
+        raise UsageError(f"the prompt is given by {' and '.join(places)}", hint="give it once")
     if tokens is not None:
         if chat:
-            raise UsageError("--chat needs a text, the prompt is --tokens", mend="leave one of them out")
+            raise UsageError("--chat needs a text, the prompt is --tokens", hint="leave one of them out")
         return token_ids(tokens)
     if messages is not None:
         return read_messages(messages)
@@ -47,7 +47,7 @@ def given(prompt: str | None, file: str | None, tokens: str | None, chat: bool, 
 
 def _file(file: str | None) -> str:
     if file is None and sys.stdin.isatty():
-        raise UsageError("no prompt is given", mend="give -p TEXT, -f FILE, --tokens IDS, or pipe a text in")
+        raise UsageError("no prompt is given", hint="give -p TEXT, -f FILE, --tokens IDS, or pipe a text in")
     return file or "-"
 
 
@@ -58,7 +58,7 @@ def encoded(prompt: Any, target: Target) -> str | list[int]:
     encode: Any = getattr(target.tokenizer, "encode_chat", None)
     if not callable(encode):
         raise UsageError(
-            f"{target.info.name} has no chat template", mend="give the prompt as text (-p), without --chat"
+            f"{target.info.name} has no chat template", hint="give the prompt as text (-p), without --chat"
         )
     return encode(prompt)
 
@@ -71,10 +71,10 @@ def read_text(path: str) -> str:
     except UnicodeDecodeError as error:
         name = "standard input" if path == "-" else path
         raise UsageError(
-            f"{name}: byte {error.start} is not UTF-8 ({error.reason})", mend="convert the text to UTF-8"
+            f"{name}: byte {error.start} is not UTF-8 ({error.reason})", hint="convert the text to UTF-8"
         ) from error
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {why(error)}", mend="give a file that can be read") from error
+        raise UsageError(f"{path}: {why(error)}", hint="give a file that can be read") from error
 
 
 def read_messages(path: str) -> Messages:
@@ -82,9 +82,9 @@ def read_messages(path: str) -> Messages:
     try:
         messages = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON: {str(error)[:80]}", mend=EXAMPLE) from error
+        raise UsageError(f"{path} is no JSON: {str(error)[:80]}", hint=EXAMPLE) from error
     if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
-        raise UsageError(f"{path} is no list of messages", mend=EXAMPLE)
+        raise UsageError(f"{path} is no list of messages", hint=EXAMPLE)
     if not messages:
-        raise UsageError(f"{path} has no messages", mend=EXAMPLE)
+        raise UsageError(f"{path} has no messages", hint=EXAMPLE)
     return messages

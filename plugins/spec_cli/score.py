@@ -43,18 +43,18 @@ def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]
 
     if len(tokens) > target.info.context:
         raise UsageError(
-            f"{len(tokens)} tokens, the context is {target.info.context}", mend="give fewer, or a larger --context"
+            f"{len(tokens)} tokens, the context is {target.info.context}", hint="give fewer, or a larger --context"
         )
     layers = frozenset(range(target.info.layers + 1) if hidden else ())
     needs = Needs(hidden=layers, final=hidden, all_logits=True)
-    seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset(), {})
+    seq = sequence(Request(tokens, max_tokens=0), target, frozenset(), frozenset(), {})
     target.open(seq, 0)
     step = Step(target, {})
     step.add(Part(seq, 0, tokens, decides=True))
-    checked = target.forward(batch(step, needs, target.info.device), needs)
-    named = {"logits": checked.logits} | {f"hidden.{i}": h for i, h in checked.hidden.items()}
-    if checked.final is not None:
-        named["hidden.final"] = checked.final
+    output = target.forward(batch(step, needs, target.info.device), needs)
+    named = {"logits": output.logits} | {f"hidden.{i}": h for i, h in output.hidden.items()}
+    if output.final is not None:
+        named["hidden.final"] = output.final
     tensors = {name: tensor.float().cpu().clone() for name, tensor in named.items()}
     target.close(seq)
     return tensors

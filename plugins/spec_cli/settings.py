@@ -19,7 +19,7 @@ from spec_core.settings.resolve import DEFAULT, Setting, Settings
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
     """Print the resolved settings with their origins; of named methods too."""
     if as_toml and as_json:
-        raise UsageError("the output is asked for by --toml and --json", mend="leave one of them out")
+        raise UsageError("the output is asked for by --toml and --json", hint="leave one of them out")
     resolved = with_plugins(common.settings_of(flags))
     if as_toml:
         click.echo(resolved.as_toml(), nl=False)

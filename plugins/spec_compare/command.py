@@ -55,7 +55,7 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     laps = list(kept(measured(entered, chosen, target, terms), results))
     rows = summary.rows(laps, labels)
     differing = difference.differences(laps, labels, chosen, target, terms)
-    body = {"rows": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
+    body = {"sampled": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
     body |= circumstances(target, settings, terms)
     if results is not None:
         results.conclude(body)
@@ -69,7 +69,7 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
 def terms_of(settings: Settings, repeats: int, batch: int) -> Terms:
     from spec_compare.measure import Terms
 
-    return Terms(settings["n"], common.sampling_of(settings), settings["seed"], repeats, batch)
+    return Terms(settings["max_tokens"], common.sampling_of(settings), settings["seed"], repeats, batch)
 
 
 def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings, terms: Terms) -> dict[str, str]:

@@ -34,7 +34,7 @@ def chains(settings: Settings) -> list[list[str]]:
     """The methods of each contender, plain decoding left out. Raises UsageError for one that is named twice."""
     for spec, times in Counter(settings["methods"]).items():
         if times > 1:
-            raise UsageError(f"--method {spec} is given {times} times", mend="give each contender once")
+            raise UsageError(f"--method {spec} is given {times} times", hint="give each contender once")
     return [chain(spec) for spec in settings["methods"]]
 
 

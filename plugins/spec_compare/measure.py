@@ -45,7 +45,9 @@ class Terms:
     batch: int = 1
 
     def request(self, prompt: Prompt) -> Request:
-        return Request(prompt.text, n=self.n, sampling=self.sampling, seed=prompt.seed(self.seed), name=prompt.id)
+        return Request(
+            prompt.text, max_tokens=self.n, sampling=self.sampling, seed=prompt.seed(self.seed), name=prompt.id
+        )
 
 
 @attrs.define

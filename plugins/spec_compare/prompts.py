@@ -37,15 +37,15 @@ def read(path: Path, families: Iterable[str] = (), limit: int | None = None) -> 
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", mend="give a JSONL file of prompts") from error
+        raise UsageError(f"{path}: {why(error)}", hint="give a JSONL file of prompts") from error
     prompts = [_prompt(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
     if not prompts:
-        raise UsageError(f"{path} has no prompts", mend=EXAMPLE)
+        raise UsageError(f"{path} has no prompts", hint=EXAMPLE)
     _check_ids(path, prompts)
     families = set(families)
     known = {p.family for p in prompts}
     if unknown := families - known:
-        raise UsageError(f"{path.name} has no family {min(unknown)!r}", mend=f"families: {', '.join(sorted(known))}")
+        raise UsageError(f"{path.name} has no family {min(unknown)!r}", hint=f"families: {', '.join(sorted(known))}")
     return _limited([p for p in prompts if not families or p.family in families], limit)
 
 
@@ -53,20 +53,20 @@ def shipped(target: Target) -> Path:
     """Prompts that came with the model. Raises UsageError where there are none."""
     path = target.info.extras.get("prompts")
     if path is None:
-        raise UsageError(f"{target.info.name} ships no prompts", mend="give some: --prompts FILE.jsonl")
+        raise UsageError(f"{target.info.name} ships no prompts", hint="give some: --prompts FILE.jsonl")
     return Path(path)
 
 
 def check_fit(prompts: list[Prompt], target: Target) -> None:
     """Every prompt must leave room to generate: said before the first is measured. Raises UsageError."""
     if target.tokenizer is None:
-        raise UsageError(f"{target.info.name} has no tokenizer", mend="compare on a model that has one")
+        raise UsageError(f"{target.info.name} has no tokenizer", hint="compare on a model that has one")
     for prompt in prompts:
         length = len(target.tokenizer.encode(prompt.text))
         if not 0 < length < target.info.context:
             raise UsageError(
                 f"prompt {prompt.id!r} has {length} tokens, the context is {target.info.context}",
-                mend="leave it out of --prompts, or load the model with a larger --context if it has one",
+                hint="leave it out of --prompts, or load the model with a larger --context if it has one",
             )
 
 
@@ -76,13 +76,13 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
     except (ValueError, RecursionError) as error:
         at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         found = getattr(error, "msg", None) or str(error)
-        raise UsageError(f"{path.name}, line {number} is no JSON: {found[:80]}{at}", mend=EXAMPLE) from error
+        raise UsageError(f"{path.name}, line {number} is no JSON: {found[:80]}{at}", hint=EXAMPLE) from error
     try:
         prompt = Prompt(str(entry.get("id", number)), str(entry.get("family", "all prompts")), entry["prompt"])
     except (KeyError, AttributeError) as error:
-        raise UsageError(f"{path.name}, line {number}: no prompt", mend=EXAMPLE) from error
+        raise UsageError(f"{path.name}, line {number}: no prompt", hint=EXAMPLE) from error
     if not isinstance(prompt.text, str):
-        raise UsageError(f"{path.name}, line {number}: the prompt is no text", mend=EXAMPLE)
+        raise UsageError(f"{path.name}, line {number}: the prompt is no text", hint=EXAMPLE)
     return prompt
 
 
@@ -90,7 +90,7 @@ def _check_ids(path: Path, prompts: list[Prompt]) -> None:
     seen = set()
     for prompt in prompts:
         if prompt.id in seen:
-            raise UsageError(f"{path.name} has two prompts with the id {prompt.id!r}", mend="give each its own id")
+            raise UsageError(f"{path.name} has two prompts with the id {prompt.id!r}", hint="give each its own id")
         seen.add(prompt.id)
 
 

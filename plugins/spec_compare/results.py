@@ -30,7 +30,7 @@ class Results:
         if found:
             raise UsageError(
                 f"{out} has results already: {', '.join(found)}",
-                mend="give --out another directory, or move them away",
+                hint="give --out another directory, or move them away",
             )
 
     def make_room(self) -> None:

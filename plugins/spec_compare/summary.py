@@ -27,7 +27,7 @@ class Row:
     label: why equality with plain is not demanded, or None. identical: prompts whose tokens are plain's in every
     repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
-    together. efficiency: speedup / tau_pooled; overhead: tau_pooled / speedup - 1. split: share of the time of a step.
+    together. efficiency: speedup / tokens_per_step; overhead: its inverse - 1. split: share of the time of a step.
     forwards: per generated token, by who made them.
     """
 
@@ -43,8 +43,8 @@ class Row:
     high: float | None
     middle: float | None
     whole: float | None
-    tau_pooled: float | None
-    tau_macro: float | None
+    tokens_per_step: float | None
+    tokens_per_step_macro: float | None
     efficiency: float | None
     overhead: float | None
     first_seconds: float
@@ -94,7 +94,7 @@ def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | 
     cells = _cells(records)
     tally = _pooled(records)
     counted = tally.report()
-    tau = counted["tau_pooled"]
+    tau = counted["tokens_per_step"]
     speeds = speed(cells, _plain_cells(laps, family)) if {name, PLAIN} <= passed else NO_SPEED
     return Row(
         contender=name,
@@ -104,8 +104,8 @@ def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | 
         identical=len(cells.keys() - _differing(laps, name)),
         label=label,
         **speeds,
-        tau_pooled=tau,
-        tau_macro=_mean([r.tally.emitted / r.tally.steps for r in records if r.tally.steps]),
+        tokens_per_step=tau,
+        tokens_per_step_macro=_mean([r.tally.emitted / r.tally.steps for r in records if r.tally.steps]),
         efficiency=_ratio(speeds["speedup"], tau),
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),

@@ -24,7 +24,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "speedup": lambda r: _number(r.speedup, ".2f", "×"),
     f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
     "with prefill": lambda r: _number(r.whole, ".2f", "×"),
-    "tokens/step": lambda r: _number(r.tau_pooled, ".2f"),
+    "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
     "by position": lambda r: " ".join(_number(a, ".0%") for a in r.conditional[:POSITIONS]) or "-",

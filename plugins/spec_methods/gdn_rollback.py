@@ -44,7 +44,7 @@ class GdnRollback:
         sizes = target.info.extras.get("recurrent")
         if not (isinstance(sizes, Mapping) and set(sizes) >= SIZES):
             reason = f"{target.info.name} has no gated delta layers that say their sizes"
-            return Compat(refusals=[Refusal(reason, mend="name the owner of its state instead, or nobody")])
+            return Compat(refusals=[Refusal(reason, hint="name the owner of its state instead, or nobody")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)
         self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)
@@ -66,7 +66,7 @@ class GdnRollback:
     def _snapshot(self, step: Step, seq: Sequence) -> None:
         """The last kept draft whose state there is; rows behind it are evaluated again."""
         rows = step.kept(seq)
-        places = step.checked.trace.places if step.checked.trace is not None else {}
+        places = step.output.trace.places if step.output.trace is not None else {}
         known = [i for i, row in enumerate(rows) if row in places]
         if known:
             seq.slot.state.recurrent.pick(places[rows[known[-1]]])
@@ -74,7 +74,7 @@ class GdnRollback:
             step.rewind(seq, step.part(seq).end + len(known))
 
     def _replay(self, step: Step, seq: Sequence) -> None:
-        seq.slot.state.recurrent.replay(step.checked.trace, step.kept(seq))
+        seq.slot.state.recurrent.replay(step.output.trace, step.kept(seq))
 
     def _checkpoint(self, step: Step, seq: Sequence) -> None:
         step.rewind(seq, step.part(seq).end)
@@ -99,8 +99,8 @@ def too_large(strategy: str, need: Mapping[str, int], free: int) -> list[Refusal
     if need[strategy] <= SHARE * free:
         return []
     reason = f"{strategy} needs {need[strategy] >> 20} MiB, {free >> 20} MiB are free"
-    mend = "ask for strategy=replay or checkpoint, or a smaller n" if strategy == "snapshot" else "free some memory"
-    return [Refusal(reason, mend=f"{mend} (-o gdn-rollback.strategy=..., -o gdn-rollback.n=...)")]
+    hint = "ask for strategy=replay or checkpoint, or a smaller n" if strategy == "snapshot" else "free some memory"
+    return [Refusal(reason, hint=f"{hint} (-o gdn-rollback.strategy=..., -o gdn-rollback.n=...)")]
 
 
 def said(need: Mapping[str, int]) -> str:

@@ -136,7 +136,7 @@ class Ngram:
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            memory.evidence.learn(memory.matched, part.drafted, len(part.raw.path))
+            memory.evidence.learn(memory.matched, part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from spec_core import Step, Verdict
 from spec_core.errors import TargetError
 from spec_rules.coins import Coins, coins
-from spec_rules.laws import Case, case
+from spec_rules.distributions import Case, case
 
 Verify = Callable[[Case, Coins], Verdict]
-DRAWN = frozenset({"rows", "deterministic"})
+DRAWN = frozenset({"sampled", "deterministic"})
 """Laws that a rule with ratios p / q can judge: q is given, or a point mass."""
 
 

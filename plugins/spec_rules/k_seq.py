@@ -11,8 +11,8 @@ import numpy as np
 from spec_core import Compat, Step, Verdict, hookimpl
 from spec_rules import rejection
 from spec_rules.coins import Coins
+from spec_rules.distributions import Case, excess, normalised
 from spec_rules.judging import DRAWN, judge
-from spec_rules.laws import Case, excess, normalised
 
 BISECTIONS = 30
 
@@ -32,7 +32,7 @@ class KSeq:
 
 def verify(case: Case, coins: Coins) -> Verdict:
     """Point masses are no independent draws: they are rejected one after the other."""
-    return rejection.top_down(case, coins, rejection.among if case.draft.law == "deterministic" else among)
+    return rejection.top_down(case, coins, rejection.among if case.draft.proposal == "deterministic" else among)
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:

@@ -11,8 +11,8 @@ import attrs
 from spec_core import Compat, Step, Verdict, hookimpl
 from spec_core.loop.accept import walk
 from spec_rules.coins import Coins
+from spec_rules.distributions import Case
 from spec_rules.judging import judge
-from spec_rules.laws import Case
 
 
 @attrs.define(eq=False)

@@ -15,8 +15,8 @@ import numpy as np
 
 from spec_core import Compat, Step, Verdict, hookimpl
 from spec_rules.coins import Coins
+from spec_rules.distributions import Case, residual
 from spec_rules.judging import DRAWN, judge
-from spec_rules.laws import Case, residual
 
 Among = Callable[[Case, int, Coins], tuple[int | None, np.ndarray]]
 

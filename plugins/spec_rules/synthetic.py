@@ -24,7 +24,7 @@ def _check(instance: object, attribute: attrs.Attribute, rates: tuple[float, ...
     if not rates or not falling:
         raise UsageError(
             f"synthetic.rates = {', '.join(map(str, rates))}: a draft is not kept longer more often",
-            mend="give numbers from 1 down to 0: -o synthetic.rates=0.9,0.7,0.5",
+            hint="give numbers from 1 down to 0: -o synthetic.rates=0.9,0.7,0.5",
         )
 
 
@@ -54,7 +54,7 @@ class Synthetic:
 
     def coin(self, seq: Sequence) -> float:
         """One per step: the pattern of a prompt depends on the setting's seed, not on the text or the drafter."""
-        prompt = crc32(np.array(seq.tokens[: seq.prompt], dtype=np.int64).tobytes())
+        prompt = crc32(np.array(seq.tokens[: seq.prompt_len], dtype=np.int64).tobytes())
         return float(uniform(self.seed, seq.t, np.array([prompt]), seq.stream, DOMAIN_SYNTHETIC)[0])
 
 

@@ -10,8 +10,8 @@ import attrs
 
 from spec_core import Compat, Step, Verdict, hookimpl
 from spec_rules.coins import Coins
+from spec_rules.distributions import Case, excess, normalised
 from spec_rules.judging import DRAWN, judge
-from spec_rules.laws import Case, excess, normalised
 
 
 @attrs.define(eq=False)

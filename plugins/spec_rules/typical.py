@@ -16,8 +16,8 @@ from attrs.validators import ge, in_, le
 
 from spec_core import Compat, Step, Verdict, hookimpl
 from spec_rules.coins import Coins
+from spec_rules.distributions import Case
 from spec_rules.judging import judge
-from spec_rules.laws import Case
 
 
 @attrs.define(eq=False)

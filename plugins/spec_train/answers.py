@@ -42,12 +42,12 @@ def answered(
     target: Target, asked: Sequence[tuple[int, ...]], n: int, sampling: Sampling, seed: int
 ) -> Iterator[tuple[int, Row]]:
     """(number of the prompt, prompt and answer), a few at a time as they are finished; n: most tokens of an answer."""
-    run = Run(target, slots=SLOTS)
+    run = Run(target, max_sequences=SLOTS)
     room = max(1, target.info.context - n - 1)
     for first in range(0, len(asked), SLOTS):
         part = [tuple(tokens[-room:]) for tokens in asked[first : first + SLOTS]]
         waiting = [
-            (tokens, run.submit(list(tokens), n=n, sampling=sampling, seed=seed + first + i))
+            (tokens, run.submit(list(tokens), max_tokens=n, sampling=sampling, seed=seed + first + i))
             for i, tokens in enumerate(part)
         ]
         for _ in run:
@@ -76,7 +76,7 @@ def kept(
                 rows.append(row)
                 told(done + i + 1, len(asked))
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {why(error)}", mend="make room, or give another --out") from error
+        raise UsageError(f"{path} cannot be written: {why(error)}", hint="make room, or give another --out") from error
     return rows
 
 

@@ -98,6 +98,6 @@ def checked(given: Sequence[int], layers: int) -> tuple[int, ...]:
     if not all(0 <= i <= layers for i in given):
         raise UsageError(
             f"--sources {','.join(map(str, given))}: the target has hidden states 0 to {layers}",
-            mend="give numbers of blocks whose input is read",
+            hint="give numbers of blocks whose input is read",
         )
     return tuple(given)

@@ -113,9 +113,9 @@ def _trained(kind: Literal["eagle3", "dflash"], flags: dict[str, Any]) -> None:
     own = (*OWN, *(("depth", "norm_before_residual") if kind == "eagle3" else ("layers", "block", "mask")))
     given = common.take(flags, *own)
     if given["minutes"] and given["steps"]:
-        raise UsageError("--minutes and --steps were both given", mend="give one of them")
+        raise UsageError("--minutes and --steps were both given", hint="give one of them")
     if given["stored"] == "q8_0" and given["layout"] != "gguf":
-        raise UsageError(f"--type q8_0 with --format {given['layout']}", mend="q8_0 is a type of GGUF files")
+        raise UsageError(f"--type q8_0 with --format {given['layout']}", hint="q8_0 is a type of GGUF files")
     given["sources"] = common.token_ids(given["sources"]) if given["sources"] else None
 
     from spec_train import place

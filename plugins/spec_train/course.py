@@ -132,7 +132,7 @@ class Course:
             )  # fmt: skip
         except (OSError, RuntimeError) as error:
             raise UsageError(
-                f"the checkpoint {self.place} cannot be written: {why(error)}", mend="make room, or give another --out"
+                f"the checkpoint {self.place} cannot be written: {why(error)}", hint="make room, or give another --out"
             ) from error
 
     def _resume(self, opts: list) -> None:
@@ -150,5 +150,5 @@ class Course:
     def _foreign(self, found: str) -> UsageError:
         return UsageError(
             f"the checkpoint {self.place} {found}",
-            mend="give the same options to go on, or remove it to begin again",
+            hint="give the same options to go on, or remove it to begin again",
         )

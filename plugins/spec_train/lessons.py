@@ -11,7 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Checked, Part
+from spec_core.contract.batch import Part, TargetOutput
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
@@ -58,16 +58,16 @@ class Teacher:
             row.start,
         )
 
-    def _forward(self, tokens: Texts[int]) -> Checked:
+    def _forward(self, tokens: Texts[int]) -> TargetOutput:
         last = self.target.info.layers
         needs = Needs(hidden=frozenset(self.sources) - {last}, final=last in self.sources, all_logits=True)
-        seq = sequence(Request(list(tokens), n=0), self.target, frozenset(), frozenset(), {})
+        seq = sequence(Request(list(tokens), max_tokens=0), self.target, frozenset(), frozenset(), {})
         self.target.open(seq, 0)
         step = Step(self.target, {})
         step.add(Part(seq, 0, list(tokens), decides=True))
-        checked = self.target.forward(batch(step, needs, self.target.info.device), needs)
+        output = self.target.forward(batch(step, needs, self.target.info.device), needs)
         self.target.close(seq)
-        return checked
+        return output
 
 
 def matrix(target: Target, name: str, about: str) -> Tensor:
@@ -76,5 +76,5 @@ def matrix(target: Target, name: str, about: str) -> Tensor:
         return target.tensor(name).detach().float().clone()
     except KeyError as error:
         raise UsageError(
-            f"{target.info.name} shows no {about} ({name})", mend="train on a target that does, such as a GGUF file"
+            f"{target.info.name} shows no {about} ({name})", hint="train on a target that does, such as a GGUF file"
         ) from error

@@ -13,7 +13,7 @@ from spec_core.errors import UsageError, why
 def check(out: Path) -> None:
     """Whether a head can be written there, before anything is trained. Raises UsageError."""
     if out.exists():
-        raise UsageError(f"{out} exists", mend="remove it, or give another --out")
+        raise UsageError(f"{out} exists", hint="remove it, or give another --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         probe = out.with_name(out.name + ".part")
@@ -48,4 +48,4 @@ def remove(path: Path) -> None:
 
 
 def unwritable(out: Path, error: Exception) -> UsageError:
-    return UsageError(f"{out} cannot be written: {why(error)}", mend="make room, or give another --out")
+    return UsageError(f"{out} cannot be written: {why(error)}", hint="make room, or give another --out")

@@ -33,10 +33,10 @@ def read(path: Path) -> list[Entry]:
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", mend=f"--data is a JSONL file: {EXAMPLE}") from error
+        raise UsageError(f"{path}: {why(error)}", hint=f"--data is a JSONL file: {EXAMPLE}") from error
     found = [_entry(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
     if not found:
-        raise UsageError(f"{path} has no texts", mend=EXAMPLE)
+        raise UsageError(f"{path} has no texts", hint=EXAMPLE)
     return found
 
 
@@ -45,9 +45,9 @@ def _entry(path: Path, number: int, line: str) -> Entry:
         given = json.loads(line)
         texts = {key: given.get(key) for key in ("text", "prompt", "answer")}
     except (ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path.name}, line {number}: no JSON object", mend=EXAMPLE) from error
+        raise UsageError(f"{path.name}, line {number}: no JSON object", hint=EXAMPLE) from error
     if any(not isinstance(value, str) for value in texts.values() if value is not None) or not any(texts.values()):
-        raise UsageError(f"{path.name}, line {number}: neither a text nor a prompt", mend=EXAMPLE)
+        raise UsageError(f"{path.name}, line {number}: neither a text nor a prompt", hint=EXAMPLE)
     if texts["prompt"] is None:
         return Entry("", texts["text"])
     return Entry(texts["prompt"], texts["answer"] if texts["answer"] is not None else texts["text"])
@@ -57,7 +57,7 @@ def brought(target: Target) -> list[Entry]:
     """Texts that came with the model. Raises UsageError where there are none."""
     texts = target.info.extras.get("texts")
     if texts is None:
-        raise UsageError(f"{target.info.name} brings no training text", mend=f"give some: --data FILE.jsonl; {EXAMPLE}")
+        raise UsageError(f"{target.info.name} brings no training text", hint=f"give some: --data FILE.jsonl; {EXAMPLE}")
     return [Entry("", text) for text in texts()]
 
 
@@ -75,7 +75,7 @@ def tokenized(entries: Sequence[Entry], target: Target) -> list[Row]:
 def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
     """Those to learn from, and those to be tried on; the same ones for the same seed. Raises UsageError."""
     if len(entries) < 2:
-        raise UsageError("there is one text", mend="give at least two: one is held out, to be tried on")
+        raise UsageError("there is one text", hint="give at least two: one is held out, to be tried on")
     order = np.random.default_rng(seed).permutation(len(entries))
     held = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(entries))))
     return [entries[i] for i in sorted(order[held:])], [entries[i] for i in sorted(order[:held])]
@@ -110,7 +110,7 @@ def long_enough(rows: Sequence[Row], least: int, what: str) -> list[Row]:
         longest = max(len(row.tokens) for row in rows)
         raise UsageError(
             f"the longest {what} has {longest} tokens, {least} were needed",
-            mend="give longer texts, a smaller --block, or a smaller --depth",
+            hint="give longer texts, a smaller --block, or a smaller --depth",
         )
     return good
 
@@ -133,5 +133,5 @@ def unused(counts: np.ndarray) -> int:
     """The last token that no text has: to stand for an unknown one. Raises UsageError where all occur."""
     free = np.flatnonzero(counts == 0)
     if not len(free):
-        raise UsageError("every token occurs in the texts", mend="name one that may stand for unknown ones: --mask ID")
+        raise UsageError("every token occurs in the texts", hint="name one that may stand for unknown ones: --mask ID")
     return int(free[-1])

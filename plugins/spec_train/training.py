@@ -46,7 +46,7 @@ class Reading:
 def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) -> None:
     """Train and write. Raises UsageError for data, options or places that will not do."""
     if target.tokenizer is None:
-        raise UsageError(f"{target.info.name} has no tokenizer", mend="train on a model that has one")
+        raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
     given["length"] = min(given["length"], target.info.context - 1)
     reading = read(target, given)
     shape, d2t = shaped(kind, target, reading, given)
@@ -73,7 +73,7 @@ def read(target: Target, given: dict[str, Any]) -> Reading:
     rows = texts.tokenized(entries, target)
     prompts = [Row(tuple(p := target.tokenizer.encode(e.prompt)), len(p)) for e in entries if e.text is None]
     if not rows and not given["generate"]:
-        raise UsageError("all lines are prompts without an answer", mend="let the target answer them: --generate N")
+        raise UsageError("all lines are prompts without an answer", hint="let the target answer them: --generate N")
     return Reading(rows, prompts, held_prompts(held, target, given))
 
 
@@ -116,7 +116,7 @@ def shaped(
 def masked(given: int | None, vocab: int, counts: np.ndarray) -> int:
     """The token for unknown ones. Raises UsageError."""
     if given is not None and given >= vocab:
-        raise UsageError(f"--mask {given}: the vocabulary has {vocab} tokens", mend=f"give one of 0 to {vocab - 1}")
+        raise UsageError(f"--mask {given}: the vocabulary has {vocab} tokens", hint=f"give one of 0 to {vocab - 1}")
     return texts.unused(counts) if given is None else given
 
 

@@ -45,7 +45,7 @@ TASKS = 4000
 def path(name: str) -> Path:
     """The file of a model. Raises UsageError listing the known names."""
     if name not in ZOO:
-        raise UsageError(f"the zoo has no model {name!r}", mend=f"it has: {nearest(name, ZOO)}")
+        raise UsageError(f"the zoo has no model {name!r}", hint=f"it has: {nearest(name, ZOO)}")
     return HERE / "models" / ZOO[name].file
 
 

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from spec_core.assembly.construct import Chosen, make
+from spec_core.assembly.construct import DEFAULT_RULE, Chosen, make
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
-from spec_core.assembly.matching import admitted, asked, check_laws, check_needs, check_owned, check_owners
+from spec_core.assembly.matching import admitted, asked, check_needs, check_owned, check_owners, check_proposals
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
-from spec_core.loop.accept import RULE, Coupled
 
 log = logging.getLogger("spec_core")
 Given = Mapping[str, Mapping[str, Any]]
@@ -42,18 +41,18 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     """The same, without reading a weight."""
     _check_given(given)
     chosen = [make(spec, given) for spec in methods]
-    if rule is not None and rule != RULE and not isinstance(rule, Coupled):
+    if rule is not None and rule != DEFAULT_RULE:
         chosen.append(make(rule, given, ("rule",)))
     chosen.append(Chosen("target", target))
     if rollback is not None:
         chosen.append(make(rollback, given, ("rollback",)))
     plugins = admitted(asked(chosen, target))
-    drafting = any(c.laws for c in plugins)
+    drafting = any(c.proposals for c in plugins)
     if drafting:
         plugins += _found_owners(plugins, target, given)
         check_owners(plugins, target.info.states)
     check_owned(plugins, target.info.states)
-    check_laws(plugins)
+    check_proposals(plugins)
     check_needs(plugins, target)
     return plugins
 
@@ -65,7 +64,7 @@ def _check_given(given: Given) -> None:
         if name not in known:
             raise UsageError(
                 f"settings are given for {name!r}, no plugin of that name is installed",
-                mend=f"installed: {nearest(name, known)}; an instance has its settings already",
+                hint=f"installed: {nearest(name, known)}; an instance has its settings already",
             )
 
 
@@ -85,7 +84,7 @@ def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chos
             reasons.append(answer.reason if entry.name in answer.reason else f"{entry.name}: {answer.reason}")
         elif answer.compat.refusals:
             reasons += [f"{entry.name}: {refusal.reason}" for refusal in answer.compat.refusals]
-            mends += [refusal.mend for refusal in answer.compat.refusals if answer.compat.owns & missing]
+            mends += [refusal.hint for refusal in answer.compat.refusals if answer.compat.owns & missing]
         elif answer.compat.owns & missing:
             able.append(answer)
     if not able:
@@ -106,7 +105,7 @@ def _ownerless(missing: frozenset[str], reasons: list[str], mends: list[str]) ->
     states = " and ".join(map(repr, sorted(missing)))
     return Refused(
         "\n".join([f"nobody would roll back the target's {states} state; it needs one owner", *reasons]),
-        mend="\n  ".join([*dict.fromkeys(mends), "install a rollback plugin for it, or run without --method"]),
+        hint="\n  ".join([*dict.fromkeys(mends), "install a rollback plugin for it, or run without --method"]),
     )
 
 

@@ -13,6 +13,9 @@ from spec_core.contract.values import Compat
 from spec_core.errors import UsageError, message, nearest
 from spec_core.settings.convert import structure
 
+DEFAULT_RULE = "coupled"
+"""The name of the core's own rule in every run."""
+
 
 @attrs.frozen
 class Chosen:
@@ -28,7 +31,7 @@ class Chosen:
         return frozenset(implementations(self.plugin, self.name))
 
     @property
-    def laws(self) -> frozenset[str]:
+    def proposals(self) -> frozenset[str]:
         """Laws its drafts may have. Unsaid: deterministic, unless it is a controller or marked for another turn."""
         if self.compat.drafts is not None:
             return self.compat.drafts
@@ -38,7 +41,7 @@ class Chosen:
     @property
     def controls(self) -> bool:
         """It has a draft hook and drafts nothing: asked before all methods, where a limit still means something."""
-        return "draft" in self.hooks and not self.laws
+        return "draft" in self.hooks and not self.proposals
 
     @property
     def _marks(self) -> frozenset[str]:
@@ -50,17 +53,17 @@ class Chosen:
         if not self.hooks:
             raise UsageError(
                 f"{self.name} implements no hook: {self.plugin!r}",
-                mend="give an instance, and mark its hooks with @hookimpl",
+                hint="give an instance, and mark its hooks with @hookimpl",
             )
-        if self._marks and self.laws:
+        if self._marks and self.proposals:
             raise UsageError(
                 f"{self.name} drafts and is marked tryfirst, trylast or wrapper: it would jump the user's order",
-                mend="remove the mark from its draft hook",
+                hint="remove the mark from its draft hook",
             )
         if "trylast" in self._marks:
             raise UsageError(
                 f"{self.name} drafts nothing and its draft hook is marked trylast: nobody is left whom it could limit",
-                mend="remove the mark: what drafts nothing is asked first; to look at drafts use a wrapper or accept",
+                hint="remove the mark: what drafts nothing is asked first; to look at drafts use a wrapper or accept",
             )
 
 
@@ -89,7 +92,7 @@ def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str]
 
 def _check_takes_file(cls: type, name: str, file: str) -> None:
     if not (attrs.has(cls) and any(f.name == "file" for f in attrs.fields(cls))):
-        raise UsageError(f"{name} has no weights, got the file {file!r}", mend=f"write --method {name}")
+        raise UsageError(f"{name} has no weights, got the file {file!r}", hint=f"write --method {name}")
 
 
 def kebab(name: str) -> str:
@@ -101,16 +104,16 @@ def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
     """An instance of a plugin class from its settings. Raises UsageError for unknown or unfit ones."""
     if not attrs.has(cls):
         if given:
-            raise UsageError(f"{plugin} has no settings, got {', '.join(given)}", mend="leave them out")
+            raise UsageError(f"{plugin} has no settings, got {', '.join(given)}", hint="leave them out")
         return cls()
     declared = {f.name: f for f in attrs.fields(attrs.resolve_types(cls)) if f.init and not f.name.startswith("_")}
     for key in given:
         if key not in declared:
-            raise UsageError(f"{plugin} has no setting {key!r}", mend=f"it has: {nearest(key, declared)}")
+            raise UsageError(f"{plugin} has no setting {key!r}", hint=f"it has: {nearest(key, declared)}")
     values = {key: structure(value, declared[key], f"{plugin}.{key}") for key, value in given.items()}
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{plugin}: {message(error)}", mend=f"`spec settings --method {plugin}` shows its settings"
+            f"{plugin}: {message(error)}", hint=f"`spec settings --method {plugin}` shows its settings"
         ) from error

@@ -78,13 +78,13 @@ def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
         several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in found)
         raise UsageError(
             f"{name!r} is the name of several plugins: {several}",
-            mend=f"remove all but one, such as: pip uninstall {found[-1].distribution}",
+            hint=f"remove all but one, such as: pip uninstall {found[-1].distribution}",
         )
     if found:
         return found[0]
     raise UsageError(
         f"no {' or '.join(kinds)} named {name!r} is installed",
-        mend=f"installed: {nearest(name, (e.name for e in entries))}",
+        hint=f"installed: {nearest(name, (e.name for e in entries))}",
     )
 
 
@@ -97,5 +97,5 @@ def imported(entry: Entry) -> Any:
         raise UsageError(
             f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: "
             f"{kind}{message(error)}",
-            mend=f"install what it needs, or remove it: pip uninstall {entry.distribution}",
+            hint=f"install what it needs, or remove it: pip uninstall {entry.distribution}",
         ) from error

@@ -35,34 +35,34 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
     """A misspelt hook or argument would be silent otherwise."""
     if hook not in HOOKS:
         raise UsageError(
-            f"plugin {name!r} implements {hook!r}, which is no hook", mend=f"hooks: {nearest(hook, HOOKS)}"
+            f"plugin {name!r} implements {hook!r}, which is no hook", hint=f"hooks: {nearest(hook, HOOKS)}"
         )
     allowed = list(inspect.signature(getattr(hookspecs, hook)).parameters)
     for parameter in inspect.signature(method).parameters.values():
         if parameter.name not in allowed:
             raise UsageError(
-                f"plugin {name!r}: {hook} has no argument {parameter.name!r}", mend=f"it may name: {', '.join(allowed)}"
+                f"plugin {name!r}: {hook} has no argument {parameter.name!r}", hint=f"it may name: {', '.join(allowed)}"
             )
         if parameter.default is not parameter.empty:
             raise UsageError(
                 f"plugin {name!r}: argument {parameter.name!r} of {hook} has a default",
-                mend="remove it: pluggy versions differ in whether the default or the caller wins",
+                hint="remove it: pluggy versions differ in whether the default or the caller wins",
             )
 
 
 def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, name: str) -> None:
     """A body that yields or awaits is not run by calling it: nothing would happen, and nobody would hear of it."""
     if options["hookwrapper"]:
-        raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", mend="mark it @hookimpl(wrapper=True)")
+        raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", hint="mark it @hookimpl(wrapper=True)")
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        raise UsageError(f"plugin {name!r}: {hook} is async, and nobody awaits it", mend="remove async")
+        raise UsageError(f"plugin {name!r}: {hook} is async, and nobody awaits it", hint="remove async")
     if inspect.isgeneratorfunction(method) and not options["wrapper"]:
         raise UsageError(
             f"plugin {name!r}: {hook} yields and is no wrapper: its body would never run",
-            mend="remove the yield, or mark it @hookimpl(wrapper=True)",
+            hint="remove the yield, or mark it @hookimpl(wrapper=True)",
         )
     if options["wrapper"] and not inspect.isgeneratorfunction(method):
-        raise UsageError(f"plugin {name!r}: the wrapper {hook} never yields", mend="yield once: the others' turn")
+        raise UsageError(f"plugin {name!r}: the wrapper {hook} never yields", hint="yield once: the others' turn")
 
 
 def ask_compat(plugin: Any, name: str, target: Any) -> Any:

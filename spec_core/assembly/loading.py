@@ -38,7 +38,7 @@ def load(model: str | Path, **options: Any) -> Target:
 def _failed(entry: Entry, location: str, why: str) -> LoadError:
     return LoadError(
         f"target {entry.name!r} of {entry.distribution} {entry.version} failed to load {location!r}: {why}",
-        mend=f"check what is there, or report it to the author of {entry.distribution}",
+        hint=f"check what is there, or report it to the author of {entry.distribution}",
     )
 
 
@@ -51,9 +51,9 @@ def split(model: str) -> tuple[str, str]:
     path = Path(model)
     if not path.exists():
         if colon and not scheme.startswith((".", "/")) and len(scheme) > 1:
-            raise UsageError(f"{model}: no target scheme {scheme!r}", mend=f"schemes: {nearest(scheme, schemes)}")
+            raise UsageError(f"{model}: no target scheme {scheme!r}", hint=f"schemes: {nearest(scheme, schemes)}")
         raise UsageError(
-            f"{model}: no such file or directory", mend="give a GGUF file, a Hugging Face directory, or zoo:NAME"
+            f"{model}: no such file or directory", hint="give a GGUF file, a Hugging Face directory, or zoo:NAME"
         )
     return recognise(path), model
 
@@ -64,15 +64,15 @@ def recognise(path: Path) -> str:
         if (path / "config.json").exists():
             return "hf"
         raise UsageError(
-            f"{path} is a directory without config.json", mend="give a Hugging Face directory or a GGUF file"
+            f"{path} is a directory without config.json", hint="give a Hugging Face directory or a GGUF file"
         )
     try:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", mend="check the file's permissions") from error
+        raise UsageError(f"{path}: {error.strerror}", hint="check the file's permissions") from error
     if magic == GGUF_MAGIC:
         return "gguf"
     raise UsageError(
-        f"{path} is no GGUF file (it begins with {magic!r})", mend="give a GGUF file or a Hugging Face directory"
+        f"{path} is no GGUF file (it begins with {magic!r})", hint="give a GGUF file or a Hugging Face directory"
     )

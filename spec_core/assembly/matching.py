@@ -7,12 +7,10 @@ from typing import Any
 
 import attrs
 
-from spec_core.assembly.construct import Chosen
+from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.values import Compat
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
-
-RESERVED = ("coupled", "stats")
 
 
 def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
@@ -26,7 +24,7 @@ def admitted(answered: list[Chosen]) -> list[Chosen]:
     if refusals:
         raise Refused(
             "\n".join(f"{name}: {r.reason}" for name, r in refusals),
-            mend="\n  ".join(dict.fromkeys(r.mend for _, r in refusals)),
+            hint="\n  ".join(dict.fromkeys(r.hint for _, r in refusals)),
         )
     _check_names(answered)
     for c in answered:
@@ -43,7 +41,7 @@ def _answer(chosen: Chosen, target: Any) -> Compat:
         raise PluginError(chosen.name, "compat", error) from error
     if answer is not None and not isinstance(answer, Compat):
         raise UsageError(
-            f"compat of {chosen.name} returned {type(answer).__name__}", mend="it must return a Compat, or None"
+            f"compat of {chosen.name} returned {type(answer).__name__}", hint="it must return a Compat, or None"
         )
     return answer or Compat()
 
@@ -51,11 +49,11 @@ def _answer(chosen: Chosen, target: Any) -> Compat:
 def _check_names(chosen: list[Chosen]) -> None:
     names = [c.name for c in chosen]
     for name in names:
-        if name in RESERVED:
-            raise UsageError(f"the name {name!r} is the core's own", mend="give the plugin another name")
+        if name == DEFAULT_RULE:
+            raise UsageError(f"the name {name!r} is the core's own", hint="give the plugin another name")
         if names.count(name) > 1:
             raise UsageError(
-                f"{name} is asked for twice", mend="name it once, or give the second another name in Python"
+                f"{name} is asked for twice", hint="name it once, or give the second another name in Python"
             )
 
 
@@ -66,7 +64,7 @@ def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
         if len(owners) != 1:
             raise Refused(
                 f"{' and '.join(owners) or 'nobody'} would roll back the target's {state!r} state; it needs one owner",
-                mend="choose one with --rollback NAME"
+                hint="choose one with --rollback NAME"
                 if owners
                 else "install a rollback plugin for it, or run without --method",
             )
@@ -78,25 +76,25 @@ def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
         for state in sorted(c.compat.owns - states):
             raise Refused(
                 f"{c.name} owns {state!r} state, this target has none",
-                mend=f"kinds of state of this target, nearest first: {nearest(state, states)}; or run without {c.name}",
+                hint=f"kinds of state of this target, nearest first: {nearest(state, states)}; or run without {c.name}",
             )
 
 
 def wants_probs(chosen: Iterable[Chosen]) -> bool:
     """Does a rule in force read the rows that drafts were drawn from?"""
-    return any("rows" in (c.compat.judges or ()) for c in chosen)
+    return any("sampled" in (c.compat.judges or ()) for c in chosen)
 
 
-def drafted_laws(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
+def drafted_proposals(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
     """{plugin: laws its drafts may have in this run}. Who can give rows gives them where a rule reads them."""
     wanted = wants_probs(chosen)
-    return {c.name: c.laws - {"unknown"} if wanted and "rows" in c.laws else c.laws for c in chosen}
+    return {c.name: c.proposals - {"unknown"} if wanted and "sampled" in c.proposals else c.proposals for c in chosen}
 
 
-def check_laws(chosen: list[Chosen]) -> None:
+def check_proposals(chosen: list[Chosen]) -> None:
     """Rules and methods are matched before anything runs: a rule must be able to judge what is drafted."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
-    laws = drafted_laws(chosen)
+    laws = drafted_proposals(chosen)
     for rule in rules:
         for method in chosen:
             unfit = laws[method.name] - (rule.compat.judges or frozenset())
@@ -104,7 +102,7 @@ def check_laws(chosen: list[Chosen]) -> None:
                 raise Refused(
                     f"rule {rule.name} judges drafts of law {', '.join(sorted(rule.compat.judges or ()))}; "
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
-                    mend=f"leave --rule out (the default judges every law), or run {rule.name} without {method.name}",
+                    hint=f"leave --rule out (the default judges every law), or run {rule.name} without {method.name}",
                 )
 
 
@@ -113,12 +111,12 @@ def check_needs(chosen: list[Chosen], target: Any) -> None:
     _check_traces(chosen)
     for c in chosen:
         if c.compat.needs.trees and not target.info.trees:
-            raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", mend=f"run without {c.name}")
+            raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", hint=f"run without {c.name}")
         wrong = [i for i in c.compat.needs.hidden if not 0 <= i <= target.info.layers]
         if wrong:
             raise Refused(
                 f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
-                mend="use a file made for this target",
+                hint="use a file made for this target",
             )
 
 
@@ -127,4 +125,4 @@ def _check_traces(chosen: list[Chosen]) -> None:
     wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
     if len(wishes) > 1:
         (one, first), (other, second) = sorted(wishes.items())
-        raise Refused(f"{first} needs a trace of {one}, {second} one of {other}", mend="run without one of them")
+        raise Refused(f"{first} needs a trace of {one}, {second} one of {other}", hint="run without one of them")

@@ -41,7 +41,7 @@ class Batch:
 
 
 @attrs.frozen(eq=False)
-class Checked:
+class TargetOutput:
     """What one target forward found. Views into the target's memory: valid until ``process`` returns.
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
@@ -66,7 +66,7 @@ class Part:
     budget: longest path that may be drafted, 0 where drafting is not offered. nodes: most tokens of a tree.
     draft, source: what was proposed and by whom.
     row, spec: batch rows of the first pending token and of the first draft token.
-    at: row in ``Checked.logits`` of the last pending token; draft rows follow it.
+    at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
     verdict: what is kept, after the cut at stop tokens and limits; raw: before it.
     emitted: tokens committed by this step. rewound: position it was rewound to, or None.
     """
@@ -83,7 +83,7 @@ class Part:
     spec: int = 0
     at: int = 0
     verdict: Verdict | None = None
-    raw: Verdict | None = None
+    uncut: Verdict | None = None
     rule: str | None = None
     emitted: list[int] = attrs.field(factory=list)
     rewound: int | None = None

@@ -11,12 +11,12 @@ ONE_WITHIN = 1e-4
 """Of a row's sum: float32 rounding over the largest vocabularies, with room. A float64 row may be a float32 softmax."""
 
 
-def check_law(draft: Draft, declared: frozenset[str]) -> None:
+def check_proposal(draft: Draft, declared: frozenset[str]) -> None:
     """A rule was matched to the laws a plugin declared in ``compat``; another law would be judged wrongly."""
     if not isinstance(draft, Draft):
         raise TypeError(f"propose takes a Draft, got {type(draft).__name__}")
-    if draft.law not in declared:
-        raise ValueError(f"a draft of law {draft.law!r}; compat declared {', '.join(sorted(declared)) or 'none'}")
+    if draft.proposal not in declared:
+        raise ValueError(f"a draft of law {draft.proposal!r}; compat declared {', '.join(sorted(declared)) or 'none'}")
 
 
 def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) -> None:
@@ -33,7 +33,7 @@ def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) 
         raise ValueError(f"token id {bad} is outside the vocabulary of {vocab}")
     if draft.confidence is not None:
         _check_confidence(draft.confidence, len(ids))
-    if draft.law == "rows":
+    if draft.proposal == "sampled":
         _check_probs(draft, vocab)
 
 
@@ -60,7 +60,7 @@ def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
     if len(parents) > nodes:
         raise ValueError(f"a tree of {len(parents)} tokens, {nodes} are allowed")
     _check_length(draft.depth, budget)
-    if draft.law == "deterministic":
+    if draft.proposal == "deterministic":
         _check_siblings(draft)
 
 
@@ -77,7 +77,7 @@ def _check_probs(draft: Draft, vocab: int) -> None:
     probs = draft.probs
     if probs is None or probs.shape != (len(draft.ids), vocab):
         got = None if probs is None else list(probs.shape)
-        raise ValueError(f"law 'rows' needs probs [{len(draft.ids)}, {vocab}], got {got}")
+        raise ValueError(f"proposal 'sampled' needs probs [{len(draft.ids)}, {vocab}], got {got}")
     if probs.dtype not in PRECISE:
         raise TypeError(f"probs must be float32 or float64, got {probs.dtype}: fewer digits are another distribution")
     _check_rows(probs)
@@ -100,8 +100,8 @@ def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:
     """Raise ValueError for a path that is not one of the draft's, or a token outside the vocabulary."""
     if not isinstance(verdict, Verdict):
         raise TypeError(f"decide takes a Verdict, got {type(verdict).__name__}")
-    if not 0 <= verdict.token < vocab:
-        raise ValueError(f"token id {verdict.token} is outside the vocabulary of {vocab}")
+    if not 0 <= verdict.next_token < vocab:
+        raise ValueError(f"token id {verdict.next_token} is outside the vocabulary of {vocab}")
     count = 0 if draft is None else len(draft)
     parent = -1
     for i in verdict.path:

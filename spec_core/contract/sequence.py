@@ -38,9 +38,9 @@ class Slot:
 class Sequence:
     """One request in flight. Written by the core only; a plugin's own data lives in ``seq.stash[key]``.
 
-    tokens: prompt and output; the core appends. prompt: number of prompt tokens.
+    tokens: prompt and output; the core appends. prompt_len: number of prompt tokens.
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
-    limit: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
+    max_tokens: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
     draft_max: longest draft for this request; None is the run's.
     evaluated: rows the target holds. delivered: rows that ``process`` has told.
     number: requests of the run before it; private noise is keyed by it, so no two requests share any.
@@ -49,8 +49,8 @@ class Sequence:
     """
 
     tokens: list[int]
-    prompt: int
-    limit: int
+    prompt_len: int
+    max_tokens: int
     sampling: Sampling
     stop: Stop
     seed: int = 0
@@ -74,7 +74,7 @@ class Sequence:
     @property
     def t(self) -> int:
         """Output position of the next token: 0 is the first generated one."""
-        return len(self.tokens) - self.prompt + self.offset
+        return len(self.tokens) - self.prompt_len + self.offset
 
     @property
     def stash(self) -> Stash:
@@ -86,5 +86,5 @@ class Sequence:
         return self.methods is None or plugin in self.methods
 
     def __repr__(self) -> str:
-        name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt
-        return f"<Sequence {name} {self.prompt}+{output} {self.finish or ''}>"
+        name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt_len
+        return f"<Sequence {name} {self.prompt_len}+{output} {self.finish or ''}>"

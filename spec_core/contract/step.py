@@ -14,8 +14,8 @@ import attrs
 import numpy as np
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Checked, Part
-from spec_core.contract.checks import check_draft, check_law, check_verdict
+from spec_core.contract.batch import Batch, Part, TargetOutput
+from spec_core.contract.checks import check_draft, check_proposal, check_verdict
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
 from spec_core.sampling.noise import (
@@ -38,7 +38,7 @@ class Step:
     """One step. ``parts`` in batch order; ``asking`` is the plugin whose hook runs now, ``about`` its last sequence."""
 
     target: Target
-    laws: Mapping[str, frozenset[str]]
+    proposals: Mapping[str, frozenset[str]]
     owners: frozenset[str] = frozenset()
     parts: list[Part] = attrs.field(factory=list)
     wants_probs: bool = False
@@ -48,7 +48,7 @@ class Step:
     asking: str = ""
     about: Sequence | None = None
     batch: Batch | None = None
-    checked: Checked | None = None
+    output: TargetOutput | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -69,7 +69,7 @@ class Step:
         self.about = seq
         return part
 
-    def spent(self, forwards: int = 0, rows: int = 0) -> None:
+    def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
         """A plugin reports forwards of its own and the rows they had."""
         self.forwards[self.asking] = self.forwards.get(self.asking, 0) + forwards
         self.rows[self.asking] = self.rows.get(self.asking, 0) + rows
@@ -109,7 +109,7 @@ class Step:
         another: named after a method it would find nothing left to limit, and nobody would hear of it.
         """
         self._in("limit", "draft")
-        if self.laws.get(self.asking):
+        if self.proposals.get(self.asking):
             raise ValueError(
                 "step.limit is for a plugin that drafts nothing, which is asked first: return Compat(drafts=()) "
                 "from compat, or propose a shorter draft"
@@ -123,8 +123,8 @@ class Step:
         part = self.part(seq)
         if part.draft is not None or not part.budget or not seq.wants(self.asking):
             raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
-        check_law(draft, self.laws.get(self.asking, frozenset()))
-        if draft.law == "rows":
+        check_proposal(draft, self.proposals.get(self.asking, frozenset()))
+        if draft.proposal == "sampled":
             draft = own(draft)
         check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
         part.draft, part.source = draft, self.asking
@@ -161,7 +161,7 @@ class Step:
             self._private[key] = gumbel(key_word, seq.t, vocab, seq.number, domain)
         return self._private[key]
 
-    def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
+    def known_noise(self, seq: Sequence, i: int) -> Tensor | None:
         """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection.
 
         The core's own memory, to be read only.
@@ -197,8 +197,8 @@ class Step:
         """[1+K, V]: row 0 follows the last committed token, row 1+j follows draft j."""
         self._in("logits", "accept", "rollback", "process")
         part = self.part(seq)
-        assert self.checked is not None
-        return self.checked.logits[part.at : part.at + 1 + part.drafted]
+        assert self.output is not None
+        return self.output.logits[part.at : part.at + 1 + part.drafted]
 
     def history(self, seq: Sequence, row: int) -> list[int]:
         """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
@@ -235,7 +235,7 @@ class Step:
     def judged(self) -> Iterator[tuple[Sequence, Part]]:
         """The asking plugin's own drafts that were decided on: where a method learns how it fared.
 
-        ``part.raw`` is the verdict before it was cut at a stop or limit; ``part.verdict`` is what was kept.
+        ``part.uncut`` is the verdict before it was cut at a stop or limit; ``part.verdict`` is what was kept.
         """
         for seq in self.verdicts:
             if self._by_seq[seq].source == self.asking:
@@ -266,4 +266,4 @@ class Step:
 def own(draft: Draft) -> Draft:
     """The draft with rows of its own: a drafter may use its buffer again before a rule reads what was drawn from."""
     probs = None if draft.probs is None else draft.probs.detach().clone()
-    return Draft(draft.ids, draft.law, probs, draft.parents, draft.confidence)
+    return Draft(draft.ids, draft.proposal, probs, draft.parents, draft.confidence)

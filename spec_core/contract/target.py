@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Needs, TargetInfo
 
@@ -66,7 +66,7 @@ class Target(Protocol):
     info: TargetInfo
     tokenizer: Tokenizer | None
 
-    def forward(self, batch: Batch, needs: Needs) -> Checked:
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         """One pass over the rows of all parts.
 
         A part's pending rows are certain and stand at positions ``part.start`` ...; rows the slot holds at or after

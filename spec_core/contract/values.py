@@ -15,10 +15,11 @@ from attrs.validators import deep_iterable, in_, instance_of, is_callable, optio
 from torch import Tensor
 
 from spec_core.errors import NotAskedFor, nearest
+from spec_core.sampling.given import ints, strings
 
-Law = Literal["deterministic", "rows", "unknown"]
+Proposal = Literal["deterministic", "sampled", "unknown"]
 Trace = Literal["states", "inputs"]
-LAWS: frozenset[Law] = frozenset({"deterministic", "rows", "unknown"})
+PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown"})
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
@@ -53,11 +54,11 @@ def _integer(value: Any) -> int:
     return value.__index__()
 
 
-def _laws(given: Iterable[str]) -> frozenset[str]:
-    """A misspelt law would be matched with nothing, and what is drafted be judged as something else."""
+def _proposals(given: Iterable[str]) -> frozenset[str]:
+    """A misspelt name would be matched with nothing, and what is drafted be judged as something else."""
     names = _names(given)
-    for name in sorted(names - LAWS, key=str):
-        raise ValueError(f"{name!r} is no law of drafts; the laws, nearest first: {nearest(str(name), LAWS)}")
+    for name in sorted(names - PROPOSALS, key=str):
+        raise ValueError(f"{name!r} is no kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
     return names
 
 
@@ -68,25 +69,16 @@ def _names(given: Iterable[str]) -> frozenset[str]:
     return frozenset(given)
 
 
-def ints(values: Iterable[int]) -> frozenset[int]:
-    return frozenset(values)
-
-
-def strings(values: str | Iterable[str]) -> tuple[str, ...]:
-    """A text alone is one, not its letters."""
-    return (values,) if isinstance(values, str) else tuple(values)
-
-
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
     return tuple(_integer(i) for i in _row(path, "indices of a path"))
 
 
-def _check_claim(law: Law, probs: Tensor | None) -> None:
+def _check_claim(proposal: Proposal, probs: Tensor | None) -> None:
     """Only rows that tokens were drawn from belong to a draft: a rule would read others as if they had been."""
-    if probs is not None and law != "rows":
+    if probs is not None and proposal != "sampled":
         raise ValueError(
-            f"probs are the distributions that tokens were drawn from, law 'rows'; a draft of law {law!r} has none: "
-            f"leave probs out, or the law where every token was drawn from its row"
+            f"probs are what tokens of a proposal 'sampled' were drawn from; one that is {proposal!r} has none: "
+            f"leave probs out, or the proposal where every token was drawn from its row"
         )
 
 
@@ -99,16 +91,16 @@ class Draft:
     """Tokens proposed by a method for one sequence, to be checked in one target forward.
 
     ids: the K token ids on the host, drafted in this order.
-    law: how they were drawn (``reference``: Leviathan 2211.17192 needs ``rows``); ``deterministic`` is a function
-        of committed text and earlier drafts, ``rows`` was drawn from ``probs``, ``unknown`` is neither.
-    probs: [K, V] float32 or float64, row i the distribution token i was really drawn from; only for law ``rows``,
+    proposal: how they were drawn (Leviathan 2211.17192 needs ``sampled``); ``deterministic`` is a function
+        of committed text and earlier drafts, ``sampled`` was drawn from ``probs``, ``unknown`` is neither.
+    probs: [K, V] float32 or float64, row i the distribution token i was really drawn from; only where ``sampled``,
         with another it is refused (ValueError).
     parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
     confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
     """
 
     ids: tuple[int, ...]
-    law: Law
+    proposal: Proposal
     probs: Tensor | None = attrs.field(eq=tensor_eq)
     parents: tuple[int, ...] | None
     confidence: tuple[float, ...] | None
@@ -116,17 +108,17 @@ class Draft:
     def __init__(
         self,
         tokens: Tensor | Iterable[int],
-        law: Law | None = None,
+        proposal: Proposal | None = None,
         probs: Tensor | None = None,
         parents: Tensor | Iterable[int] | None = None,
         confidence: Tensor | Iterable[float] | None = None,
     ) -> None:
-        law = law or ("deterministic" if probs is None else "rows")
-        if law not in LAWS:
-            raise ValueError(f"law is one of {', '.join(sorted(LAWS))}, got {law!r}")
-        _check_claim(law, probs)
+        proposal = proposal or ("deterministic" if probs is None else "sampled")
+        if proposal not in PROPOSALS:
+            raise ValueError(f"proposal is one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}")
+        _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
-        self.__attrs_init__(_ids(tokens), law, probs, _parents(parents), floats)
+        self.__attrs_init__(_ids(tokens), proposal, probs, _parents(parents), floats)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -180,13 +172,14 @@ class Verdict:
     """What of a draft is kept.
 
     path: draft indices from the root to the last kept token; a chain of k kept tokens is 0 ... k-1.
-    token: the one token more, the target's own.
-    spent: of a lossy rule, the total variation between what it emits here and the target's law, summed over positions.
+    next_token: the token after the path, the target's own.
+    tv_distance: of a lossy rule, the total variation distance between what it emits here and the target's distribution,
+        summed over positions.
     """
 
     path: tuple[int, ...] = attrs.field(converter=_path)
-    token: int = attrs.field(converter=_integer)
-    spent: float = 0.0
+    next_token: int = attrs.field(converter=_integer)
+    tv_distance: float = 0.0
 
 
 @attrs.frozen
@@ -223,7 +216,7 @@ class Refusal:
     """Why a plugin cannot serve this target, and what the user can do."""
 
     reason: str
-    mend: str
+    hint: str
 
 
 @attrs.frozen
@@ -233,8 +226,9 @@ class Compat:
     owns: kinds of target state whose rollback it does.
     needs: what each target forward must deliver for it.
     refusals: reasons why it cannot run here; any refusal stops the run before a weight is read.
-    drafts: laws its drafts can have; None is ``deterministic`` for a plugin with a draft hook, empty is none at all.
-    judges: for a rule, the laws it can judge; None is all.
+    drafts: the kinds of proposal its drafts can be; None is ``deterministic`` for a plugin with a draft hook, empty is
+        none at all.
+    judges: for a rule, the kinds of proposal it can judge; None is all.
     noise: for a rule, ``shared`` if it decides by the noise that drafters may read, else ``private``.
     lossy: for a rule, why the text is not the target's own; None if it is.
     forwards: most forwards of its own per step, by drafted length K; what the conformance kit holds it to.
@@ -247,8 +241,8 @@ class Compat:
     refusals: tuple[Refusal, ...] = attrs.field(
         default=(), converter=tuple, validator=deep_iterable(instance_of(Refusal))
     )
-    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_laws))
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_laws))
+    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))

@@ -21,8 +21,6 @@ from spec_core.hookspecs import hookimpl
 from spec_core.sampling.choose import adjust, choose, largest, number
 
 Choose = Callable[[int], int]
-RULE = "coupled"
-"""The name of the default rule in every run."""
 
 
 @attrs.define(eq=False)
@@ -57,7 +55,7 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     undecided = list(step.undecided)
     if not any(seq.sampling.greedy for seq in undecided):
         return [(seq, sampled(step, seq)) for seq in undecided]
-    best = largest(step.checked.logits)
+    best = largest(step.output.logits)
     return [(seq, greedy(step, seq, best) if seq.sampling.greedy else sampled(step, seq)) for seq in undecided]
 
 
@@ -73,8 +71,8 @@ def sampled(step: Step, seq: Sequence) -> Choose:
 
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
-        adjusted = adjust(logits[row], seq.sampling, step.history(seq, row), seq.prompt)
-        noise = step.made_noise(seq, depth)
+        adjusted = adjust(logits[row], seq.sampling, step.history(seq, row), seq.prompt_len)
+        noise = step.known_noise(seq, depth)
         return choose(adjusted, seq.sampling, seed, seq.t + depth, stream, domain, noise)
 
     return choice

@@ -28,8 +28,8 @@ def sequence(
     eog = frozenset() if clean.ignore_eos else target.info.eog
     return Sequence(
         tokens=clean.prompt,
-        prompt=len(clean.prompt),
-        limit=clean.n,
+        prompt_len=len(clean.prompt),
+        max_tokens=clean.max_tokens,
         sampling=clean.sampling,
         stop=Stop(eog | clean.stop_tokens, clean.stop),
         seed=clean.seed,
@@ -57,13 +57,13 @@ def _methods(
     if failed:
         raise UsageError(
             f"the request asks for {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
-            mend="leave it out of the request, or start a new run",
+            hint="leave it out of the request, or start a new run",
         )
     unknown = set(asked) - drafters
     if unknown:
         known = ", ".join(sorted(drafters)) or "no methods"
         raise UsageError(
             f"the request asks for {', '.join(sorted(unknown))}, this run has {known}",
-            mend="start the run with that method, or leave it out of the request",
+            hint="start the run with that method, or leave it out of the request",
         )
     return always | frozenset(asked)

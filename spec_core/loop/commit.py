@@ -10,7 +10,7 @@ from spec_core.contract.values import Verdict
 from spec_core.loop.schedule import remaining
 
 
-def settle(step: Step) -> None:
+def cut(step: Step) -> None:
     """Cut every verdict at the first stop token, stop text or limit inside it.
 
     The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's token.
@@ -18,10 +18,10 @@ def settle(step: Step) -> None:
     for part in step.parts:
         if part.verdict is None or part.seq.finish == "error":
             continue
-        part.raw = part.verdict
+        part.uncut = part.verdict
         draft = part.draft
         tokens = [draft.ids[i] for i in part.verdict.path] if draft else []
-        tokens.append(part.verdict.token)
+        tokens.append(part.verdict.next_token)
         last = _ends_at(part.seq, tokens, step.target.info.context)
         part.emitted = tokens[: last + 1]
         if last < len(part.verdict.path):
@@ -73,15 +73,15 @@ def _hold(seq: Sequence) -> None:
 def _span(step: Step, part: Part, start: int, end: int) -> Span:
     seq = part.seq
     rows = _rows(part, start, end)
-    checked = step.checked
-    assert checked is not None
+    output = step.output
+    assert output is not None
     return Span(
         start=start,
         tokens=seq.tokens[start:end],
         next=seq.tokens[start + 1 : end + 1],
         next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end},
-        hidden={i: h[rows] for i, h in checked.hidden.items()},
-        final=None if checked.final is None else checked.final[rows],
+        hidden={i: h[rows] for i, h in output.hidden.items()},
+        final=None if output.final is None else output.final[rows],
     )
 
 

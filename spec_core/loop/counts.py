@@ -14,7 +14,7 @@ def drafted_and_accepted(part: Part) -> dict[str, Any]:
     Tested are the positions of the kept path, and the one behind it if anything was drafted there: in a tree the kept
     path may end at a leaf while other branches go on.
     """
-    raw = part.raw.path if part.raw else ()
+    raw = part.uncut.path if part.uncut else ()
     accepted = min(len(raw), len(part.emitted))
     last = raw[accepted - 1] if accepted else -1
     return {

@@ -22,7 +22,7 @@ def emitted(step: Step) -> list[Emitted]:
 
 def _events(step: Step, part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
-    drafted = len(part.raw.path) if part.raw else 0
+    drafted = len(part.uncut.path) if part.uncut else 0
     logprobs = _logprobs(step, part)
     pieces = _pieces(seq, count)
     first = seq.t - count
@@ -52,8 +52,8 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
 def _logprobs(step: Step, part: Part) -> list[Logprob] | None:
     """Exact for accepted tokens too: each from the row that chose it."""
     best = part.seq.sampling.logprobs
-    if best is None or part.raw is None:
+    if best is None or part.uncut is None:
         return None
     logits: Tensor = step.logits(part.seq)
-    rows = [0, *(1 + i for i in part.raw.path)]
+    rows = [0, *(1 + i for i in part.uncut.path)]
     return [logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)]

@@ -15,8 +15,8 @@ import attrs
 
 from spec_core import hookspecs
 from spec_core.assembly.assemble import assemble
-from spec_core.assembly.construct import Chosen
-from spec_core.assembly.matching import drafted_laws, wants_probs
+from spec_core.assembly.construct import DEFAULT_RULE, Chosen
+from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.contract.batch import Part
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence
@@ -24,15 +24,15 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
-from spec_core.loop.accept import RULE, Coupled
+from spec_core.loop.accept import Coupled
 from spec_core.loop.admission import sequence
-from spec_core.loop.commit import commit, settle
+from spec_core.loop.commit import commit, cut
 from spec_core.loop.events import emitted
 from spec_core.loop.generation import Generation, Stream
 from spec_core.loop.guard import guarded
 from spec_core.loop.schedule import batch, plan
 from spec_core.loop.slots import Slots
-from spec_core.loop.stats import Observer, Stats
+from spec_core.loop.stats import Stats
 from spec_core.loop.turns import Turns
 from spec_core.settings.tables import RunSettings
 
@@ -68,19 +68,21 @@ class Run:
         self.target = target
         self.settings = attrs.evolve(settings or RunSettings(), **keywords)
         named = [methods] if isinstance(methods, str) else methods
+        rule = None if isinstance(rule, Coupled) else rule
         self.plugins = assemble(target, named, rule, rollback, plugin_settings or {})
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
-        self.laws = drafted_laws(self.plugins)
-        self.drafters = frozenset(name for name, laws in self.laws.items() if laws)
+        self.proposals = drafted_proposals(self.plugins)
+        self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
         self.stats = Stats(lossy=lossy, exact=target.info.extras.get("exact"))
         self._wants_probs = wants_probs(self.plugins)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
-        self._owners = frozenset({RULE, *(c.name for c in self.plugins if c.compat.owns)})
+        self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
+        self._observers: list[Callable[[Step], None]] = []
         self._manager = hookspecs.manager()
         self._register()
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
-        self._slots = Slots(self.settings.slots, self.settings.reuse, learners)
+        self._slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
         self._numbers = count()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -93,8 +95,7 @@ class Run:
 
     def _register(self) -> None:
         """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
-        self._manager.register(self.stats, "stats")
-        for chosen in reversed([*self.plugins, Chosen(RULE, Coupled())]):
+        for chosen in reversed([*self.plugins, Chosen(DEFAULT_RULE, Coupled())]):
             if not self._manager.has_plugin(chosen.name):
                 self._manager.register(guarded(chosen.plugin, chosen.name, self._failed, chosen.controls), chosen.name)
         self._manager.check_pending()
@@ -113,7 +114,7 @@ class Run:
         with self._turns:
             if stream is not None:
                 self._streams[seq] = stream
-            if seq.limit == 0:
+            if seq.max_tokens == 0:
                 seq.finish = "length"
                 self._finish(seq)
             else:
@@ -141,7 +142,7 @@ class Run:
     def observe(self, look: Callable[[Step], None]) -> None:
         """Call ``look(step)`` at the end of every step, when everything in it is decided and counted."""
         with self._turns:
-            self._manager.register(Observer(look))
+            self._observers.append(look)
 
     @property
     def busy(self) -> bool:
@@ -154,7 +155,7 @@ class Run:
         with self._turns:
             if self._stepping:
                 raise UsageError(
-                    "a step was asked for within a step", mend="call step, or read a text, outside of hooks"
+                    "a step was asked for within a step", hint="call step, or read a text, outside of hooks"
                 )
             self._stepping = True
             try:
@@ -175,18 +176,25 @@ class Run:
         if not self._verify(step):  # one forward: pending tokens and drafts of everybody
             return self._close(step, [])
         self._ask(hook.accept, step)  # kept path, and one token more
-        settle(step)  # cut at stop and limit
+        cut(step)  # cut at stop and limit
         self._ask(hook.rollback, step)  # every owner of state
         rows = commit(step)  # committed rows only
         events = emitted(step)
         step.phase = "process"
         hook.process(rows=rows)
+        self._count(step)
         return self._close(step, events)
+
+    def _count(self, step: Step) -> None:
+        """Statistics first: an observer sees a step that is counted."""
+        self.stats.add(step)
+        for look in self._observers:
+            look(step)
 
     def _plan(self) -> Step:
         step = Step(
             self.target,
-            self.laws,
+            self.proposals,
             self._owners,
             wants_probs=self._wants_probs,
             trees=self.needs.trees,
@@ -206,14 +214,14 @@ class Run:
         step.batch = batch(step, self.needs, self.target.info.device)
         began = perf_counter()
         try:
-            step.checked = self.target.forward(step.batch, self.needs)
+            step.output = self.target.forward(step.batch, self.needs)
         except Exception as error:
             for part in step.parts:
                 part.seq.finish, part.seq.error = "error", error
         step.seconds["verify"] = perf_counter() - began
         step.forwards["target"] = 1
         step.rows["target"] = len(step.batch.tokens)
-        return step.checked is not None
+        return step.output is not None
 
     def _admit(self) -> None:
         """Cancelled sequences leave, waiting ones take slots."""
@@ -269,9 +277,9 @@ class Run:
         seq.noise.clear()
         result = Result(
             text=seq.text.whole if seq.text is not None else "",
-            tokens=seq.tokens[seq.prompt :],
+            tokens=seq.tokens[seq.prompt_len :],
             finish_reason=seq.finish or "",
-            prompt_tokens=seq.prompt,
+            prompt_tokens=seq.prompt_len,
             reused=seq.reused,
             seed=seq.seed,
             stats={**tally.report(), "lossy": self.stats.lossy},
@@ -330,7 +338,7 @@ class Run:
 
 def concerned(name: str, hook: str, step: Step) -> list[Part]:
     """The parts that are in doubt when an owner of state, or the core's own rule, raises in this hook."""
-    if name == RULE:
+    if name == DEFAULT_RULE:
         return [p for p in step.parts if p.decides and p.verdict is None]
     if hook == "rollback":
         return [p for p in step.parts if p.verdict is not None]

@@ -15,9 +15,9 @@ from spec_core.settings.tables import RunSettings
 
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
     """Fill a step with parts: decoding sequences first, prompts share the room that is left."""
-    room = settings.rows_max
-    decoding = [s for s in running if len(s.tokens) > s.prompt]
-    prompts = [s for s in running if len(s.tokens) == s.prompt]
+    room = settings.max_batched_tokens
+    decoding = [s for s in running if len(s.tokens) > s.prompt_len]
+    prompts = [s for s in running if len(s.tokens) == s.prompt_len]
     for i, seq in enumerate([*decoding, *prompts]):
         if room <= 0:
             break
@@ -31,12 +31,12 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
 def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
     """Pending rows of a sequence and how long a path may be drafted after them. kept: rows of others."""
     start = seq.evaluated
-    most = min(max(settings.chunk, 1 + settings.draft_max), room)
+    most = min(max(settings.prefill_chunk, 1 + settings.draft_max), room)
     pending = seq.tokens[start : start + most]
     decides = start + len(pending) == len(seq.tokens)
     spare = room - kept - len(pending)
     budget = 0
-    if drafting and decides and len(seq.tokens) > seq.prompt and seq.delivered == len(seq.tokens) - 1:
+    if drafting and decides and len(seq.tokens) > seq.prompt_len and seq.delivered == len(seq.tokens) - 1:
         budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))
     nodes = max(budget, min(settings.nodes_max, spare)) if budget else 0
     return Part(seq, start, pending, decides, budget, nodes)
@@ -48,7 +48,7 @@ def draft_limit(seq: Sequence, settings: RunSettings) -> int:
 
 def remaining(seq: Sequence, context: int) -> int:
     """Output tokens that may still come."""
-    return min(seq.limit - (len(seq.tokens) - seq.prompt), context - len(seq.tokens))
+    return min(seq.max_tokens - (len(seq.tokens) - seq.prompt_len), context - len(seq.tokens))
 
 
 def batch(step: Step, needs: Needs, device: str) -> Batch:

@@ -6,39 +6,30 @@ cut off behind a stop are neither emitted nor accepted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 
-from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.hookspecs import hookimpl
 from spec_core.loop.tally import Tally, _ratio
 
 
 @attrs.define(eq=False)
 class Stats:
-    """Statistics of a run. A plugin like any other: it wraps ``process`` and reads the step afterwards."""
+    """Statistics of a run: it reads every step once that is decided."""
 
     pooled: Tally = attrs.field(factory=Tally)
     running: dict[Sequence, Tally] = attrs.field(factory=dict)
     requests: int = 0
-    tau_sum: float = 0.0
-    tau_count: int = 0
+    ratio_sum: float = 0.0
+    ratio_count: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
     switched_off: dict[str, str] = attrs.field(factory=dict)
     lossy: str | None = None
     exact: str | None = None
-
-    @hookimpl(wrapper=True)
-    def process(self, rows: Rows) -> Any:
-        result = yield
-        self.add(rows.step)
-        return result
 
     def add(self, step: Step) -> None:
         for part in step.parts:
@@ -56,8 +47,8 @@ class Stats:
         self.pooled.merge(tally)
         self.requests += 1
         if tally.steps:
-            self.tau_sum += tally.emitted / tally.steps
-            self.tau_count += 1
+            self.ratio_sum += tally.emitted / tally.steps
+            self.ratio_count += 1
         return tally
 
     def report(self) -> dict[str, Any]:
@@ -65,7 +56,7 @@ class Stats:
         return {
             "requests": self.requests,
             **self.pooled.report(),
-            "tau_macro": _ratio(self.tau_sum, self.tau_count),
+            "tokens_per_step_macro": _ratio(self.ratio_sum, self.ratio_count),
             "seconds": dict(self.seconds),
             "forwards": dict(self.forwards),
             "rows": dict(self.rows),
@@ -73,16 +64,3 @@ class Stats:
             "lossy": self.lossy,
             "exact": self.exact,
         }
-
-
-@attrs.define(eq=False)
-class Observer:
-    """Shows every finished step to a function: for recordings and measurements."""
-
-    look: Callable[[Step], None]
-
-    @hookimpl(wrapper=True)
-    def process(self, rows: Rows) -> Any:
-        result = yield
-        self.look(rows.step)
-        return result

@@ -20,7 +20,7 @@ class Tally:
     emitted: int = 0
     drafts: int = 0
     depth: int = 0
-    tv_spent: float = 0.0
+    tv_distance: float = 0.0
     reached: list[int] = attrs.field(factory=list)
     tested: list[int] = attrs.field(factory=list)
     kept: list[int] = attrs.field(factory=list)
@@ -35,7 +35,7 @@ class Tally:
         self.emitted += counts["emitted"]
         self.depth += counts["depth"]
         self.drafts += part.draft is not None
-        self.tv_spent += part.raw.spent if part.raw else 0.0
+        self.tv_distance += part.uncut.tv_distance if part.uncut else 0.0
         _count(self.reached, counts["depth"])
         _count(self.kept, counts["accepted"])
         _count(self.tested, counts["tested"])
@@ -46,7 +46,7 @@ class Tally:
             mine[2] += counts["accepted"]
 
     def merge(self, other: Tally) -> None:
-        for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_spent"):
+        for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_distance"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("reached", "tested", "kept"):
             _add(getattr(self, name), getattr(other, name))
@@ -61,11 +61,11 @@ class Tally:
             "drafts": self.drafts,
             "drafted": self.drafted,
             "accepted": self.accepted,
-            "tau_pooled": _ratio(self.emitted, self.steps),
+            "tokens_per_step": _ratio(self.emitted, self.steps),
             "accepted_per_step": _ratio(self.accepted, self.steps),
             "draft_acceptance": _ratio(self.accepted, self.drafted),
             "mean_draft_length": _ratio(self.depth, self.drafts),
-            "tv_spent": self.tv_spent,
+            "tv_distance": self.tv_distance,
             "marginal": [_ratio(k, r) for k, r in zip(self.kept, self.reached, strict=False)],
             "conditional": [_ratio(k, t) for k, t in zip(self.kept, self.tested, strict=False)],
             "methods": {

@@ -122,8 +122,8 @@ def number(ids: list[int], values: list[float], row: int = 0) -> int:
     if values[row] > LOWEST:  # NaN is not
         return ids[row]
     if math.isnan(values[row]):
-        raise TargetError("the target's logits are not numbers (NaN)", mend="load it with another --dtype")
-    raise TargetError("every token is banned: no logit is above -inf", mend="leave a token without that bias")
+        raise TargetError("the target's logits are not numbers (NaN)", hint="load it with another --dtype")
+    raise TargetError("every token is banned: no logit is above -inf", hint="leave a token without that bias")
 
 
 def scores(

@@ -9,25 +9,25 @@ from typing import Any
 import attrs
 
 from spec_core.errors import UsageError
-from spec_core.sampling.numbers import real, whole
+from spec_core.sampling.given import real, whole
 
 LOWEST = -math.inf
 
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
-        mend = f"give a number {'above' if open_low else 'from'} {low} to {high}"
+        hint = f"give a number {'above' if open_low else 'from'} {low} to {high}"
         if not isinstance(value, float):
-            raise UsageError(f"{attribute.name} = {value!r} is no number", mend=mend)
+            raise UsageError(f"{attribute.name} = {value!r} is no number", hint=hint)
         if not (low < value if open_low else low <= value) or value > high:
-            raise UsageError(f"{attribute.name} = {value} is out of range", mend=mend)
+            raise UsageError(f"{attribute.name} = {value} is out of range", hint=hint)
 
     return validate
 
 
 def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
     if value is not None and (type(value) is not int or value < 0):
-        raise UsageError(f"{attribute.name} = {value!r} is no count", mend="give a whole number, 0 or more")
+        raise UsageError(f"{attribute.name} = {value!r} is no count", hint="give a whole number, 0 or more")
 
 
 def _number(default: float, low: float, high: float, *, open_low: bool = False) -> Any:

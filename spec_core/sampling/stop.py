@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.contract.values import ints, strings
+from spec_core.sampling.given import ints, strings
 
 
 @attrs.frozen

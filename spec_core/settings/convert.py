@@ -84,7 +84,7 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
     except Exception as error:
         raise UsageError(
             f"{name} = {value!r} does not fit: {_wanted(field, value, error)}",
-            mend="`spec settings` shows every setting and its type",
+            hint="`spec settings` shows every setting and its type",
         ) from error
     return made
 

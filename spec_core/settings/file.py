@@ -24,7 +24,7 @@ def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None
         return anchored(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
-            f"{file}: {why(error)}", mend="mend the file; `spec settings --toml` prints one that works"
+            f"{file}: {why(error)}", hint="fix the file; `spec settings --toml` prints one that works"
         ) from error
 
 

@@ -115,8 +115,8 @@ def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
 def _check_known(name: str, known: Iterable[str], plugins: set[str], origin: str) -> None:
     plugin, dot, _ = name.rpartition(".")
     if not dot and name not in known:
-        raise UsageError(f"unknown setting {name!r} ({origin})", mend=f"known settings: {nearest(name, known)}")
+        raise UsageError(f"unknown setting {name!r} ({origin})", hint=f"known settings: {nearest(name, known)}")
     if dot and plugin not in plugins:
         raise UsageError(
-            f"{name}: no plugin {plugin!r} is installed ({origin})", mend=f"installed: {nearest(plugin, plugins)}"
+            f"{name}: no plugin {plugin!r} is installed ({origin})", hint=f"installed: {nearest(plugin, plugins)}"
         )

@@ -19,9 +19,9 @@ class RunSettings:
 
     draft_max: int = option(16, "longest path any method may draft in a step; 0 is plain decoding", 0)
     nodes_max: int = option(64, "most tokens of a draft tree", 1)
-    chunk: int = option(256, "most prompt tokens of one sequence in one forward", 1)
-    rows_max: int = option(1024, "most rows of one forward, all sequences together", 1)
-    slots: int = option(8, "sequences that run at once", 1)
+    prefill_chunk: int = option(256, "most prompt tokens of one sequence in one forward", 1)
+    max_batched_tokens: int = option(1024, "most rows of one forward, all sequences together", 1)
+    max_sequences: int = option(8, "sequences that run at once", 1)
     reuse: bool = option(True, "continue on the rows of an earlier request with the same beginning")
     on_error: Literal["raise", "isolate"] = option(
         "raise", "what a failing plugin does: end the run, or be switched off for the rest of it"
@@ -46,7 +46,7 @@ class LoadSettings:
 class TextSettings:
     """Settings of one generated text."""
 
-    n: int = option(128, "most tokens to generate", 0)
+    max_tokens: int = option(128, "most tokens to generate", 0)
     seed: int = option(0, "64-bit seed; equal seeds give equal texts with every method")
     temperature: float = option(0.0, "0 is greedy", 0)
     top_k: int = option(0, "keep the k most likely tokens; 0 is off", 0)

@@ -16,7 +16,7 @@ from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import LAWS, Compat, Draft, Needs, Verdict
+from spec_core.contract.values import PROPOSALS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
 
 ERRORS = (ValueError, TypeError, KeyError, RuntimeError, MemoryError, AssertionError, RecursionError, StopIteration)
@@ -56,7 +56,7 @@ class Fuzzer:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.vocab, self.trees = target.info.vocab, target.info.trees
-        return Compat(needs=Needs(trees=self.trees), drafts=LAWS)
+        return Compat(needs=Needs(trees=self.trees), drafts=PROPOSALS)
 
     @hookimpl
     def draft(self, step: Step) -> None:
@@ -107,10 +107,10 @@ class Fuzzer:
         depths = Draft([0] * count, parents=parents).depths
         ids = [self._token(step, seq, depth - 1) for depth in depths]
         repeats = parents is not None and len(set(zip(parents, ids, strict=True))) < count
-        law = self.rng.choice(sorted(LAWS - {"deterministic"} if repeats else LAWS))
-        probs = self._probs(ids) if law == "rows" else None
+        proposal = self.rng.choice(sorted(PROPOSALS - {"deterministic"} if repeats else PROPOSALS))
+        probs = self._probs(ids) if proposal == "sampled" else None
         confidence = [self.rng.random() for _ in ids] if self._chance(0.3) else None
-        return Draft(ids, law=law, probs=probs, parents=parents, confidence=confidence)
+        return Draft(ids, proposal=proposal, probs=probs, parents=parents, confidence=confidence)
 
     def _tree(self, nodes: int, budget: int) -> list[int]:
         """Random parents of a tree no deeper than the budget."""

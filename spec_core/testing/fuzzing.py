@@ -53,7 +53,7 @@ def asked(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed:
     return [
         Request(
             prompt,
-            n=rng.randint(1, longest),
+            max_tokens=rng.randint(1, longest),
             embeds={rng.randrange(len(prompt)): table[rng.randrange(vocab)]} if rng.random() < 0.2 else {},
             seed=rng.randrange(2**64),
             sampling=Sampling(temperature=rng.choice(TEMPERATURES)),
@@ -204,7 +204,7 @@ def settings(rng: random.Random) -> dict[str, Any]:
         "slots": rng.randint(1, BATCH),
         "draft_max": rng.choice([1, 2, 4, 8]),
         "chunk": rng.choice([1, 3, 8, 64]),
-        "rows_max": rng.choice([12, 40, 256]),
+        "max_batched_tokens": rng.choice([12, 40, 256]),
         "nodes_max": rng.choice([3, 8, 16]),
         "reuse": rng.random() < 0.7,
     }

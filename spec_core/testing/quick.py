@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Tokenizer
 from spec_core.contract.values import Compat, Needs, TargetInfo
@@ -44,14 +44,14 @@ class QuickTarget:
         self.table = torch.randn(period, vocab, vocab, generator=random) * sharpness
         self._embed = torch.randn(vocab, width, generator=random)
 
-    def forward(self, batch: Batch, needs: Needs) -> Checked:
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         tokens = batch.tokens.clamp_min(0)
         rows: list[int] = []
         for part in batch.parts:
             first = part.row if needs.all_logits else part.spec - 1
             rows += range(first, part.spec + part.drafted) if part.decides or needs.all_logits else ()
         x = self._embed[tokens]
-        return Checked(
+        return TargetOutput(
             logits=self.table[batch.positions[rows] % self.period, tokens[rows]],
             hidden={i: x + i for i in needs.hidden},
             final=x * 2 if needs.final else None,

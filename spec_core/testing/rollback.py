@@ -47,8 +47,8 @@ class ToyRollback:
         if self.strategy == "checkpoint":
             step.rewind(seq, step.part(seq).end)
         elif self.strategy == "snapshot":
-            seq.slot.state.recurrent = step.checked.trace[rows[-1]]
+            seq.slot.state.recurrent = step.output.trace[rows[-1]]
         else:
             for row in rows:
-                record: Record = step.checked.trace[row]
+                record: Record = step.output.trace[row]
                 seq.slot.state.recurrent = self.target.advance(seq.slot.state.recurrent, record.source)

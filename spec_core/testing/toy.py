@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import torch
 
-from spec_core.contract.batch import Batch, Checked, Part
+from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Needs, TargetInfo
@@ -126,7 +126,7 @@ class ToyTarget:
 
     # the Target protocol
 
-    def forward(self, batch: Batch, needs: Needs) -> Checked:
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         self.forwards += 1
         tokens, positions = batch.tokens.tolist(), batch.positions.tolist()
         streams: list[list[np.ndarray]] = []
@@ -140,7 +140,7 @@ class ToyTarget:
             wanted += range(first, last) if part.decides or needs.all_logits else ()
         rows = np.array(streams)  # [R, L + 1, D]
         final = _norm(rows[:, -1])
-        return Checked(
+        return TargetOutput(
             logits=torch.from_numpy(final[wanted] @ self._head.T),
             hidden={i: torch.from_numpy(rows[:, i]) for i in needs.hidden},
             final=torch.from_numpy(final) if needs.final else None,

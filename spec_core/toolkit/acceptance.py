@@ -8,7 +8,7 @@ PRIOR, DECAY = 4.0, 0.95
 
 
 @attrs.define
-class Trust:
+class AcceptanceEstimate:
     """What a drafter's word was worth in a sequence so far: decayed counts over a prior of 0.9."""
 
     accepted: float = 0.0

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.contract.values import Draft, Law
+from spec_core.contract.values import Draft, Proposal
 from spec_core.sampling.choose import adjust, scores, support
-from spec_core.toolkit.acceptance import Trust
+from spec_core.toolkit.acceptance import AcceptanceEstimate
 
-Drawing = Literal["auto", "greedy", "sampled"]
+SampleMode = Literal["auto", "greedy", "sampled"]
 
 
 @attrs.define(eq=False)
-class Growing:
+class PartialDraft:
     """A draft while it grows: tokens so far, their chances, and the rows they were drawn from where a rule reads them.
 
     survival: chance that all of it is accepted. open: whether another token is worth its forward.
@@ -32,7 +32,7 @@ class Growing:
 
     seq: Sequence
     budget: int
-    trust: Trust
+    estimate: AcceptanceEstimate
     ids: list[int] = attrs.field(factory=list)
     confidence: list[float] = attrs.field(factory=list)
     probs: list[Tensor] = attrs.field(factory=list)
@@ -41,7 +41,7 @@ class Growing:
 
 
 @attrs.frozen
-class Chooser:
+class TokenDrafter:
     """Chooses tokens from logits [V], greedily or by the request's own sampling and noise.
 
     With the same noise the drafted token usually is the one the target draws too (2408.07978). sample: ``sampled``
@@ -49,9 +49,9 @@ class Chooser:
     """
 
     p_min: float
-    sample: Drawing = "auto"
+    sample: SampleMode = "auto"
 
-    def extend(self, step: Step, draft: Growing, row: Tensor) -> int:
+    def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
         """Add the token chosen from ``row``; the draft closes behind it when it is not likely to survive so far.
 
         The token stays: its forward is paid for, and checking one token more costs the target little. A drafter whose
@@ -63,7 +63,7 @@ class Chooser:
         draft.confidence.append(chance)
         if probs is not None:
             draft.probs.append(probs)
-        draft.survival *= chance * draft.trust.value
+        draft.survival *= chance * draft.estimate.value
         full = len(draft.ids) >= draft.budget or token in draft.seq.stop.tokens
         draft.open = draft.survival >= self.p_min and not full
         return token
@@ -72,19 +72,19 @@ class Chooser:
         return seq.sampling.temperature > 0 and self.sample != "greedy"
 
     @property
-    def laws(self) -> frozenset[str]:
+    def proposals(self) -> frozenset[str]:
         """For ``Compat.drafts``."""
-        return frozenset({"deterministic", "rows", "unknown"} if self.sample != "greedy" else {"deterministic"})
+        return frozenset({"deterministic", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
 
-    def made(self, draft: Growing) -> Draft:
+    def made(self, draft: PartialDraft) -> Draft:
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
-        law: Law = "unknown" if self.samples(draft.seq) else "deterministic"
-        return Draft(draft.ids, law=law, confidence=draft.confidence)
+        proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"
+        return Draft(draft.ids, proposal=proposal, confidence=draft.confidence)
 
-    def _sampled(self, step: Step, draft: Growing, row: Tensor) -> tuple[int, float, Tensor | None]:
+    def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
         seq, sampling, i = draft.seq, draft.seq.sampling, len(draft.ids)
-        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt)
+        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len)
         if (sampling.truncates or step.wants_probs) and not math.isfinite(row.max()):
             return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
         noise = None if sampling.truncates and not step.private else step.noise(seq, i)

@@ -65,8 +65,8 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_run(compare):
     assert plain["speedup"] == 1
     assert repeat["speedup"] == pytest.approx(repeat["rate"] / plain["rate"])
     assert repeat["low"] <= repeat["speedup"] <= repeat["high"]
-    assert repeat["efficiency"] == pytest.approx(repeat["speedup"] / repeat["tau_pooled"])
-    assert repeat["overhead"] == pytest.approx(repeat["tau_pooled"] / repeat["speedup"] - 1)
+    assert repeat["efficiency"] == pytest.approx(repeat["speedup"] / repeat["tokens_per_step"])
+    assert repeat["overhead"] == pytest.approx(repeat["tokens_per_step"] / repeat["speedup"] - 1)
 
 
 def test_one_prompt_has_no_interval(compare):
@@ -172,8 +172,8 @@ def test_counts_are_those_of_the_records(compare, folder):
     total = {key: sum(sum(steps[key]) for steps in mine) for key in ("drafted", "accepted", "emitted")}
     count = sum(len(steps["drafted"]) for steps in mine)
 
-    assert row["tau_pooled"] == total["emitted"] / count
-    assert row["tau_macro"] == pytest.approx(sum(sum(s["emitted"]) / len(s["emitted"]) for s in mine) / 3)
+    assert row["tokens_per_step"] == total["emitted"] / count
+    assert row["tokens_per_step_macro"] == pytest.approx(sum(sum(s["emitted"]) / len(s["emitted"]) for s in mine) / 3)
     assert row["draft_acceptance"] == total["accepted"] / total["drafted"]
     assert row["steps"] == count
     assert len(row["marginal"]) == len(row["conditional"]) == 3
@@ -183,7 +183,7 @@ def test_plain_decoding_costs_one_forward_per_token(compare):
     rows = summary(compare("--method", "repeat", "--json"))
 
     assert rows["plain", "all"]["forwards"] == {"target": 1}
-    assert rows["repeat", "all"]["forwards"]["target"] == pytest.approx(1 / rows["repeat", "all"]["tau_pooled"])
+    assert rows["repeat", "all"]["forwards"]["target"] == pytest.approx(1 / rows["repeat", "all"]["tokens_per_step"])
 
 
 def test_the_time_of_a_step_is_split_without_rest(compare):

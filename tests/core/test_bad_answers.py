@@ -60,12 +60,12 @@ BAD = {
     "nan-probs": lambda: Draft([1, 2], probs=probs(c5=math.nan)),
     "infinite-probs": lambda: Draft([1, 2], probs=probs(c5=math.inf)),
     "probs-of-half-precision": lambda: Draft([1, 2], probs=EVEN.bfloat16()),
-    "probs-of-a-deterministic-draft": lambda: Draft([1, 2], law="deterministic", probs=EVEN),
-    "probs-of-an-unknown-draft": lambda: Draft([1, 2], law="unknown", probs=EVEN),
+    "probs-of-a-deterministic-draft": lambda: Draft([1, 2], proposal="deterministic", probs=EVEN),
+    "probs-of-an-unknown-draft": lambda: Draft([1, 2], proposal="unknown", probs=EVEN),
     "impossible-token": lambda: Draft([1, 2], probs=probs(c1=0.0, c2=2 / V)),
-    "rows-without-probs": lambda: Draft([1], law="rows"),
-    "unknown-law": lambda: Draft([1], law="guessed"),
-    "undeclared-law": lambda: Draft([1], law="unknown"),
+    "rows-without-probs": lambda: Draft([1], proposal="sampled"),
+    "unknown-law": lambda: Draft([1], proposal="guessed"),
+    "undeclared-law": lambda: Draft([1], proposal="unknown"),
     "confidence-of-another-length": lambda: Draft([1, 2], confidence=[0.5]),
     "confidence-above-one": lambda: Draft([1], confidence=[1.5]),
     "confidence-nan": lambda: Draft([1], confidence=[math.nan]),
@@ -79,7 +79,7 @@ class Proposes(Fixed):
     def compat(self):
         from spec_core import Needs
 
-        return Compat(needs=Needs(trees=True), drafts={"deterministic", "rows"})
+        return Compat(needs=Needs(trees=True), drafts={"deterministic", "sampled"})
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -115,13 +115,13 @@ def test_a_second_proposal_for_a_sequence_is_an_error():
                 step.propose(seq, Draft([2]))
 
     with pytest.raises(PluginError, match="was not offered"):
-        list(toy_run(Twice()).generate([1, 2], n=5))
+        list(toy_run(Twice()).generate([1, 2], max_tokens=5))
 
 
 def test_a_tree_without_the_need_is_an_error():
     """Targets prepare for trees; a plugin that branches says so."""
     with pytest.raises(PluginError, match="no plugin declared"):
-        list(toy_run(Fixed(lambda step, seq, budget: Draft([1], parents=[-1]))).generate([1, 2], n=5))
+        list(toy_run(Fixed(lambda step, seq, budget: Draft([1], parents=[-1]))).generate([1, 2], max_tokens=5))
 
 
 # bad verdicts
@@ -168,8 +168,8 @@ def test_a_fault_of_the_cores_rule_ends_only_the_sequences_it_left_undecided():
 
     class Forgets(ToyTarget):
         def forward(self, batch, needs):
-            checked = super().forward(batch, needs)
-            return attrs.evolve(checked, logits=checked.logits[:-1]) if self.forwards == 5 else checked
+            output = super().forward(batch, needs)
+            return attrs.evolve(output, logits=output.logits[:-1]) if self.forwards == 5 else output
 
     run = Run(Forgets(), [], on_error="isolate")
     seqs = [run.submit(r) for r in requests()]
@@ -188,15 +188,15 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
 
     class Poisoned(ToyTarget):
         def forward(self, batch, needs):
-            checked = super().forward(batch, needs)
+            output = super().forward(batch, needs)
             for part in batch.parts:
                 if part.decides and part.seq.name == "1" and part.seq.t == 3:
-                    checked.logits[part.at, 7] = math.nan
+                    output.logits[part.at, 7] = math.nan
                 elif part.decides and part.drafted == 2 and part.seq.t == 5:
-                    checked.logits[part.at + 2] = math.nan  # behind a wrong draft: nobody reads it
-            return checked
+                    output.logits[part.at + 2] = math.nan  # behind a wrong draft: nobody reads it
+            return output
 
-    asked = [Request([i, 2], n=9, name=f"{i}", sampling=Sampling(**cut)) for i in range(3)]
+    asked = [Request([i, 2], max_tokens=9, name=f"{i}", sampling=Sampling(**cut)) for i in range(3)]
     wrong = drafter("none-right", texts(asked))
     wrong.length = 2
     run = Run(Poisoned(), [wrong], rollback=ToyRollback(), on_error=on_error)

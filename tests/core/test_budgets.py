@@ -19,7 +19,7 @@ def test_the_budget_leaves_room_for_the_targets_own_token():
     """remaining - 1: with r tokens to come, r - 1 drafts and one more fill it exactly; the last step drafts nothing."""
     method = asks()
     run = toy_run(method, draft_max=4)
-    list(run.generate([1, 2], n=8, name="a"))
+    list(run.generate([1, 2], max_tokens=8, name="a"))
 
     # tokens 2 ... 7 were drafted for with 7 ... 2 to come; token 8 alone is a plain step
     assert [budget for _, budget in method.asked] == [4, 4, 4, 3, 2, 1]
@@ -29,7 +29,7 @@ def test_nothing_is_drafted_before_the_first_token():
     """A prompt decides by itself; drafting begins behind its first token."""
     method = asks()
     run = toy_run(method, chunk=2, draft_max=1)
-    seq = run.submit([1, 2, 3, 4, 5, 6, 7], n=3, name="a")
+    seq = run.submit([1, 2, 3, 4, 5, 6, 7], max_tokens=3, name="a")
     while len(seq.tokens) == 7:
         run.step()
     assert not method.asked
@@ -41,7 +41,7 @@ def test_nothing_is_drafted_before_the_first_token():
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
 def test_the_length_limit_is_met_exactly(n, kind):
     """Never a token too many, also when the draft is longer than what is left."""
-    request = Request([3, 3], n=n, name="a")
+    request = Request([3, 3], max_tokens=n, name="a")
     known = {"a": [3, 3, *plain(attrs.evolve(request, n=20)).tokens]}
 
     result = together(toy_run(drafter(kind, known)), [request])[0]
@@ -53,7 +53,7 @@ def test_the_length_limit_is_met_exactly(n, kind):
 @pytest.mark.parametrize("prompt", [1, 9, 13, 14, 15])
 def test_the_context_end_finishes_with_length(prompt, kind):
     """Drafts are clipped at the context; prompt and output fill it exactly."""
-    request = Request(list(range(prompt)), n=100, name="a")
+    request = Request(list(range(prompt)), max_tokens=100, name="a")
     known = texts([request], context=16)
 
     result = together(toy_run(drafter(kind, known), target={"context": 16}), [request])[0]
@@ -71,7 +71,7 @@ def test_no_row_lies_behind_the_context():
             positions.append(int(batch.positions.max()))
             return super().forward(batch, needs)
 
-    request = Request([1, 2], n=100, name="a")
+    request = Request([1, 2], max_tokens=100, name="a")
     known = texts([request], context=12)
     run = Run(Noting(context=12, recurrent=False), [Oracle(known, length=16)])
     list(run.generate(request))
@@ -85,7 +85,7 @@ def test_a_prompt_that_fills_the_context_is_refused():
 
     with pytest.raises(UsageError, match="4 tokens, the context is 4"):
         run.submit([1, 2, 3, 4])
-    assert run.generate([1, 2, 3], n=9).result.finish_reason == "length"
+    assert run.generate([1, 2, 3], max_tokens=9).result.finish_reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_shorter_of_run_and_request_bounds_a_draft(request_max, run_max, off
     """``draft_max`` of a request only shortens; 0 on either side is plain decoding."""
     method = asks()
     run = toy_run(method, draft_max=run_max)
-    list(run.generate([1, 2], n=30, draft_max=request_max))
+    list(run.generate([1, 2], max_tokens=30, draft_max=request_max))
 
     assert offered == max((budget for _, budget in method.asked), default=None)
 
@@ -103,9 +103,9 @@ def test_the_shorter_of_run_and_request_bounds_a_draft(request_max, run_max, off
 def test_a_request_chooses_among_the_methods():
     """``methods`` of a request: only those are asked for it; an empty tuple is plain decoding."""
     requests = [
-        Request([1, 2], n=10, name="both"),
-        Request([1, 2, 3], n=10, name="second", methods=("second",)),
-        Request([4, 5], n=10, name="none", methods=()),
+        Request([1, 2], max_tokens=10, name="both"),
+        Request([1, 2, 3], max_tokens=10, name="second", methods=("second",)),
+        Request([4, 5], max_tokens=10, name="none", methods=()),
     ]
     first, second = asks(), asks()
     run = toy_run([("first", first), ("second", second)])
@@ -129,9 +129,9 @@ def test_a_method_of_a_run_may_stand_alone():
 
 
 def test_keywords_are_stronger_than_settings():
-    run = Run(ToyTarget(), settings=RunSettings(draft_max=3, slots=2), draft_max=5)
+    run = Run(ToyTarget(), settings=RunSettings(draft_max=3, max_sequences=2), draft_max=5)
 
-    assert (run.settings.draft_max, run.settings.slots) == (5, 2)
+    assert (run.settings.draft_max, run.settings.max_sequences) == (5, 2)
 
 
 def test_an_unknown_method_of_a_request_is_refused():
@@ -152,7 +152,7 @@ def test_a_method_cannot_propose_for_a_request_that_did_not_choose_it():
                 step.propose(part.seq, Draft([1]))
 
     run = toy_run([("pushy", Pushy()), ("other", asks())], on_error="isolate")
-    request = Request([1, 2], n=5, methods=("other",))
+    request = Request([1, 2], max_tokens=5, methods=("other",))
 
     assert plain(request).tokens == run.generate(request).result.tokens
     assert "not offered" in run.stats.switched_off["pushy"]
@@ -164,16 +164,16 @@ def test_requests_for_nothing(n):
     run = Run(ToyTarget())
     if n < 0:
         with pytest.raises(UsageError, match="n = -1"):
-            run.submit([1], n=n)
+            run.submit([1], max_tokens=n)
         return
-    result = run.generate([1], n=0).result
+    result = run.generate([1], max_tokens=0).result
     assert (result.tokens, result.finish_reason, run.target.forwards) == ([], "length", 0)
 
 
 @pytest.mark.parametrize("trees", [False, True], ids=["chains", "trees"])
-@pytest.mark.parametrize("rows_max", [1, 2, 3, 6, 10, 33])
-def test_a_forward_never_has_more_rows_than_allowed(rows_max, trees):
-    """Pending rows, drafts and trees of all sequences together stay within ``rows_max``."""
+@pytest.mark.parametrize("max_batched_tokens", [1, 2, 3, 6, 10, 33])
+def test_a_forward_never_has_more_rows_than_allowed(max_batched_tokens, trees):
+    """Pending rows, drafts and trees of all sequences together stay within ``max_batched_tokens``."""
     rows = []
 
     class Noting(ToyTarget):
@@ -181,23 +181,23 @@ def test_a_forward_never_has_more_rows_than_allowed(rows_max, trees):
             rows.append(len(batch.tokens))
             return super().forward(batch, needs)
 
-    requests = [Request(list(range(1 + 7 * i)), n=12, name=f"{i}", **sampled(i)) for i in range(3)]
+    requests = [Request(list(range(1 + 7 * i)), max_tokens=12, name=f"{i}", **sampled(i)) for i in range(3)]
     method = drafter("trees" if trees else "chains", texts(requests, recurrent=False))
     method.most = 40
-    run = Run(Noting(recurrent=False), [method], rows_max=rows_max)
+    run = Run(Noting(recurrent=False), [method], max_batched_tokens=max_batched_tokens)
 
     results = together(run, requests)
 
-    assert max(rows) <= rows_max
+    assert max(rows) <= max_batched_tokens
     assert [plain(r, recurrent=False).tokens for r in requests] == [r.tokens for r in results]
 
 
 def test_a_draft_does_not_take_the_row_of_another_sequence():
     """With few rows, decoding sequences all go on in every step; drafts share what is left."""
-    requests = [Request([i, i], n=12, name=f"{i}") for i in range(4)]
-    run = toy_run(drafter("none-right", texts(requests)), rows_max=8)
+    requests = [Request([i, i], max_tokens=12, name=f"{i}") for i in range(4)]
+    run = toy_run(drafter("none-right", texts(requests)), max_batched_tokens=8)
     seqs = [run.submit(r) for r in requests]
-    while any(len(s.tokens) == s.prompt for s in seqs):
+    while any(len(s.tokens) == s.prompt_len for s in seqs):
         run.step()
 
     before = [len(s.tokens) for s in seqs]
@@ -208,9 +208,9 @@ def test_a_draft_does_not_take_the_row_of_another_sequence():
 
 def test_more_sequences_than_rows_all_come_to_an_end():
     """Even one row a forward serves everybody, one after the other."""
-    requests = [Request([i, i + 1], n=5, name=f"{i}") for i in range(6)]
+    requests = [Request([i, i + 1], max_tokens=5, name=f"{i}") for i in range(6)]
 
-    results = together(Run(ToyTarget(), rows_max=2, slots=6, chunk=1, draft_max=0), requests)
+    results = together(Run(ToyTarget(), max_batched_tokens=2, max_sequences=6, prefill_chunk=1, draft_max=0), requests)
 
     assert [plain(r).tokens for r in requests] == [r.tokens for r in results]
 
@@ -232,7 +232,7 @@ def test_limits_only_go_down():
         return name, Fixed(lambda step, seq, budget: offered.append((name, budget)))
 
     run = toy_run([noting("off"), noting("short"), noting("long"), Control()])
-    list(run.generate([1, 2], n=20))
+    list(run.generate([1, 2], max_tokens=20))
 
     assert offered[:2] == [("short", 2), ("long", 3)]
     assert "off" not in {name for name, _ in offered}
@@ -250,17 +250,17 @@ def test_a_limit_of_nothing_is_a_plain_step(n):
                 step.limit(seq, n)
 
     run = toy_run([method, Control()])
-    result = run.generate([1, 2], n=6).result
+    result = run.generate([1, 2], max_tokens=6).result
 
     assert not method.asked
-    assert plain(Request([1, 2], n=6)).tokens == result.tokens
+    assert plain(Request([1, 2], max_tokens=6)).tokens == result.tokens
 
 
 def test_a_tree_is_bounded_in_tokens_and_in_depth():
     """``step.nodes`` bounds the tokens of a tree, the budget its depth; for chain targets both are the budget."""
     seen = []
     run = toy_run(Fixed(lambda step, seq, budget: seen.append((budget, step.nodes(seq)))), draft_max=3, nodes_max=9)
-    list(run.generate([1, 2], n=9))
+    list(run.generate([1, 2], max_tokens=9))
     assert all(budget == nodes for budget, nodes in seen)
 
     class Tree(Fixed):
@@ -272,5 +272,5 @@ def test_a_tree_is_bounded_in_tokens_and_in_depth():
 
     trees = []
     run = toy_run(Tree(lambda step, seq, budget: trees.append((budget, step.nodes(seq)))), draft_max=3, nodes_max=9)
-    list(run.generate([1, 2], n=9))
+    list(run.generate([1, 2], max_tokens=9))
     assert trees[0] == (3, 9) and {nodes for _, nodes in trees} == {9}

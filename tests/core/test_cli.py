@@ -1,4 +1,4 @@
-"""The program as a user meets it: answers, errors with a mend, exit codes, and no torch where none is needed."""
+"""The program as a user meets it: answers, errors with a hint, exit codes, and no torch where none is needed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_generate_as_json_has_text_tokens_stats_and_settings(spec):
     assert len(body["tokens"]) == 9
     assert body["finish_reason"] == "length"
     assert body["settings"]["seed"] == {"value": 3, "origin": "flag"}
-    assert {"tau_pooled", "forwards", "seconds"} <= set(body["stats"])
+    assert {"tokens_per_step", "forwards", "seconds"} <= set(body["stats"])
     assert len(body["logprobs"]) == 9 and len(body["logprobs"][0]["top"]) == 2
 
 
@@ -148,7 +148,7 @@ MISTAKES = {
     "two prompts": (["generate", "-m", MODEL, *PROMPT, "--tokens", "1"], "prompt"),
     "no token ids": (["generate", "-m", MODEL, "--tokens", "1,b"], "token ids"),
     "token outside": (["generate", "-m", MODEL, "--tokens", "1,99999"], "99999"),
-    "negative n": (["generate", "-m", MODEL, *PROMPT, "-n", "-1"], "n"),
+    "negative n": (["generate", "-m", MODEL, *PROMPT, "-n", "-1"], "max_tokens"),
     "temperature": (["generate", "-m", MODEL, *PROMPT, "--temperature", "-1"], "temperature"),
     "top-p": (["generate", "-m", MODEL, *PROMPT, "--top-p", "0"], "top_p"),
     "logit bias": (["generate", "-m", MODEL, *PROMPT, "--logit-bias", "x"], "logit-bias"),

@@ -147,14 +147,14 @@ def test_a_table_for_a_plugin_that_takes_no_part_may_stand_in_the_file(spec, tmp
 def test_layers_reach_the_run(spec, tmp_path, monkeypatch):
     """Flag over environment over file: each of three settings from another layer."""
     (tmp_path / "spec.toml").write_text('model = "toy:dense"\nn = 3\nseed = 3\ntemperature = 0.5\n')
-    monkeypatch.setenv("SPEC_N", "4")
+    monkeypatch.setenv("SPEC_MAX_TOKENS", "4")
     monkeypatch.setenv("SPEC_SEED", "4")
     _, out, _ = spec("generate", "-p", "HELLO", "--seed", "5", "--json")
     settings = json.loads(out)["settings"]
 
     assert len(json.loads(out)["tokens"]) == 4
     assert settings["seed"] == {"value": 5, "origin": "flag"}
-    assert settings["n"] == {"value": 4, "origin": "environment"}
+    assert settings["max_tokens"] == {"value": 4, "origin": "environment"}
     assert settings["temperature"] == {"value": 0.5, "origin": "spec.toml"}
 
 

@@ -53,7 +53,7 @@ def test_isolate_switches_a_failing_plugin_off(hook, place):
     faulty = Faulty(hook)
     methods = [drafter("trees", texts(requests())), ("owner", ToyRollback("replay"))]
     methods.insert(place, ("faulty", faulty))
-    run = Run(ToyTarget(), methods, on_error="isolate", chunk=2, draft_max=3)
+    run = Run(ToyTarget(), methods, on_error="isolate", prefill_chunk=2, draft_max=3)
     seqs = [run.submit(r) for r in requests()]
 
     gated(run)
@@ -67,16 +67,19 @@ def test_isolate_switches_a_failing_plugin_off(hook, place):
 def test_a_request_for_a_switched_off_method_is_told_why_it_is_not_there():
     """It was in the run; the answer says what happened to it, not that nobody knows it."""
     run = toy_run([("bad", Fixed(lambda step, seq, budget: Draft([99]))), ("good", ones())], on_error="isolate")
-    run.submit([1, 2], n=4)
+    run.submit([1, 2], max_tokens=4)
     finish(run)
 
     with pytest.raises(
         UsageError, match="asks for bad, switched off in this run: plugin 'bad' failed in draft"
     ) as error:
-        run.submit([1, 2], n=4, methods=("good", "bad"))
+        run.submit([1, 2], max_tokens=4, methods=("good", "bad"))
 
-    assert "start a new run" in error.value.mend
-    assert plain(Request([1, 2], n=4)).tokens == run.generate([1, 2], n=4, methods=("good",)).result.tokens
+    assert "start a new run" in error.value.hint
+    assert (
+        plain(Request([1, 2], max_tokens=4)).tokens
+        == run.generate([1, 2], max_tokens=4, methods=("good",)).result.tokens
+    )
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -124,7 +127,7 @@ def test_one_plugins_exception_withholds_nothing_from_the_next(on_error):
             told.extend(rows.spans)
 
     run = Run(ToyTarget(), [("faulty", Faulty("process", after=0)), Learns()], on_error=on_error)
-    run.submit([1, 2], n=2)
+    run.submit([1, 2], max_tokens=2)
     if on_error == "raise":
         with pytest.raises(PluginError):
             run.step()
@@ -196,7 +199,7 @@ def test_a_failed_sequence_counts_no_tokens_it_did_not_emit():
                 if len(seq.tokens) > 6:
                     step.fail(seq, MemoryError("full"))
 
-    request = Request([1, 2, 3], n=20, name="a")
+    request = Request([1, 2, 3], max_tokens=20, name="a")
     run = Run(ToyTarget(), [drafter("all-right", texts([request]))], rollback=Fails())
     seq = run.submit(request)
     events = []
@@ -215,8 +218,8 @@ def test_a_failed_sequence_counts_no_tokens_it_did_not_emit():
 def test_the_error_names_the_sequence():
     """The one the plugin was handed last."""
     run = toy_run(Fixed(lambda step, seq, budget: Draft([99]) if seq.name == "second" else None))
-    run.submit([1, 2], n=5, name="first")
-    run.submit([1, 2], n=5, name="second")
+    run.submit([1, 2], max_tokens=5, name="first")
+    run.submit([1, 2], max_tokens=5, name="second")
 
     with pytest.raises(PluginError, match="plugin 'fixed' failed in draft on sequence second: ValueError: token id 99"):
         finish(run)
@@ -231,7 +234,7 @@ def test_an_interruption_closes_what_runs_and_leaves_the_run_usable(on_error, wh
     """Ctrl-C in a hook or in the forward: nothing half-done is continued, waiting requests are."""
     faulty = Faulty(where, error=KeyboardInterrupt(), after=2)
     target = Breaks(4, KeyboardInterrupt()) if where == "forward" else ToyTarget()
-    run = Run(target, [ones(), ("faulty", faulty)], rollback=ToyRollback(), slots=2, on_error=on_error)
+    run = Run(target, [ones(), ("faulty", faulty)], rollback=ToyRollback(), max_sequences=2, on_error=on_error)
     seqs = [run.submit(r) for r in requests(4)]
 
     with pytest.raises(KeyboardInterrupt):
@@ -247,19 +250,19 @@ def test_an_interruption_closes_what_runs_and_leaves_the_run_usable(on_error, wh
 def test_an_iterator_of_a_closed_sequence_ends():
     """After an interruption it says how far the text got, and why it ended."""
     run = toy_run([ones(), ("faulty", Faulty("accept", error=KeyboardInterrupt(), after=3))])
-    generation = run.generate([1, 2, 3], n=20)
+    generation = run.generate([1, 2, 3], max_tokens=20)
     with pytest.raises(KeyboardInterrupt):
         list(generation)
 
     result = generation.result
 
-    assert ("error", plain(Request([1, 2, 3], n=3)).tokens) == (result.finish_reason, result.tokens)
+    assert ("error", plain(Request([1, 2, 3], max_tokens=3)).tokens) == (result.finish_reason, result.tokens)
 
 
 def test_an_iterator_that_somebody_elses_error_ended_raises_it():
     """Once from the iterator, behind its events, and from ``result``; then it is at its end."""
     run = toy_run([ones(), ("faulty", Faulty("accept", after=3))])
-    one, other = run.generate([1, 2, 3], n=20), run.generate([4, 5], n=20)
+    one, other = run.generate([1, 2, 3], max_tokens=20), run.generate([4, 5], max_tokens=20)
     with pytest.raises(PluginError):
         list(one)
 
@@ -268,7 +271,7 @@ def test_an_iterator_that_somebody_elses_error_ended_raises_it():
         for event in other:
             tokens.append(event.token)
 
-    assert plain(Request([4, 5], n=3)).tokens == tokens
+    assert plain(Request([4, 5], max_tokens=3)).tokens == tokens
     assert list(other) == []
     with pytest.raises(PluginError):
         other.result

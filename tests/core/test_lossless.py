@@ -15,11 +15,11 @@ from spec_core.testing import ToyRollback, ToyTarget
 
 TEMPERATURES = (0.0, 0.8, 1.5)
 CUTS = {
-    "one-row-at-a-time": {"rows_max": 1, "chunk": 1},
-    "few-rows": {"rows_max": 5, "chunk": 3},
+    "one-row-at-a-time": {"max_batched_tokens": 1, "chunk": 1},
+    "few-rows": {"max_batched_tokens": 5, "chunk": 3},
     "short-drafts": {"draft_max": 2, "chunk": 2},
     "two-slots": {"slots": 2, "chunk": 4, "draft_max": 3},
-    "small-trees": {"nodes_max": 3, "rows_max": 9},
+    "small-trees": {"nodes_max": 3, "max_batched_tokens": 9},
     "no-reuse": {"reuse": False, "slots": 3},
 }
 
@@ -31,7 +31,7 @@ def ragged(seed: int, temperature: float, count: int = 5) -> list[Request]:
     return [
         Request(
             [rng.randrange(48) for _ in range(rng.choice([1, 2, 4, 5, 9, 17]))],
-            n=rng.randint(1, 22),
+            max_tokens=rng.randint(1, 22),
             seed=rng.randrange(2**64),
             sampling=Sampling(temperature=temperature, **warpers[(seed + i) % len(warpers)]),
             name=f"{seed}-{i}",
@@ -61,7 +61,11 @@ def test_every_warper_sees_the_drafted_prefix_of_its_row(temperature, kind, warp
     """One sequence: penalties count the tokens that the draft assumes, so the choice is that of plain decoding."""
     for seed in range(2):
         request = Request(
-            [5, seed, 8], n=24, seed=seed, sampling=Sampling(temperature=temperature, **WARPERS[warper]), name="a"
+            [5, seed, 8],
+            max_tokens=24,
+            seed=seed,
+            sampling=Sampling(temperature=temperature, **WARPERS[warper]),
+            name="a",
         )
         known = texts([request])
 
@@ -91,7 +95,7 @@ def test_late_joiners_and_cancellations_change_nobody_elses_text(strategy, kind)
         rng = random.Random(seed)
         requests = ragged(100 + seed, 0.8 * (seed % 2), count=8)
         known = texts(requests)
-        run = toy_run(drafter(kind, known, seed), strategy, chunk=3, rows_max=24, slots=4)
+        run = toy_run(drafter(kind, known, seed), strategy, chunk=3, max_batched_tokens=24, slots=4)
         waiting, seqs = list(requests), []
         while run.busy or waiting:
             if waiting and rng.random() < 0.5:
@@ -101,7 +105,7 @@ def test_late_joiners_and_cancellations_change_nobody_elses_text(strategy, kind)
             run.step()
         for seq in seqs:
             result = run.take(seq)
-            expected = known[seq.name][seq.prompt :]
+            expected = known[seq.name][seq.prompt_len :]
             assert expected[: len(result.tokens)] == result.tokens
             assert len(result.tokens) == len(expected) or result.finish_reason == "cancelled"
 
@@ -118,7 +122,7 @@ def test_random_schedules_keep_text_state_and_rows(seed):
         "draft_max": rng.choice([1, 2, 5, 16]),
         "nodes_max": rng.choice([2, 8, 64]),
         "chunk": rng.choice([1, 3, 256]),
-        "rows_max": rng.choice([2, 7, 1024]),
+        "max_batched_tokens": rng.choice([2, 7, 1024]),
         "slots": rng.choice([1, 2, 8]),
     }
     methods = [drafter(rng.choice(DRAFTERS), known, seed), watcher]
@@ -135,7 +139,7 @@ def test_random_schedules_keep_text_state_and_rows(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_many_seeds_of_one_prompt(seed):
     """Seed-coupled sampling: the text of a seed is the same with trees as without anything."""
-    request = Request([9, 9, 4], n=16, seed=seed * 7919, sampling=Sampling(temperature=1.0), name="a")
+    request = Request([9, 9, 4], max_tokens=16, seed=seed * 7919, sampling=Sampling(temperature=1.0), name="a")
     known = texts([request])
 
     result = together(toy_run(drafter("trees", known, seed), STRATEGIES[seed % 3]), [request])[0]
@@ -145,7 +149,7 @@ def test_many_seeds_of_one_prompt(seed):
 
 def test_every_right_draft_is_accepted():
     """A perfect drafter loses nothing: K drafts and the target's own token, in every full step."""
-    request = Request([1, 2, 3], n=21, sampling=Sampling(temperature=0.8), name="a")
+    request = Request([1, 2, 3], max_tokens=21, sampling=Sampling(temperature=0.8), name="a")
     run = toy_run(drafter("all-right", texts([request])))
 
     stats = run.generate(request).result.stats
@@ -156,7 +160,7 @@ def test_every_right_draft_is_accepted():
 
 def test_no_wrong_draft_is_accepted_and_every_step_emits_one():
     """A step always makes progress: with nothing accepted, the target's own token is emitted."""
-    request = Request([1, 2, 3], n=9, name="a")
+    request = Request([1, 2, 3], max_tokens=9, name="a")
     run = toy_run(drafter("none-right", texts([request])))
 
     stats = run.generate(request).result.stats
@@ -176,7 +180,9 @@ def test_the_order_of_registration_changes_no_text():
 
 def test_parallel_samples_of_one_seed_differ_by_stream():
     """Streams index parallel samples: same seed and prompt, other noise."""
-    results = [plain(Request([1, 2, 3], n=12, stream=s, sampling=Sampling(temperature=1.5))).tokens for s in (0, 1, 0)]
+    results = [
+        plain(Request([1, 2, 3], max_tokens=12, stream=s, sampling=Sampling(temperature=1.5))).tokens for s in (0, 1, 0)
+    ]
 
     assert results[0] == results[2] != results[1]
 
@@ -184,9 +190,9 @@ def test_parallel_samples_of_one_seed_differ_by_stream():
 def test_a_continued_generation_goes_on_with_the_noise():
     """``offset`` counts output positions on: the second half of a text can be generated later."""
     sampling = Sampling(temperature=1.2)
-    whole = plain(Request([4, 4, 4], n=20, seed=3, sampling=sampling)).tokens
+    whole = plain(Request([4, 4, 4], max_tokens=20, seed=3, sampling=sampling)).tokens
 
-    rest = plain(Request([4, 4, 4, *whole[:8]], n=12, seed=3, sampling=sampling, offset=8)).tokens
+    rest = plain(Request([4, 4, 4, *whole[:8]], max_tokens=12, seed=3, sampling=sampling, offset=8)).tokens
 
     assert whole[8:] == rest
 
@@ -194,8 +200,8 @@ def test_a_continued_generation_goes_on_with_the_noise():
 @pytest.mark.parametrize("temperature", [1e-310, 1e-30, 1e-6])
 def test_the_smallest_temperatures_are_greedy(temperature):
     """Dividing by a tiny temperature must not make two logits infinite."""
-    greedy = plain(Request([1, 2, 3], n=12)).tokens
+    greedy = plain(Request([1, 2, 3], max_tokens=12)).tokens
 
     for cut in ({}, {"top_p": 0.9}, {"top_k": 3, "min_p": 0.1}):
         sampling = Sampling(temperature=temperature, **cut)
-        assert greedy == plain(Request([1, 2, 3], n=12, sampling=sampling)).tokens
+        assert greedy == plain(Request([1, 2, 3], max_tokens=12, sampling=sampling)).tokens

@@ -20,7 +20,7 @@ def test_recurrent_state_without_an_owner_is_refused_when_drafting():
 
 def test_plain_decoding_needs_no_owner():
     """Nothing is drafted, nothing is rolled back."""
-    assert Run(ToyTarget(), []).generate([1], n=3).result.finish_reason == "length"
+    assert Run(ToyTarget(), []).generate([1], max_tokens=3).result.finish_reason == "length"
 
 
 def test_two_owners_of_one_state_are_refused():
@@ -36,21 +36,21 @@ def test_a_state_that_the_target_does_not_have_is_not_owned(methods):
     """Misspelt, or made for another target: the state it means would be nobody's."""
     with pytest.raises(Refused, match="says owns 'atention' state, this target has none") as error:
         dense([*methods, Says(owns={"atention"}, drafts=())])
-    assert "nearest first: attention; or run without says" in error.value.mend
+    assert "nearest first: attention; or run without says" in error.value.hint
 
 
 def test_an_owner_may_be_named_among_the_methods():
     """It is a plugin like any other; order does not matter."""
     for methods in ([ones(), ToyRollback()], [ToyRollback(), ones()]):
-        result = Run(ToyTarget(), methods).generate([1, 2], n=6).result
-        assert plain(Request([1, 2], n=6)).tokens == result.tokens
+        result = Run(ToyTarget(), methods).generate([1, 2], max_tokens=6).result
+        assert plain(Request([1, 2], max_tokens=6)).tokens == result.tokens
 
 
 # refusals
 
 
 def test_all_refusals_are_shown_together():
-    """One run of the command, every reason and every mend."""
+    """One run of the command, every reason and every hint."""
     refusing = [
         ("a", Says(refusals=[Refusal("too wide", "take a narrow one"), Refusal("too deep", "take a flat one")])),
         ("b", Says(refusals=[Refusal("no weights", "name a file")])),
@@ -97,7 +97,7 @@ def test_two_kinds_of_trace_are_refused():
         Run(ToyTarget(), [ones(), Says(needs=Needs(trace="inputs"), drafts=())], rollback=ToyRollback("snapshot"))
 
 
-@pytest.mark.parametrize("drafted", ["rows", "unknown"])
+@pytest.mark.parametrize("drafted", ["sampled", "unknown"])
 def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
     """Laws are matched at start: never guessed."""
 
@@ -123,17 +123,17 @@ def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
         @hookimpl
         def draft(self, step):
             for seq, _ in step.undrafted:
-                step.propose(seq, Draft([1], law="unknown"))
+                step.propose(seq, Draft([1], proposal="unknown"))
 
-    method = Withholds(drafts={"rows", "unknown"})
-    assert dense([method]).generate([1], n=4).result.tokens
-    run = dense([method], rule=("rule", Rule(judges={"rows"}, drafts=())))
+    method = Withholds(drafts={"sampled", "unknown"})
+    assert dense([method]).generate([1], max_tokens=4).result.tokens
+    run = dense([method], rule=("rule", Rule(judges={"sampled"}, drafts=())))
     with pytest.raises(PluginError, match="a draft of law 'unknown'; compat declared rows"):
-        run.generate([1], n=4).result
+        run.generate([1], max_tokens=4).result
 
 
 @pytest.mark.parametrize(
-    "judges, wanted", [(None, False), ({"deterministic"}, False), ({"rows", "deterministic"}, True)]
+    "judges, wanted", [(None, False), ({"deterministic"}, False), ({"sampled", "deterministic"}, True)]
 )
 def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
     """Rows of probabilities cost K x V floats a sequence."""
@@ -145,7 +145,7 @@ def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
             pass
 
     method = Fixed(lambda step, seq, budget: seen.add(step.wants_probs))
-    list(dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], n=4))
+    list(dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], max_tokens=4))
 
     assert {wanted} == seen
 
@@ -162,11 +162,11 @@ def test_the_first_decision_stands():
                     step.decide(seq, Verdict((), 5))
 
     run = dense([ones()], rule=("always", Always(lossy="always 5", drafts=())))
-    mine, other = run.submit([1, 2], n=4, name="mine"), run.submit([1, 2], n=4, name="other")
+    mine, other = run.submit([1, 2], max_tokens=4, name="mine"), run.submit([1, 2], max_tokens=4, name="other")
     finish(run)
 
     assert run.take(mine).tokens == [5, 5, 5, 5]
-    assert plain(Request([1, 2], n=4), **DENSE).tokens == run.take(other).tokens
+    assert plain(Request([1, 2], max_tokens=4), **DENSE).tokens == run.take(other).tokens
     assert run.stats.report()["lossy"] == "always 5"
 
 
@@ -175,7 +175,7 @@ def test_the_rule_may_be_named_or_given():
     from spec_core.loop.accept import Coupled
 
     for rule in (None, "coupled", Coupled()):
-        assert dense([ones()], rule=rule).generate([1], n=3).result.finish_reason == "length"
+        assert dense([ones()], rule=rule).generate([1], max_tokens=3).result.finish_reason == "length"
 
 
 # noise
@@ -194,7 +194,7 @@ def test_shared_noise_is_the_one_that_decides():
         for i in range(min(budget, 3)):
             row = forward(target, tokens)[1].logits[-1]
             tokens.append(int((row / 1.3 + step.noise(seq, i)).argmax()))
-        return Draft(tokens[len(seq.tokens) :], law="unknown")
+        return Draft(tokens[len(seq.tokens) :], proposal="unknown")
 
     class Samples(Fixed):
         @hookimpl
@@ -202,7 +202,9 @@ def test_shared_noise_is_the_one_that_decides():
             return Compat(drafts={"unknown"})
 
     run = Run(ToyTarget(**DENSE), [Samples(make)])
-    stats = run.generate([1, 2], n=13, seed=5, stream=2, offset=7, sampling=Sampling(temperature=1.3)).result.stats
+    stats = run.generate(
+        [1, 2], max_tokens=13, seed=5, stream=2, offset=7, sampling=Sampling(temperature=1.3)
+    ).result.stats
 
     assert stats["accepted"] == stats["drafted"] > 0
 
@@ -226,7 +228,7 @@ def test_noise_is_private_when_the_rule_says_so():
     from spec_core.sampling.noise import gumbel
 
     run = dense([Fixed(make)], rule=("rule", Rule(noise="private", drafts=())))
-    list(run.generate([1], n=6, seed=3))
+    list(run.generate([1], max_tokens=6, seed=3))
 
     (t, first, second), (later, same_position, _) = drawn[0], drawn[1]
     assert t + 1 == later
@@ -246,7 +248,7 @@ def test_private_noise_is_new_for_every_branch(noise):
 
     drawn = []
     make = lambda step, seq, budget: drawn.append([step.noise(seq, 1, branch) for branch in (0, 0, 1, 2)])
-    list(dense([Fixed(make)], rule=("rule", Rule(noise=noise, drafts=()))).generate([1], n=4))
+    list(dense([Fixed(make)], rule=("rule", Rule(noise=noise, drafts=()))).generate([1], max_tokens=4))
     first, again, second, third = drawn[0]
 
     assert torch.equal(again, first)
@@ -294,7 +296,7 @@ def test_a_call_in_the_wrong_phase_raises(hook):
     body = (lambda self, rows: probe(rows.step)) if hook == "process" else (lambda self, step: probe(step))
     probing = type("Probing", (), {hook: hookimpl(body)})
     run = dense([("m", ones()), ("p", probing())])
-    list(run.generate([1, 2], n=5))
+    list(run.generate([1, 2], max_tokens=5))
 
     assert set(CALLS) - ALLOWED[hook] == refused
 
@@ -309,7 +311,7 @@ def test_a_call_in_the_wrong_phase_is_the_plugins_error():
                 rows.step.propose(seq, Draft([1]))
 
     with pytest.raises(PluginError, match="plugin 'late' failed in process") as error:
-        list(dense([Late()]).generate([1], n=3))
+        list(dense([Late()]).generate([1], max_tokens=3))
     assert isinstance(error.value.__cause__, PhaseError)
 
 
@@ -327,7 +329,7 @@ def test_a_plugin_switches_no_other_off_by_order(strategy):
         told.clear()
         methods = [("m", ones()), ("owner", ToyRollback(strategy))]
         methods.insert(place, ("learns", Learns(drafts=())))
-        list(Run(ToyTarget(), methods).generate([1, 2, 3], n=6))
+        list(Run(ToyTarget(), methods).generate([1, 2, 3], max_tokens=6))
         assert sum(told) == 8
 
 

@@ -106,14 +106,18 @@ def test_every_part_of_the_counter_changes_the_noise(changed):
     assert not (gumbel(**base) == gumbel(**{**base, **other})).any()
 
 
-LAWS = {"flat": [0.0] * 6, "sharp": [3.0, 0.5, 0.0, -1.0, 0.2, 2.0], "one-dominant": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]}
+PROPOSALS = {
+    "flat": [0.0] * 6,
+    "sharp": [3.0, 0.5, 0.0, -1.0, 0.2, 2.0],
+    "one-dominant": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law, over", [("flat", "positions"), ("sharp", "seeds"), ("one-dominant", "streams")])
 def test_the_winner_has_the_law_of_the_row(law, over):
     """Chi-square of 20,000 draws over consecutive seeds, positions, or streams."""
-    row = torch.tensor(LAWS[law], dtype=torch.float64)
+    row = torch.tensor(PROPOSALS[law], dtype=torch.float64)
     key = {"seeds": "seed", "positions": "t", "streams": "stream"}[over]
     sampling = Sampling(temperature=1.0)
     counts = np.zeros(len(row))

@@ -22,14 +22,14 @@ def test_methods_are_asked_in_the_users_order():
         return name, Fixed(lambda step, seq, budget: asked.append(name))
 
     run = dense([noting("b"), noting("a"), noting("c")])
-    list(run.generate([1], n=3))
+    list(run.generate([1], max_tokens=3))
 
     assert asked == ["b", "a", "c"]
 
 
 def test_what_one_method_serves_the_next_no_longer_sees():
     """The first proposal stands; the others are offered what is left."""
-    requests = [Request([i, i], n=6, name=f"{i}") for i in range(3)]
+    requests = [Request([i, i], max_tokens=6, name=f"{i}") for i in range(3)]
     first = Fixed(lambda step, seq, budget: Draft([1]) if seq.name == "1" else None)
     second = Fixed(lambda step, seq, budget: None)
     run = dense([("first", first), ("second", second)])
@@ -43,7 +43,7 @@ def test_what_one_method_serves_the_next_no_longer_sees():
 
 def test_a_draft_carries_the_name_of_its_source():
     """Events say who proposed a token that was kept; the target's own have no source."""
-    request = Request([1, 2, 3], n=9, name="a")
+    request = Request([1, 2, 3], max_tokens=9, name="a")
     text = [1, 2, 3, *plain(request, **DENSE).tokens]
     right = Fixed(lambda step, seq, budget: Draft(text[len(seq.tokens) :][: min(2, budget)]))
     run = dense([("mine", right)])
@@ -68,7 +68,7 @@ def test_a_controller_is_asked_before_everybody(marked):
             order.append("control")
 
     run = dense([("m", Fixed(lambda step, seq, budget: order.append("method"))), Control()])
-    list(run.generate([1], n=3))
+    list(run.generate([1], max_tokens=3))
 
     assert order == ["control", "method"]
 
@@ -88,7 +88,7 @@ def test_a_controller_named_last_limits_what_the_others_draft():
 
     offered = []
     run = dense([("m", Fixed(lambda step, seq, budget: offered.append(budget))), Halves()])
-    list(run.generate([1, 2], n=9))
+    list(run.generate([1, 2], max_tokens=9))
 
     assert {1} == set(offered)
 
@@ -117,7 +117,7 @@ def test_only_what_drafts_nothing_may_limit():
     with pytest.raises(
         PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts nothing"
     ):
-        list(dense([Unsaid(), ("m", ones())]).generate([1, 2], n=4))
+        list(dense([Unsaid(), ("m", ones())]).generate([1, 2], max_tokens=4))
 
 
 def test_a_controller_that_comes_last_is_refused():
@@ -167,7 +167,7 @@ def test_a_marked_plugin_that_drafts_in_secret_fails():
                 step.propose(seq, Draft([1]))
 
     with pytest.raises(PluginError, match="compat declared none"):
-        list(dense([Secret(), ("other", ones())]).generate([1], n=3))
+        list(dense([Secret(), ("other", ones())]).generate([1], max_tokens=3))
 
 
 def test_a_controller_alone_makes_no_drafting_run():
@@ -178,9 +178,9 @@ def test_a_controller_alone_makes_no_drafting_run():
         def draft(self, step):
             raise AssertionError("nobody may draft, so nobody is asked")
 
-    result = Run(ToyTarget(), [Control()]).generate([1, 2], n=5).result
+    result = Run(ToyTarget(), [Control()]).generate([1, 2], max_tokens=5).result
 
-    assert plain(Request([1, 2], n=5)).tokens == result.tokens
+    assert plain(Request([1, 2], max_tokens=5)).tokens == result.tokens
 
 
 def test_a_tracing_wrapper_is_no_drafter():
@@ -200,7 +200,7 @@ def test_a_tracing_wrapper_is_no_drafter():
 
     assert not Run(ToyTarget(), [Traces()]).drafters
     run = dense([("m", ones(2)), Traces()])
-    list(run.generate([1], n=4))
+    list(run.generate([1], max_tokens=4))
     assert seen[:2] == ["before", 2]
 
 
@@ -226,7 +226,7 @@ def test_a_misspelt_hook_is_refused():
 
     with pytest.raises(UsageError, match="'proces', which is no hook") as error:
         dense([Misspelt()])
-    assert "hooks: process" in error.value.mend
+    assert "hooks: process" in error.value.hint
 
 
 @pytest.mark.parametrize("signature", ["self, rows", "self, step, seq", "self, **more", "self, steps"])
@@ -268,7 +268,7 @@ def test_hooks_may_leave_arguments_out():
         def process(self):
             calls.append("process")
 
-    list(dense([Short(), ("m", ones())]).generate([1], n=3))
+    list(dense([Short(), ("m", ones())]).generate([1], max_tokens=3))
 
     assert {"draft", "process"} == set(calls)
 

@@ -25,9 +25,9 @@ def beside(**fields) -> None:
     seqs = [run.submit(r) for r in requests(2, 6)]
     run.step()
     try:
-        run.submit(Request(**{"prompt": [1, 2], "n": 4, **fields}))
+        run.submit(Request(**{"prompt": [1, 2], "max_tokens": 4, **fields}))
     except UsageError as error:
-        assert error.reason and error.mend
+        assert error.reason and error.hint
     finish(run)
 
     assert [plain(r, **DENSE).tokens for r in requests(2, 6)] == [run.take(s).tokens for s in seqs]
@@ -48,10 +48,10 @@ MALFORMED = {
     "prompt-float-array": ({"prompt": np.array([1.0, 2.0])}, "prompt token 1.0"),
     "prompt-two-dimensions": ({"prompt": np.array([[1, 2]])}, "prompt token \\[1, 2\\]"),
     "prompt-half-a-pair": ({"prompt": "a\ud800"}, "half a surrogate pair at character 1"),
-    "n-fraction": ({"n": 2.5}, "n = 2.5"),
-    "n-none": ({"n": None}, "n = None"),
-    "n-bool": ({"n": True}, "n = True"),
-    "n-negative": ({"n": -1}, "n = -1"),
+    "n-fraction": ({"max_tokens": 2.5}, "max_tokens = 2.5"),
+    "n-none": ({"max_tokens": None}, "max_tokens = None"),
+    "n-bool": ({"max_tokens": True}, "max_tokens = True"),
+    "n-negative": ({"max_tokens": -1}, "max_tokens = -1"),
     "sampling-dict": ({"sampling": {"temperature": 1}}, "sampling is of type dict"),
     "seed-fraction": ({"seed": 1.5}, "seed 1.5 is no 64-bit number"),
     "seed-text": ({"seed": "1"}, "seed '1' is no 64-bit number"),
@@ -93,11 +93,11 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_request_is_refused_and_its_neighbours_run_on(name):
-    """Named as the user wrote it, with a mend; before it joins."""
+    """Named as the user wrote it, with a hint; before it joins."""
     fields, message = MALFORMED[name]
     with pytest.raises(UsageError, match=message) as error:
         dense([]).submit(Request(**{"prompt": [1, 2], **fields}))
-    assert error.value.mend
+    assert error.value.hint
 
     beside(**fields)
 
@@ -131,8 +131,8 @@ FIELDS = st.sampled_from(
 @settings(max_examples=150, deadline=None)
 def test_whatever_is_submitted_ends_nobody_else(fields):
     """Any value in any field: refused, or run; nothing in between."""
-    if isinstance(fields.get("n"), int):
-        fields["n"] = min(fields["n"], 5)
+    if isinstance(fields.get("max_tokens"), int):
+        fields["max_tokens"] = min(fields["max_tokens"], 5)
     beside(**fields)
 
 
@@ -163,7 +163,10 @@ def test_no_sampling_ends_somebody_else(given, bias):
         ({"prompt": torch.tensor([1, 2])}, {}),
         ({"prompt": (np.int32(1), np.uint8(2))}, {}),
         ({"prompt": range(1, 3)}, {}),
-        ({"n": np.int64(4), "seed": np.uint64(3), "offset": np.int8(2)}, {"n": 4, "seed": 3, "offset": 2}),
+        (
+            {"max_tokens": np.int64(4), "seed": np.uint64(3), "offset": np.int8(2)},
+            {"max_tokens": 4, "seed": 3, "offset": 2},
+        ),
         ({"draft_max": np.int64(1), "stream": torch.tensor(1)}, {"draft_max": 1, "stream": 1}),
         ({"stop": ["zzz"], "stop_tokens": [np.int64(47)]}, {"stop": ("zzz",), "stop_tokens": {47}}),
         (sampled(1, np.float32(0.5)), sampled(1, 0.5)),
@@ -177,8 +180,8 @@ def test_no_sampling_ends_somebody_else(given, bias):
 )
 def test_a_number_counts_whatever_its_type(fields, same):
     """numpy's and torch's whole numbers, every kind of real number, arrays as prompts and embeddings."""
-    wanted = Request(**{"prompt": [1, 2], "n": 4, **same})
-    found = Run(ToyTarget(**DENSE)).generate(Request(**{"prompt": [1, 2], "n": 4, **fields})).result
+    wanted = Request(**{"prompt": [1, 2], "max_tokens": 4, **same})
+    found = Run(ToyTarget(**DENSE)).generate(Request(**{"prompt": [1, 2], "max_tokens": 4, **fields})).result
 
     assert Run(ToyTarget(**DENSE)).generate(wanted).result.tokens == found.tokens
 
@@ -186,7 +189,7 @@ def test_a_number_counts_whatever_its_type(fields, same):
 def test_what_the_user_changes_after_submit_changes_nothing():
     """Lists, tables and tensors are copied: they may be used for the next request."""
     prompt, bias, vector = [1, 2, 3], {5: -math.inf}, VECTOR.detach().clone()
-    request = Request(prompt, n=6, embeds={1: vector}, **sampled(2, logit_bias=bias))
+    request = Request(prompt, max_tokens=6, embeds={1: vector}, **sampled(2, logit_bias=bias))
     expected = Run(ToyTarget()).generate(request).result.tokens
     run = Run(ToyTarget())
     generation = run.generate(request)
@@ -220,6 +223,8 @@ def test_the_last_token_that_is_not_banned_is_emitted(temperature):
     """All but one: that one, again and again."""
     bias = {i: -math.inf for i in range(48) if i != 7}
 
-    tokens = dense([ones()]).generate([1, 2], n=5, sampling=Sampling(temperature, logit_bias=bias)).result.tokens
+    tokens = (
+        dense([ones()]).generate([1, 2], max_tokens=5, sampling=Sampling(temperature, logit_bias=bias)).result.tokens
+    )
 
     assert tokens == [7] * 5

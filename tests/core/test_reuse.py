@@ -25,14 +25,14 @@ def turn(run: Run, prompt: list[int], **more):
 @pytest.mark.parametrize("kind", [None, *DRAFTERS])
 def test_a_second_turn_reuses_the_rows_of_the_first_and_equals_fresh(kind):
     """The conversation goes on behind prompt and answer; c equal rows, c - 1 of them are reused."""
-    first = Request([1, 2, 3, 4], n=9, name="a", **sampled(1))
+    first = Request([1, 2, 3, 4], max_tokens=9, name="a", **sampled(1))
     answer = plain(first, **DENSE).tokens
-    second = Request([1, 2, 3, 4, *answer, 7, 7], n=9, name="b", **sampled(2))
+    second = Request([1, 2, 3, 4, *answer, 7, 7], max_tokens=9, name="b", **sampled(2))
     known = texts([first, second], **DENSE)
     run = dense([drafter(kind, known)] if kind else [])
 
-    turn(run, first.prompt, n=9, name="a", **sampled(1))
-    seq, result = turn(run, second.prompt, n=9, name="b", **sampled(2))
+    turn(run, first.prompt_len, n=9, name="a", **sampled(1))
+    seq, result = turn(run, second.prompt_len, n=9, name="b", **sampled(2))
 
     # 4 + 9 tokens, the last never evaluated: 12 equal rows, and the last of them has another next token
     assert result.reused == 11
@@ -50,7 +50,7 @@ def test_at_most_all_but_one_of_the_equal_rows_are_reused(changed):
     _, result = turn(run, other, n=6)
 
     assert max(0, changed - 1) == result.reused
-    assert plain(Request(other, n=6), **DENSE).tokens == result.tokens
+    assert plain(Request(other, max_tokens=6), **DENSE).tokens == result.tokens
 
 
 def test_the_same_prompt_again_evaluates_its_last_token_again():
@@ -61,15 +61,15 @@ def test_the_same_prompt_again_evaluates_its_last_token_again():
     _, result = turn(run, [5, 6, 7, 8], n=5)
 
     assert result.reused == 3
-    assert plain(Request([5, 6, 7, 8], n=5), **DENSE).tokens == result.tokens
+    assert plain(Request([5, 6, 7, 8], max_tokens=5), **DENSE).tokens == result.tokens
 
 
 def test_the_slot_with_the_longest_equal_beginning_is_taken():
     """Three slots, three conversations: each goes on where it was."""
-    run = dense(slots=3)
+    run = dense(max_sequences=3)
     prompts = [[i] * 6 for i in (1, 2, 3)]
     for prompt in prompts:
-        run.submit(prompt, n=1)
+        run.submit(prompt, max_tokens=1)
     finish(run)
 
     for prompt in reversed(prompts):
@@ -79,7 +79,7 @@ def test_the_slot_with_the_longest_equal_beginning_is_taken():
 
 def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
     """Four slots, three texts that nobody goes on with, two conversations in turns: every later turn reuses."""
-    run = dense(slots=4)
+    run = dense(max_sequences=4)
     for i in (10, 20, 30):
         turn(run, [i] * 6, n=3)
     talks = {1: [1] * 6, 2: [2] * 6}
@@ -97,10 +97,10 @@ def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
 
 def test_of_equally_long_beginnings_the_least_recently_used_goes():
     """The same beginning in every slot: the conversation of just now stays."""
-    run = dense(slots=2)
+    run = dense(max_sequences=2)
     system = [5, 6, 7, 8]
-    run.submit([*system, 30, 31], n=2)
-    talk = run.submit([*system, 1, 2, 3, 4], n=4)
+    run.submit([*system, 30, 31], max_tokens=2)
+    talk = run.submit([*system, 1, 2, 3, 4], max_tokens=4)
     finish(run)
 
     _, third = turn(run, [*system, 40, 41], n=2)
@@ -122,10 +122,10 @@ def test_a_slot_is_used_again_for_a_different_text():
                 seen.append((seq.name, span.start, seq.stash.get(key)))
                 seq.stash[key] = seq.name
 
-    run = dense([Remembers()], slots=1)
+    run = dense([Remembers()], max_sequences=1)
     for name, prompt in (("a", [1, 2, 3]), ("b", [4, 5, 6, 7, 8, 9])):
         _, result = turn(run, prompt, n=3, name=name)
-        assert plain(Request(prompt, n=3), **DENSE).tokens == result.tokens
+        assert plain(Request(prompt, max_tokens=3), **DENSE).tokens == result.tokens
 
     assert [s for s in seen if s[1] == 0] == [("a", 0, None), ("b", 0, None)]
 
@@ -170,7 +170,7 @@ def test_rows_of_a_reused_prefix_are_not_told_again():
 
 def test_reuse_can_be_switched_off():
     """``reuse=False`` evaluates every prompt anew."""
-    run = dense(reuse=False, slots=1)
+    run = dense(reuse=False, max_sequences=1)
     for _ in range(2):
         _, result = turn(run, [1, 2, 3, 4], n=3)
         assert result.reused == 0
@@ -184,7 +184,7 @@ def test_reuse_stops_at_an_embedded_position():
 
     run = dense()
     for value in (0.1, 0.9):
-        request = Request([1, 2, 3, -1, 5, 6], n=5, embeds={3: embed(value)})
+        request = Request([1, 2, 3, -1, 5, 6], max_tokens=5, embeds={3: embed(value)})
         seq = run.submit(request)
         gated(run)
         result = run.take(seq)
@@ -195,19 +195,19 @@ def test_reuse_stops_at_an_embedded_position():
 def test_an_embedding_hides_the_token_it_stands_for():
     """A token id given beside an embedding is not what the row holds: another prompt must not reuse it."""
     run = dense()
-    seq = run.submit(Request([1, 2, 3, 4, 5, 6], n=2, embeds={2: torch.ones(12, dtype=torch.float64)}))
+    seq = run.submit(Request([1, 2, 3, 4, 5, 6], max_tokens=2, embeds={2: torch.ones(12, dtype=torch.float64)}))
     finish(run)
 
     assert seq.tokens[:6] == [1, 2, -1, 4, 5, 6]
     _, result = turn(run, [1, 2, 3, 4, 5, 6], n=6)
     assert result.reused == 1
-    assert plain(Request([1, 2, 3, 4, 5, 6], n=6), **DENSE).tokens == result.tokens
+    assert plain(Request([1, 2, 3, 4, 5, 6], max_tokens=6), **DENSE).tokens == result.tokens
 
 
 def test_a_slot_whose_sequence_was_cancelled_can_be_reused():
     """Cancelled in the middle of its prompt: the rows that were evaluated are valid."""
-    run = dense(chunk=2, draft_max=0)
-    seq = run.submit([1, 2, 3, 4, 5, 6, 7, 8], n=4)
+    run = dense(prefill_chunk=2, draft_max=0)
+    seq = run.submit([1, 2, 3, 4, 5, 6, 7, 8], max_tokens=4)
     run.step()
     run.step()
     run.cancel(seq)
@@ -216,7 +216,7 @@ def test_a_slot_whose_sequence_was_cancelled_can_be_reused():
     _, result = turn(run, [1, 2, 3, 4, 5, 6, 7, 8], n=4)
 
     assert result.reused == 3
-    assert plain(Request([1, 2, 3, 4, 5, 6, 7, 8], n=4), **DENSE).tokens == result.tokens
+    assert plain(Request([1, 2, 3, 4, 5, 6, 7, 8], max_tokens=4), **DENSE).tokens == result.tokens
 
 
 class Policy:
@@ -231,13 +231,13 @@ class Policy:
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_a_hybrid_reuses_up_to_its_largest_checkpoint(kind):
     """Recurrent state cannot be cut: reuse ends at the last place it was kept, and text and state are right."""
-    first = Request([1, 2, 3, 4, 5, 6, 7, 8], n=6, name="a")
-    second = Request([1, 2, 3, 4, 5, 6, 7, 9, 9], n=8, name="b")
+    first = Request([1, 2, 3, 4, 5, 6, 7, 8], max_tokens=6, name="a")
+    second = Request([1, 2, 3, 4, 5, 6, 7, 9, 9], max_tokens=8, name="b")
     known = texts([first, second])
-    run = Run(ToyTarget(), [drafter(kind, known), Policy()], rollback=ToyRollback(), chunk=3, draft_max=2)
+    run = Run(ToyTarget(), [drafter(kind, known), Policy()], rollback=ToyRollback(), prefill_chunk=3, draft_max=2)
 
-    turn(run, first.prompt, n=6, name="a")
-    seq, result = turn(run, second.prompt, n=8, name="b")
+    turn(run, first.prompt_len, n=6, name="a")
+    seq, result = turn(run, second.prompt_len, n=8, name="b")
 
     assert (result.reused, known["b"]) == (6, seq.tokens)
     assert_state(run.target, seq)
@@ -253,7 +253,7 @@ def test_a_hybrid_without_checkpoints_begins_anew():
 
 def test_checkpoints_behind_the_reused_beginning_are_forgotten():
     """A state of another text's future must not be taken for one of this."""
-    run = Run(ToyTarget(), [Policy()], chunk=3, draft_max=0, slots=1)
+    run = Run(ToyTarget(), [Policy()], prefill_chunk=3, draft_max=0, max_sequences=1)
     turn(run, [1, 2, 3, 4, 5, 6, 7], n=6)  # states kept at 3, 6, 7, 8, ...
     second = [1, 2, 3, 4, 5, 30, 31, 32, 33, 34]
     assert turn(run, second, n=2)[1].reused == 3  # at 3, 6, 9, 10: those at 7 and 8 were another text's
@@ -261,4 +261,4 @@ def test_checkpoints_behind_the_reused_beginning_are_forgotten():
     _, result = turn(run, [*second[:9], 40, 41], n=8)
 
     assert result.reused == 6
-    assert plain(Request([*second[:9], 40, 41], n=8)).tokens == result.tokens
+    assert plain(Request([*second[:9], 40, 41], max_tokens=8)).tokens == result.tokens

@@ -24,9 +24,9 @@ def watched(kind: str, requests: list[Request], strategy: str = "snapshot", **se
 @pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
 def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
     """Under chunking, rewinding and trees: contiguous, right next tokens, states equal to a fresh forward's."""
-    requests = [Request(list(range(2, 4 + 6 * i)), n=11, name=f"{i}", **sampled(i)) for i in range(3)]
+    requests = [Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampled(i)) for i in range(3)]
 
-    watcher, run, seqs = watched(kind, requests, strategy, chunk=chunk, draft_max=3, rows_max=13)
+    watcher, run, seqs = watched(kind, requests, strategy, chunk=chunk, draft_max=3, max_batched_tokens=13)
 
     for seq in seqs:
         watcher.check(run.target, seq)
@@ -35,7 +35,7 @@ def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
 @pytest.mark.parametrize("kind", ["all-right", "none-right", "trees"])
 def test_a_finishing_sequence_tells_all_rows_but_its_last(kind):
     """The last token is never evaluated; every row before it was told, also in the step that ends the sequence."""
-    requests = [Request([3, 1, 4], n=n, name=f"{n}") for n in (1, 2, 5, 9)]
+    requests = [Request([3, 1, 4], max_tokens=n, name=f"{n}") for n in (1, 2, 5, 9)]
 
     watcher, _, seqs = watched(kind, requests)
 
@@ -46,8 +46,8 @@ def test_a_finishing_sequence_tells_all_rows_but_its_last(kind):
 def test_chunks_of_a_prompt_are_told_as_they_come():
     """A learner hears of a long prompt while it is being read, and knows the next token of every chunk's last row."""
     watcher = Watcher()
-    run = Run(ToyTarget(), [watcher], chunk=4, draft_max=0)
-    seq = run.submit(list(range(10)), n=1)
+    run = Run(ToyTarget(), [watcher], prefill_chunk=4, draft_max=0)
+    seq = run.submit(list(range(10)), max_tokens=1)
     told = []
     while run.busy:
         run.step()
@@ -59,7 +59,7 @@ def test_chunks_of_a_prompt_are_told_as_they_come():
 
 def test_a_request_without_a_method_tells_it_nothing():
     """Rows of a sequence concern the plugins that may serve it; those that draft nothing always hear."""
-    request = Request([1, 2, 3], n=4, name="a")
+    request = Request([1, 2, 3], max_tokens=4, name="a")
 
     class Learner(Watcher):
         from spec_core import Compat, hookimpl
@@ -85,7 +85,7 @@ def test_needs_are_the_union_of_what_plugins_ask():
     """Two plugins with different needs: each gets at least its own, from one forward."""
     one, other = Watcher(hidden=(0,), final=False), Watcher(hidden=(2,), final=True)
     run = Run(ToyTarget(), [("one", one), ("other", other)])
-    seq = run.submit([1, 2, 3], n=3)
+    seq = run.submit([1, 2, 3], max_tokens=3)
     finish(run)
 
     assert {0, 2} == set(one.told[seq][0]["hidden"])
@@ -113,7 +113,7 @@ def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
                     seen.append((1 + part.drafted, *rows.step.logits(seq).shape))
                     assert part.emitted[0] == int(rows.step.logits(seq)[0].argmax())
 
-    requests = [Request(list(range(3 * i + 2)), n=8, name=f"{i}") for i in range(3)]
+    requests = [Request(list(range(3 * i + 2)), max_tokens=8, name=f"{i}") for i in range(3)]
     run = toy_run([drafter("every-other-right", texts(requests)), Reader()], chunk=2, draft_max=2)
     seqs = [run.submit(r) for r in requests]
     finish(run)
@@ -126,7 +126,7 @@ def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
 def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
     """A prompt row given as an embedding has token -1; the row before it is told the embedding, in whichever chunk."""
     embeds = {0: torch.ones(12, dtype=torch.float64), 3: torch.zeros(12, dtype=torch.float64) + 0.5}
-    request = Request([-1, 2, 3, -1, 5], n=6, name="a", embeds=embeds)
+    request = Request([-1, 2, 3, -1, 5], max_tokens=6, name="a", embeds=embeds)
     known = {"a": [-1, 2, 3, -1, 5, *plain(request).tokens]}
     for kind in DRAFTERS:
         watcher = Watcher(hidden=(0, 1, 2))
@@ -152,12 +152,12 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
         def process(self, rows):
             for _, span in rows.by_sequence():
                 assert span.hidden[1] is not None and span.hidden.get(2) is None
-                for read in (span.hidden, rows.step.checked.hidden):
+                for read in (span.hidden, rows.step.output.hidden):
                     with pytest.raises(NotAskedFor) as error:
                         read[2]
                     said.append(str(error.value))
 
-    Run(ToyTarget(), [Reads()]).generate([1, 2], n=1).result
+    Run(ToyTarget(), [Reads()]).generate([1, 2], max_tokens=1).result
 
     assert len(said) == 2
     assert said[0].startswith("hidden[2] was not asked for (there: 1)") and "Needs(hidden={2})" in said[0]

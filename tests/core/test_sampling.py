@@ -114,7 +114,7 @@ def test_sequences_choose_by_the_law_written_down(temperature):
     target = ToyTarget()
     for name, settings in SETTINGS.items():
         sampling = Sampling(**{**settings, "temperature": temperature and settings.get("temperature", 1.0)})
-        tokens = [1, 2, 1, *plain(Request([1, 2, 1], n=10, sampling=sampling)).tokens]
+        tokens = [1, 2, 1, *plain(Request([1, 2, 1], max_tokens=10, sampling=sampling)).tokens]
         logits = forward(target, tokens)[1].logits
         for at in range(3, 13):
             chance = law(logits[at - 1], tokens[:at], 3, sampling)[tokens[at]]
@@ -217,7 +217,7 @@ def test_the_gap_says_how_near_a_choice_was():
 def test_logprobs_of_accepted_tokens_are_those_of_plain_decoding(temperature, kind):
     """Exact for drafted and undrafted tokens alike, with the best tokens beside them."""
     request = Request(
-        [4, 2, 6], n=15, seed=3, name="a", sampling=Sampling(temperature, logprobs=3, presence_penalty=0.3)
+        [4, 2, 6], max_tokens=15, seed=3, name="a", sampling=Sampling(temperature, logprobs=3, presence_penalty=0.3)
     )
     expected = plain(request)
     result = together(toy_run(drafter(kind, texts([request]))), [request])[0]
@@ -232,7 +232,7 @@ def test_logprobs_of_accepted_tokens_are_those_of_plain_decoding(temperature, ki
 def test_logprobs_are_log_p_of_the_targets_own_row():
     """Before temperature and penalties; the event of a token carries its own."""
     tokens = [1, 2, 3]
-    request = Request(tokens, n=6, sampling=Sampling(0.8, logprobs=48, top_k=4), seed=1)
+    request = Request(tokens, max_tokens=6, sampling=Sampling(0.8, logprobs=48, top_k=4), seed=1)
     result = plain(request)
     logits = forward(ToyTarget(), tokens + result.tokens)[1].logits
     for i, (token, got) in enumerate(zip(result.tokens, result.logprobs, strict=True)):
@@ -250,6 +250,6 @@ def test_no_more_best_tokens_than_there_are(best, reported):
 
 def test_without_asking_there_are_no_logprobs():
     """None, not an empty list."""
-    assert plain(Request([1], n=3)).logprobs is None
+    assert plain(Request([1], max_tokens=3)).logprobs is None
     assert attrs.evolve(Sampling(), logprobs=0).logprobs == 0
-    assert [lp.top for lp in plain(Request([1], n=2, sampling=Sampling(logprobs=0))).logprobs] == [(), ()]
+    assert [lp.top for lp in plain(Request([1], max_tokens=2, sampling=Sampling(logprobs=0))).logprobs] == [(), ()]

@@ -18,7 +18,7 @@ PLUGINS = {"ngram", "draft-model"}
 def test_the_strongest_layer_wins_and_is_remembered():
     settings = resolve(
         {"draft_max": "3"},
-        {"SPEC_DRAFT_MAX": "4", "SPEC_SLOTS": "2"},
+        {"SPEC_DRAFT_MAX": "4", "SPEC_MAX_SEQUENCES": "2"},
         {"draft_max": 5, "slots": 6, "chunk": 7},
         PLUGINS,
     )
@@ -61,7 +61,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known(layer, name):
     with pytest.raises(UsageError, match=name) as error:
         resolve({}, {}, layer, PLUGINS)
 
-    assert {"drft_max": "draft_max", "ngrm": "ngram"}[name] in error.value.mend
+    assert {"drft_max": "draft_max", "ngrm": "ngram"}[name] in error.value.hint
 
 
 def test_a_choice_lists_what_there_is():
@@ -78,7 +78,7 @@ def test_variables_of_other_programs_are_not_read():
     """Others use the prefix too; what is theirs changes nothing here."""
     foreign = {"PATH": "x", "SPEC_CONFIG": "y", "SPEC_HOME": "/opt", "SPEC_CPU__RATE": "1", "SPEC_DRFT_MAX": "1"}
 
-    assert from_environment({**foreign, "SPEC_N": "3"}, PLUGINS) == {"n": "3"}
+    assert from_environment({**foreign, "SPEC_MAX_TOKENS": "3"}, PLUGINS) == {"max_tokens": "3"}
     assert resolve({}, foreign, {}, PLUGINS)["draft_max"] == 16
 
 
@@ -124,4 +124,4 @@ def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):
 
 def test_a_run_checks_its_settings_too():
     with pytest.raises(ValueError, match="slots"):
-        RunSettings(slots=0)
+        RunSettings(max_sequences=0)

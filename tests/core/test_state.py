@@ -24,7 +24,7 @@ def right_until(n: int):
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4], ids=lambda k: f"{k}-of-4-kept")
 def test_state_after_any_number_of_kept_drafts(strategy, kept):
     """Nothing, everything, or anything in between accepted."""
-    request = Request([1, 2, 3, 4], n=20, name="a")
+    request = Request([1, 2, 3, 4], max_tokens=20, name="a")
     run = toy_run(Oracle(texts([request]), right_until(kept)), strategy)
     seq = run.submit(request)
 
@@ -36,7 +36,7 @@ def test_state_after_any_number_of_kept_drafts(strategy, kept):
 @every_strategy
 def test_state_when_drafting_comes_and_goes(strategy):
     """No draft before a rollback, none after it, two partial acceptances in a row."""
-    request = Request([1, 2, 3], n=30, name="a")
+    request = Request([1, 2, 3], max_tokens=30, name="a")
     known = texts([request])["a"]
     pattern = [0, 2, 0, 0, 3, 1, 4, 0]
 
@@ -57,7 +57,7 @@ def test_state_when_drafting_comes_and_goes(strategy):
 @pytest.mark.parametrize("prompt", [1, 2, 3, 4, 5, 6], ids=lambda n: f"prompt-{n}")
 def test_state_of_prompts_about_as_long_as_a_draft(strategy, prompt):
     """Prompts of 1 token, of the convolution's width, of K, K+1 and K+2 tokens."""
-    request = Request(list(range(prompt)), n=10, name="a")
+    request = Request(list(range(prompt)), max_tokens=10, name="a")
     run = toy_run(Oracle(texts([request]), right_until(2)), strategy)
     seq = run.submit(request)
 
@@ -70,9 +70,9 @@ def test_state_of_prompts_about_as_long_as_a_draft(strategy, prompt):
 @pytest.mark.parametrize("kind", ["every-other-right", "trees"])
 def test_state_in_a_mixed_batch(strategy, kind):
     """A different number kept per sequence, some without drafts, a prompt in chunks beside them, one cancelled."""
-    requests = [Request(list(range(1, 2 + 5 * i)), n=6 + 4 * i, name=f"{i}", **sampled(i)) for i in range(4)]
-    requests[2] = Request(requests[2].prompt, n=9, name="2", methods=())
-    run = toy_run(drafter(kind, texts(requests)), strategy, chunk=3, draft_max=2, rows_max=11)
+    requests = [Request(list(range(1, 2 + 5 * i)), max_tokens=6 + 4 * i, name=f"{i}", **sampled(i)) for i in range(4)]
+    requests[2] = Request(requests[2].prompt, max_tokens=9, name="2", methods=())
+    run = toy_run(drafter(kind, texts(requests)), strategy, chunk=3, draft_max=2, max_batched_tokens=11)
     seqs = [run.submit(r) for r in requests]
     steps = iter(range(1000))
 
@@ -87,11 +87,11 @@ def test_state_in_a_mixed_batch(strategy, kind):
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5, 6, 7], ids=lambda i: f"stop-at-{i}")
 def test_state_when_a_stop_lies_inside_the_draft(strategy, at):
     """The stop token is never evaluated: state ends before it, and a second turn on the same rows is right."""
-    request = Request([7, 7, 1], n=12, name="a", **sampled(3, 1.5))
+    request = Request([7, 7, 1], max_tokens=12, name="a", **sampled(3, 1.5))
     known = texts([request])["a"]
     stop = known[3 + at]
     first = known.index(stop, 3) - 3
-    stopping = Request([7, 7, 1], n=12, name="a", stop_tokens={stop}, **sampled(3, 1.5))
+    stopping = Request([7, 7, 1], max_tokens=12, name="a", stop_tokens={stop}, **sampled(3, 1.5))
     run = toy_run(drafter("all-right", {"a": known}), strategy)
     seq = run.submit(stopping)
 
@@ -108,9 +108,9 @@ def test_state_of_a_slot_that_is_used_again(strategy):
     """Another text on the same slot begins from nothing of the one before."""
     run = toy_run(RandomTrees({}, trees=True), strategy, slots=1)
     for prompt in ([1, 2, 3, 4, 5], [9, 9], [1, 2, 3, 8]):
-        seq = run.submit(prompt, n=8)
+        seq = run.submit(prompt, max_tokens=8)
         gated(run)
-        assert plain(Request(prompt, n=8)).tokens == run.take(seq).tokens
+        assert plain(Request(prompt, max_tokens=8)).tokens == run.take(seq).tokens
 
 
 class FarRewind:
@@ -146,10 +146,10 @@ class FarRewind:
 @pytest.mark.parametrize("kind", ["every-other-right", "chains", "trees"])
 def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
     """Rewound rows come again as pending rows, in chunks too; text, state and end are right, nothing is told twice."""
-    requests = [Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], n=10, name=f"{i}", **sampled(i)) for i in range(2)]
+    requests = [Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], max_tokens=10, name=f"{i}", **sampled(i)) for i in range(2)]
     watcher = Watcher(hidden=(0, 1, 2))
     methods = [drafter(kind, texts(requests)), watcher]
-    run = Run(ToyTarget(), methods, rollback=FarRewind(far), chunk=chunk, draft_max=3)
+    run = Run(ToyTarget(), methods, rollback=FarRewind(far), prefill_chunk=chunk, draft_max=3)
     seqs = [run.submit(r) for r in requests]
 
     gated(run)
@@ -162,7 +162,7 @@ def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
 @pytest.mark.parametrize("right", RIGHT)
 def test_strategies_cost_one_target_forward_a_step(right):
     """Rewound rows ride on the next forward: no strategy forwards more often than it steps."""
-    request = Request([1, 2, 3], n=20, name="a")
+    request = Request([1, 2, 3], max_tokens=20, name="a")
     known = texts([request])
     forwards = set()
     for strategy in STRATEGIES:
@@ -183,7 +183,7 @@ def test_wrong_state_is_found_by_the_gate():
             new = seq.slot.state.recurrent
             seq.slot.state.recurrent = type(new)(new.state, old.window)
 
-    request = Request([1, 2, 3], n=12, name="a")
+    request = Request([1, 2, 3], max_tokens=12, name="a")
     run = Run(ToyTarget(), [Oracle(texts([request]))], rollback=Forgets())
     run.submit(request)
 
@@ -195,7 +195,7 @@ def test_wrong_state_is_found_by_the_gate():
 def test_a_verdict_path_through_a_tree_keeps_just_that_branch(seed):
     """First child, last child, only the root, a leaf: attention rows are compacted along the path."""
     rng = random.Random(seed)
-    request = Request([2, 4, 6], n=24, name="a")
+    request = Request([2, 4, 6], max_tokens=24, name="a")
     known = texts([request])["a"]
 
     def make(step, seq, budget):
@@ -241,7 +241,7 @@ SHIPPED = {
 @pytest.mark.parametrize("batch", [1, 5])
 def test_state_with_methods_that_need_no_weights(strategy, method, temperature, batch):
     prompts = [[1 + i + j % (2 + i) for j in range(8 + 3 * i)] for i in range(5)]
-    requests = [Request(p, n=16, name=f"{i}", **sampled(i, temperature)) for i, p in enumerate(prompts)]
+    requests = [Request(p, max_tokens=16, name=f"{i}", **sampled(i, temperature)) for i, p in enumerate(prompts)]
     run = toy_run(SHIPPED[method], strategy, slots=batch)
     seqs = [run.submit(r) for r in requests]
 

@@ -34,7 +34,7 @@ def scripted(request: Request, script: list[tuple[int, int] | None], **more):
 #   d = 1, a = 1  -> 2 tokens
 #   no draft      -> 1 token         12 tokens, 11 of them in 6 steps
 SCRIPT = [(4, 2), None, (2, 2), (3, 0), (1, 1)]
-REQUEST = Request([1, 2, 3], n=12, name="a")
+REQUEST = Request([1, 2, 3], max_tokens=12, name="a")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_counts(report):
 
 def test_pooled_acceptance_length(report):
     """Emitted by steps: the target's own token is in it."""
-    assert report["tau_pooled"] == 11 / 6
+    assert report["tokens_per_step"] == 11 / 6
     assert report["accepted_per_step"] == 5 / 6
     assert report["draft_acceptance"] == 5 / 10
     assert report["mean_draft_length"] == 10 / 4
@@ -81,41 +81,41 @@ def test_forwards_and_rows_of_the_target(report):
 
 def test_the_macro_mean_is_over_requests():
     """Two requests, 11 tokens in 6 steps and 4 in 4: not 15 in 10."""
-    other = Request([7, 7], n=5, name="b", methods=())
+    other = Request([7, 7], max_tokens=5, name="b", methods=())
     run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
     for request in (REQUEST, other):
         list(run.generate(request))
     report = run.stats.report()
 
-    assert (report["tau_pooled"], report["tau_macro"]) == (15 / 10, (11 / 6 + 4 / 4) / 2)
+    assert (report["tokens_per_step"], report["tokens_per_step_macro"]) == (15 / 10, (11 / 6 + 4 / 4) / 2)
     assert report["requests"] == 2
 
 
 def test_a_request_without_steps_is_not_in_the_macro_mean():
     """One token from the prompt and none more: nothing to divide by."""
     run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
-    result = run.generate([5], n=1).result
+    result = run.generate([5], max_tokens=1).result
     list(run.generate(REQUEST))
 
-    assert (result.stats["steps"], result.stats["tau_pooled"], result.stats["draft_acceptance"]) == (0, None, None)
-    assert run.stats.report()["tau_macro"] == 11 / 6
+    assert (result.stats["steps"], result.stats["tokens_per_step"], result.stats["draft_acceptance"]) == (0, None, None)
+    assert run.stats.report()["tokens_per_step_macro"] == 11 / 6
 
 
 def test_a_result_carries_the_counts_of_its_own_request():
     """The same definitions, for one text."""
     run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
-    first, second = run.generate(REQUEST), run.generate([9, 9], n=4, methods=())
+    first, second = run.generate(REQUEST), run.generate([9, 9], max_tokens=4, methods=())
 
-    assert first.result.stats["tau_pooled"] == 11 / 6
+    assert first.result.stats["tokens_per_step"] == 11 / 6
     assert (second.result.stats["steps"], second.result.stats["emitted"]) == (3, 3)
 
 
 @pytest.mark.parametrize("stop_at, accepted, emitted", [(1, 1, 1), (3, 3, 3), (4, 4, 4), (5, 4, 5)])
 def test_tokens_behind_a_stop_are_neither_accepted_nor_emitted(stop_at, accepted, emitted):
     """Four right drafts; the text ends at output position ``stop_at``: in the draft, or at the target's own token."""
-    text = plain(Request([7, 7, 1], n=9, **sampled(2, 1.5))).tokens
+    text = plain(Request([7, 7, 1], max_tokens=9, **sampled(2, 1.5))).tokens
     assert len(set(text[:6])) == 6, "the example needs different tokens"
-    request = Request([7, 7, 1], n=9, name="a", stop_tokens={text[stop_at]}, **sampled(2, 1.5))
+    request = Request([7, 7, 1], max_tokens=9, name="a", stop_tokens={text[stop_at]}, **sampled(2, 1.5))
     known = {"a": [7, 7, 1, *text]}
 
     stats = toy_run(Oracle(known)).generate(request).result.stats
@@ -137,14 +137,14 @@ def test_a_rewound_draft_is_not_counted_twice():
 def test_a_chunk_of_a_prompt_is_no_step():
     """Neither are the steps in which only prompts were read."""
     run = toy_run(("mine", scripted(REQUEST, [])), chunk=2, draft_max=1)
-    stats = run.generate(list(range(9)), n=1).result.stats
+    stats = run.generate(list(range(9)), max_tokens=1).result.stats
 
     assert (stats["steps"], run.target.forwards) == (0, 5)
 
 
 def test_a_tree_counts_its_tokens_as_drafted_and_its_depth_by_position():
     """Six tokens, two deep: six drafted, two positions; acceptance at a position is by steps that reach it."""
-    request = Request([1, 2, 3], n=4, name="a")
+    request = Request([1, 2, 3], max_tokens=4, name="a")
     known = texts([request])["a"]
 
     class Tree(Fixed):
@@ -167,7 +167,7 @@ def test_a_position_behind_a_leaf_is_not_tested():
     """Two trees, two deep. In the first the kept path ends at a leaf while another branch goes on: the second position
     is reached by the tree and was not tested. In the second tree both positions are kept.
     """
-    request = Request([1, 2, 3], n=6, name="a")
+    request = Request([1, 2, 3], max_tokens=6, name="a")
     known = texts([request])["a"]
 
     class Tree(Fixed):
@@ -192,14 +192,14 @@ def test_methods_report_forwards_of_their_own():
     class Costs(Fixed):
         @hookimpl
         def draft(self, step):
-            step.spent(forwards=2, rows=5)
+            step.report_cost(forwards=2, rows=5)
 
         @hookimpl
         def process(self, rows):
-            rows.step.spent(forwards=1)
+            rows.step.report_cost(forwards=1)
 
     run = toy_run(("costs", Costs(None)))
-    list(run.generate([1, 2], n=4))
+    list(run.generate([1, 2], max_tokens=4))
 
     # two steps in which it may draft, four in which it learns
     assert run.stats.report()["forwards"] == {"target": 4, "costs": 2 * 2 + 4}

@@ -16,7 +16,7 @@ N = 14
 
 
 def known(**more) -> list[int]:
-    return plain(Request(PROMPT, n=N, **more)).tokens
+    return plain(Request(PROMPT, max_tokens=N, **more)).tokens
 
 
 @pytest.mark.parametrize("kind", DRAFTERS)
@@ -25,7 +25,7 @@ def test_a_stop_token_ends_the_text_wherever_it_stands(at, kind):
     """In a draft, as the target's own token, as the first: included in the tokens, not shown, nothing after it."""
     text = known(**sampled(2, 1.5))
     cut = text.index(text[at])
-    request = Request(PROMPT, n=N, name="a", stop_tokens={text[at]}, **sampled(2, 1.5))
+    request = Request(PROMPT, max_tokens=N, name="a", stop_tokens={text[at]}, **sampled(2, 1.5))
 
     result = together(toy_run(drafter(kind, {"a": PROMPT + text})), [request])[0]
 
@@ -42,7 +42,7 @@ def test_a_stop_text_ends_the_text_across_tokens(at, length, kind):
     text = "".join(chr(32 + t) for t in tokens)
     stop = text[at : at + length]
     cut = text.index(stop)
-    request = Request(PROMPT, n=N, name="a", stop=(stop,), **sampled(2, 1.5))
+    request = Request(PROMPT, max_tokens=N, name="a", stop=(stop,), **sampled(2, 1.5))
 
     result = together(toy_run(drafter(kind, {"a": PROMPT + tokens})), [request])[0]
 
@@ -56,7 +56,7 @@ def test_pieces_of_text_concatenate_to_the_result(kind):
     tokens = known(**sampled(2, 1.5))
     text = "".join(chr(32 + t) for t in tokens)
     for stop in (text[3:5] + "!", text[8:10], text[-1] + "x", text[4:7]):
-        request = Request(PROMPT, n=N, name="a", stop=(stop,), **sampled(2, 1.5))
+        request = Request(PROMPT, max_tokens=N, name="a", stop=(stop,), **sampled(2, 1.5))
         run = toy_run(drafter(kind, {"a": PROMPT + tokens}))
         generation = run.generate(request)
         events = list(generation)
@@ -111,10 +111,12 @@ def test_the_models_own_end_stops_unless_ignored(kind):
     cut = tokens.index(tokens[4])
     by_name = {"a": PROMPT + tokens}
 
-    ended = toy_run(drafter(kind, by_name), target=eog).generate(Request(PROMPT, n=N, name="a", **sampled(2, 1.5)))
+    ended = toy_run(drafter(kind, by_name), target=eog).generate(
+        Request(PROMPT, max_tokens=N, name="a", **sampled(2, 1.5))
+    )
     assert tokens[: cut + 1] == ended.result.tokens and ended.result.finish_reason == "stop"
 
-    through = Request(PROMPT, n=N, name="a", ignore_eos=True, **sampled(2, 1.5))
+    through = Request(PROMPT, max_tokens=N, name="a", ignore_eos=True, **sampled(2, 1.5))
     result = toy_run(drafter(kind, by_name), target=eog).generate(through).result
     assert (tokens, "length") == (result.tokens, result.finish_reason)
 
@@ -123,10 +125,10 @@ def test_the_models_own_end_stops_unless_ignored(kind):
 @pytest.mark.parametrize("kind", ["all-right", "trees"])
 def test_a_stop_in_one_sequence_leaves_the_others_alone(kind, strategy):
     """A batch in which sequences end at different places inside their drafts."""
-    requests = [Request([i, 5], n=16, name=f"{i}", **sampled(i, 1.5)) for i in range(4)]
+    requests = [Request([i, 5], max_tokens=16, name=f"{i}", **sampled(i, 1.5)) for i in range(4)]
     by_name = texts(requests)
     stopping = [
-        Request([i, 5], n=16, name=f"{i}", stop_tokens={by_name[f"{i}"][4 + 2 * i]}, **sampled(i, 1.5))
+        Request([i, 5], max_tokens=16, name=f"{i}", stop_tokens={by_name[f"{i}"][4 + 2 * i]}, **sampled(i, 1.5))
         for i in range(4)
     ]
     run = toy_run(drafter(kind, by_name), strategy)
@@ -146,7 +148,7 @@ def test_a_rejected_draft_neither_ends_a_text_nor_leaves_text_behind():
     from spec_core import Draft
 
     run = toy_run(Fixed(lambda step, seq, budget: Draft([wrong] * budget)))
-    result = run.generate(Request(PROMPT, n=N, stop_tokens={wrong}, stop=(chr(32 + wrong),))).result
+    result = run.generate(Request(PROMPT, max_tokens=N, stop_tokens={wrong}, stop=(chr(32 + wrong),))).result
 
     assert (tokens, "length") == (result.tokens, result.finish_reason)
     assert "".join(chr(32 + t) for t in tokens) == result.text
@@ -157,7 +159,7 @@ def test_a_stop_text_in_the_prompt_does_not_count():
     tokens = known()
     stop = chr(32 + PROMPT[-1]) + chr(32 + tokens[0])
 
-    result = Run(ToyTarget()).generate(Request(PROMPT, n=3, stop=(stop,))).result
+    result = Run(ToyTarget()).generate(Request(PROMPT, max_tokens=3, stop=(stop,))).result
 
     assert tokens[:3] == result.tokens
 
@@ -175,7 +177,7 @@ def test_a_stop_token_outside_the_vocabulary_is_refused():
 
 
 def test_stop_texts_need_a_tokenizer_and_letters():
-    """Refused with a mend, before anything runs."""
+    """Refused with a hint, before anything runs."""
     target = ToyTarget()
     with pytest.raises(UsageError, match="empty stop text"):
         Run(target).submit([1], stop=("",))
@@ -184,13 +186,13 @@ def test_stop_texts_need_a_tokenizer_and_letters():
         Run(target).submit([1], stop=("x",))
     with pytest.raises(UsageError, match="no tokenizer"):
         Run(target).submit("text")
-    assert Run(target).generate([1], n=3).result.text == ""
+    assert Run(target).generate([1], max_tokens=3).result.text == ""
 
 
 def test_a_cancelled_text_keeps_what_was_shown():
     """Pieces given so far are the text; what was held back is not part of it."""
     run = Run(ToyTarget())
-    generation = run.generate(PROMPT, n=50, stop=("\x00",))
+    generation = run.generate(PROMPT, max_tokens=50, stop=("\x00",))
     pieces = [next(generation).text for _ in range(4)]
     generation.close()
 
@@ -203,12 +205,12 @@ def test_a_cancelled_text_keeps_what_was_shown():
 def test_interleaved_iterators_each_get_all_their_events():
     """Whoever makes the run step: an event waits for its own iterator."""
     run = toy_run(drafter("chains", {}))
-    one, other = run.generate([1, 2], n=9), run.generate([3, 4, 5], n=7)
+    one, other = run.generate([1, 2], max_tokens=9), run.generate([3, 4, 5], max_tokens=7)
     first = [e.token for e in one]
     second = [e.token for e in other]
 
-    assert plain(Request([1, 2], n=9)).tokens == first
-    assert plain(Request([3, 4, 5], n=7)).tokens == second
+    assert plain(Request([1, 2], max_tokens=9)).tokens == first
+    assert plain(Request([3, 4, 5], max_tokens=7)).tokens == second
     finish(run)
 
 
@@ -216,4 +218,4 @@ def test_interleaved_iterators_each_get_all_their_events():
 def test_a_seed_that_would_be_cut_is_refused(seed):
     """Two seeds with one text would be taken for two samples."""
     with pytest.raises(UsageError, match="no 64-bit number"):
-        Run(ToyTarget()).generate(Request([1, 2], n=2, seed=seed))
+        Run(ToyTarget()).generate(Request([1, 2], max_tokens=2, seed=seed))

@@ -18,7 +18,7 @@ from spec_core.testing import ToyRollback, ToyTarget
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_a_forward_that_raises_fails_only_that_steps_sequences(at, on_error):
     """They drop their slots; waiting and later requests are served."""
-    run = Run(Breaks(at), [ones()], rollback=ToyRollback(), slots=2, on_error=on_error)
+    run = Run(Breaks(at), [ones()], rollback=ToyRollback(), max_sequences=2, on_error=on_error)
     seqs = [run.submit(r) for r in requests(5)]
 
     gated(run)
@@ -35,10 +35,10 @@ def test_a_forward_that_raises_reaches_the_iterator():
     run = Run(Breaks(4))
     got = []
     with pytest.raises(RuntimeError, match="device lost"):
-        for event in run.generate([1, 2, 3], n=9):
+        for event in run.generate([1, 2, 3], max_tokens=9):
             got.append(event.token)
 
-    assert plain(Request([1, 2, 3], n=3)).tokens == got
+    assert plain(Request([1, 2, 3], max_tokens=3)).tokens == got
 
 
 def test_a_target_without_memory_fails_the_request_it_has_none_for():
@@ -50,7 +50,7 @@ def test_a_target_without_memory_fails_the_request_it_has_none_for():
                 raise MemoryError("no room for another slot")
             return super().open(seq, want)
 
-    run = Run(Small(), slots=2)
+    run = Run(Small(), max_sequences=2)
     seqs = [run.submit(r) for r in requests(4)]
     finish(run)
 
@@ -69,10 +69,10 @@ def test_a_failed_sequence_leaves_no_slot_behind():
             closed.append(seq.name)
             super().close(seq)
 
-    run = Run(Noting(2, recurrent=False), slots=1)
-    first = run.submit([1, 2, 3, 4, 5], n=4, name="first")
+    run = Run(Noting(2, recurrent=False), max_sequences=1)
+    first = run.submit([1, 2, 3, 4, 5], max_tokens=4, name="first")
     finish(run)
-    result = run.generate([1, 2, 3, 4, 5], n=4, name="second").result
+    result = run.generate([1, 2, 3, 4, 5], max_tokens=4, name="second").result
 
     assert (closed, first.finish, result.reused) == (["first"], "error", 0)
 
@@ -83,9 +83,9 @@ def test_a_failed_sequence_leaves_no_slot_behind():
 @pytest.mark.parametrize(
     "request_, message",
     [
-        (Request([48], n=3), "outside the vocabulary"),
-        (Request([-1], n=3), "outside the vocabulary"),
-        (Request([], n=3), "prompt is empty"),
+        (Request([48], max_tokens=3), "outside the vocabulary"),
+        (Request([-1], max_tokens=3), "outside the vocabulary"),
+        (Request([], max_tokens=3), "prompt is empty"),
         (Request([1], sampling=Sampling(logit_bias={48: 1.0})), "logit bias for token 48"),
         (Request([1], sampling=Sampling(logit_bias={-1: 1.0})), "logit bias for token -1"),
         (Request([1], sampling=Sampling(logit_bias={1: math.inf})), "logit bias inf"),
@@ -98,17 +98,17 @@ def test_a_failed_sequence_leaves_no_slot_behind():
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
 def test_requests_are_checked_before_they_join(request_, message):
-    """Refused at ``submit``, with a mend; whatever runs is not disturbed."""
+    """Refused at ``submit``, with a hint; whatever runs is not disturbed."""
     run = Run(ToyTarget())
-    other = run.submit([1, 2], n=4)
+    other = run.submit([1, 2], max_tokens=4)
     run.step()
 
     with pytest.raises(UsageError, match=message) as error:
         run.submit(request_)
-    assert error.value.mend
+    assert error.value.hint
 
     finish(run)
-    assert plain(Request([1, 2], n=4)).tokens == run.take(other).tokens
+    assert plain(Request([1, 2], max_tokens=4)).tokens == run.take(other).tokens
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_sampling_settings_are_checked_where_they_are_made(setting):
 
 def test_a_cancelled_request_that_waits_leaves_at_once():
     """It does not wait for a slot."""
-    run = Run(ToyTarget(), slots=1)
-    first, _, third = (run.submit([i], n=6) for i in range(3))
+    run = Run(ToyTarget(), max_sequences=1)
+    first, _, third = (run.submit([i], max_tokens=6) for i in range(3))
     run.step()
     run.cancel(third)
     run.step()

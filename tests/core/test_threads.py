@@ -31,7 +31,7 @@ def test_texts_of_threads_are_plain(kind):
 
 def test_requests_are_submitted_and_cancelled_while_another_thread_steps():
     """What is cancelled ends where it was, what is not is plain; nothing is lost."""
-    run = dense([drafter("chains", {})], slots=2)
+    run = dense([drafter("chains", {})], max_sequences=2)
     stop = Event()
 
     def steps() -> None:
@@ -90,14 +90,14 @@ def test_a_hook_may_submit_and_cancel_but_not_step():
         @hookimpl
         def process(self, rows):
             if not seqs:
-                seqs.append(run.submit([5], n=3))
+                seqs.append(run.submit([5], max_tokens=3))
                 run.cancel(first)
             elif len(seqs) == 1:
                 seqs.append(None)
                 run.step()
 
     run = dense([Asks()])
-    first = run.submit([1, 2], n=9)
+    first = run.submit([1, 2], max_tokens=9)
     run.step()
 
     assert run.take(first).finish_reason == "cancelled"

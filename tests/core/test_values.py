@@ -88,7 +88,7 @@ def test_walking_finds_the_longest_agreeing_path(tree, choices):
     longest = max(map(len, agreeing), default=0)
     assert longest == len(verdict.path)
     assert [ids[j] for j in verdict.path] == choices[:longest]
-    assert choices[longest] == verdict.token
+    assert choices[longest] == verdict.next_token
     check_verdict(verdict, draft, 4)
 
 
@@ -133,8 +133,8 @@ def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, all
 @pytest.mark.parametrize("law", ["deterministic", "unknown"])
 def test_equal_siblings_are_refused_unless_they_were_drawn(law):
     """Only one of them can be kept; what was drawn twice is left as it was drawn, else its law is another."""
-    equal = Draft([3, 4, 3], law=law, parents=[-1, -1, -1])
-    cousins = Draft([3, 4, 5, 5], law=law, parents=[-1, -1, 0, 1])
+    equal = Draft([3, 4, 3], proposal=law, parents=[-1, -1, -1])
+    cousins = Draft([3, 4, 5, 5], proposal=law, parents=[-1, -1, 0, 1])
 
     check_draft(cousins, 2, 8, 9, True)
     if law == "unknown":
@@ -202,18 +202,18 @@ def test_tokens_of_another_kind_are_refused(tokens):
 
 def test_the_law_of_a_draft_follows_from_its_probs():
     """Without probs it is a function of the text; with them it was drawn from them."""
-    assert Draft([1]).law == "deterministic"
-    assert Draft([1], probs=torch.ones(1, 2)).law == "rows"
-    assert Draft([1], law="unknown").law == "unknown"
+    assert Draft([1]).proposal == "deterministic"
+    assert Draft([1], probs=torch.ones(1, 2)).proposal == "sampled"
+    assert Draft([1], proposal="unknown").proposal == "unknown"
     with pytest.raises(ValueError, match="law is one of deterministic, rows, unknown"):
-        Draft([1], law="sampled")
+        Draft([1], proposal="sampled")
 
 
 @pytest.mark.parametrize("law", ["deterministic", "unknown"])
 def test_only_drafts_that_were_drawn_have_probs(law):
     """A rule would divide by rows that nothing was drawn from."""
     with pytest.raises(ValueError, match=f"a draft of law '{law}' has none"):
-        Draft([1], law=law, probs=torch.ones(1, 2))
+        Draft([1], proposal=law, probs=torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("row", [[1.0, float("nan")], [1.5, -0.5], [float("inf"), 0.0], [0.5, 0.4998]], ids=str)
@@ -262,9 +262,9 @@ def test_needs_add_up():
 
 def test_compat_takes_any_collection():
     """Frozen inside, whatever was given."""
-    compat = Compat(owns=["recurrent"], drafts=("rows",), judges=["rows"])
+    compat = Compat(owns=["recurrent"], drafts=("sampled",), judges=["sampled"])
 
-    assert (frozenset({"recurrent"}), frozenset({"rows"})) == (compat.owns, compat.drafts)
+    assert (frozenset({"recurrent"}), frozenset({"sampled"})) == (compat.owns, compat.drafts)
     assert Compat().drafts is None and Compat(drafts=()).drafts == frozenset()
 
 

@@ -17,7 +17,7 @@ SAMPLED = {"sampling": Sampling(temperature=0.8, logprobs=2)}
 
 def opened(run: Run, i: int):
     """A generation of which one event was read, and a reference to its sequence."""
-    generation = run.generate([1, i % 48], n=30, seed=i, **SAMPLED)
+    generation = run.generate([1, i % 48], max_tokens=30, seed=i, **SAMPLED)
     next(generation)
     return generation, weakref.ref(generation.seq)
 
@@ -61,7 +61,7 @@ def test_a_closed_iterator_leaves_at_once():
 def test_a_dropped_iterator_ends_its_request():
     """As of a generator that nobody holds any more: the run is not busy with a text for nobody."""
     run = dense([])
-    for _ in run.generate([1, 2], n=500):
+    for _ in run.generate([1, 2], max_tokens=500):
         break
     run.step()
 
@@ -85,7 +85,7 @@ class Greedy:
 
 def test_noise_that_a_drafter_writes_into_changes_no_text():
     """What it gets is its own: token 1 would follow for ever."""
-    request = Request([1, 2], n=30, **sampled(4))
+    request = Request([1, 2], max_tokens=30, **sampled(4))
 
     tokens = dense([Greedy(4)]).generate(request).result.tokens
 
@@ -96,7 +96,7 @@ def test_noise_is_kept_as_far_as_a_draft_can_reach_and_until_the_sequence_ends()
     """However far a drafter looks: never more rows than the longest draft and one; none when it is over."""
     greedy = Greedy(200)
     run = dense([greedy], draft_max=6)
-    seqs = [run.submit([1, i], n=20, **sampled(i)) for i in range(3)]
+    seqs = [run.submit([1, i], max_tokens=20, **sampled(i)) for i in range(3)]
     run.step()
     run.step()
     run.cancel(seqs[2])
@@ -120,7 +120,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
         with pytest.raises(TypeError):
             step.noise(seq, 0.5)
 
-    list(dense([Fixed(make)]).generate([1], n=3, **sampled(3)))
+    list(dense([Fixed(make)]).generate([1], max_tokens=3, **sampled(3)))
 
     assert found
 
@@ -144,10 +144,10 @@ def test_a_buffer_that_a_drafter_uses_again_bends_no_law():
         def accept(self, step):
             read.update({seq: step.part(seq).draft.probs for seq in step.undecided if step.part(seq).draft})
 
-    rule = Reads(judges={"rows", "deterministic"}, drafts=(), noise="private")
-    run = dense([("reuses", Reuses(drafts={"rows"}))], rule=("rule", rule))
+    rule = Reads(judges={"sampled", "deterministic"}, drafts=(), noise="private")
+    run = dense([("reuses", Reuses(drafts={"sampled"}))], rule=("rule", rule))
     for i in range(4):
-        run.submit([1, i], n=3, **sampled(i))
+        run.submit([1, i], max_tokens=3, **sampled(i))
     run.step()
     run.step()
 

@@ -205,7 +205,7 @@ DENSE = {"recurrent": False}
 
 
 def requests(count: int = 4, n: int = 14) -> list[Request]:
-    return [Request([i, i + 1, 5][: 1 + i % 3], n=n, name=f"{i}", **sampled(i)) for i in range(count)]
+    return [Request([i, i + 1, 5][: 1 + i % 3], max_tokens=n, name=f"{i}", **sampled(i)) for i in range(count)]
 
 
 class Breaks(ToyTarget):

@@ -54,15 +54,15 @@ def test_a_plugin_that_falls_before_the_run_is_named(where):
         dense([Falls(where, error)])
 
     assert error is raised.value.__cause__
-    assert "isolate" not in raised.value.mend, "there is no run yet to isolate it in"
+    assert "isolate" not in raised.value.hint, "there is no run yet to isolate it in"
 
 
 WRONG_ANSWERS = {
     "owns-letters": (lambda: Compat(owns="recurrent"), "'recurrent' is one name"),
-    "drafts-letters": (lambda: Compat(drafts="rows"), "'rows' is one name"),
-    "judges-letters": (lambda: Compat(judges="rows"), "'rows' is one name"),
+    "drafts-letters": (lambda: Compat(drafts="sampled"), "'sampled' is one name"),
+    "judges-letters": (lambda: Compat(judges="sampled"), "'sampled' is one name"),
     "drafts-by-no-law": (lambda: Compat(drafts={"row"}), "'row' is no law of drafts; the laws, nearest first: rows"),
-    "judges-by-no-law": (lambda: Compat(judges={"rows", "sampled"}), "'sampled' is no law of drafts"),
+    "judges-by-no-law": (lambda: Compat(judges={"sampled"}), "'sampled' is no law of drafts"),
     "needs-nothing": (lambda: Compat(needs=None), "needs"),
     "needs-a-trace-nobody-makes": (lambda: Compat(needs=Needs(trace="state")), "trace"),
     "refuses-in-words": (lambda: Compat(refusals=["too small"]), "refusals"),
@@ -89,8 +89,8 @@ def test_an_answer_that_means_nothing_is_its_plugins_error(wrong):
 
 @pytest.mark.parametrize("where", ["compat", "load"])
 def test_a_refusal_of_its_own_words_stays_as_it_is(where):
-    """An error with a mend was written for the user: a damaged file, a missing tensor."""
-    error = SpecError("head.gguf ends in the middle of a tensor", mend="download it again")
+    """An error with a hint was written for the user: a damaged file, a missing tensor."""
+    error = SpecError("head.gguf ends in the middle of a tensor", hint="download it again")
 
     with pytest.raises(SpecError) as raised:
         dense([Falls(where, error)])
@@ -123,7 +123,7 @@ def test_a_property_is_not_read_in_search_of_hooks():
             for seq, _ in step.undrafted:
                 step.propose(seq, Draft([1]))
 
-    assert dense([Lazy()]).generate([1, 2], n=4).result.stats["drafted"] > 0
+    assert dense([Lazy()]).generate([1, 2], max_tokens=4).result.stats["drafted"] > 0
 
 
 def generator(self, step):
@@ -160,7 +160,7 @@ def test_a_body_that_would_not_run_is_refused(body, mark, message):
     with pytest.raises(UsageError, match=message) as error:
         dense([("lazy", plugin)])
 
-    assert error.value.mend
+    assert error.value.hint
 
 
 # while it runs
@@ -298,7 +298,7 @@ class Hoards:
 
     @hookimpl
     def accept(self, step):
-        self.hoard += [step, step.batch, step.checked, *(step.logits(seq) for seq in step.undecided)]
+        self.hoard += [step, step.batch, step.output, *(step.logits(seq) for seq in step.undecided)]
 
     @hookimpl
     def process(self, rows):
@@ -335,9 +335,9 @@ class Notes:
 def test_a_stash_goes_away_with_its_slot():
     """Nobody cleans up: what was kept about a text is gone when its place is taken by another."""
     notes = Notes()
-    run = Run(ToyTarget(**DENSE), [notes], slots=1)
+    run = Run(ToyTarget(**DENSE), [notes], max_sequences=1)
     for token in range(4):
-        run.generate([token, token], n=3).result
+        run.generate([token, token], max_tokens=3).result
     gc.collect()
 
     assert [made() is None for made in notes.made] == [True, True, True, False]
@@ -349,7 +349,7 @@ def test_a_run_keeps_nothing_of_a_sequence_that_was_taken():
     run.settings = type(run.settings)(on_error="isolate")
     seen = []
     for i in range(8):
-        seq = run.submit(Request([i, 1], n=4, name=str(i)))
+        seq = run.submit(Request([i, 1], max_tokens=4, name=str(i)))
         seen.append(weakref.ref(seq))
         if i == 5:
             run.cancel(seq)

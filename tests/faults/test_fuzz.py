@@ -181,5 +181,5 @@ def test_a_fuzzer_without_faults_keeps_the_contract():
         pass
 
     assert all(known[name].tokens == run.take(seq).tokens for seq, name in seqs.items())
-    assert {"deterministic", "rows", "unknown"} == {draft.law for draft in drafts}
+    assert {"deterministic", "sampled", "unknown"} == {draft.proposal for draft in drafts}
     assert any(draft.parents and draft.depth < len(draft) for draft in drafts)

@@ -48,7 +48,7 @@ def test_a_distribution_is_found_by_its_metadata(installs):
     """The folder of this test is as good as an installation."""
     installs("spec-theirs", METHOD, method="ones = @:Ones")
 
-    result = Run(ToyTarget(recurrent=False), ["ones"]).generate([1, 2], n=5).result
+    result = Run(ToyTarget(recurrent=False), ["ones"]).generate([1, 2], max_tokens=5).result
 
     assert result.stats["drafted"] > 0
 
@@ -74,8 +74,8 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(install
 
     assert error.value.reason.startswith("method 'broken' of spec-theirs-broken 1.0 cannot be imported")
     assert reason in error.value.reason
-    assert "pip uninstall spec-theirs-broken" in error.value.mend
-    assert Run(ToyTarget(recurrent=False), ["ones"]).generate([1, 2], n=5).result.stats["drafted"] > 0
+    assert "pip uninstall spec-theirs-broken" in error.value.hint
+    assert Run(ToyTarget(recurrent=False), ["ones"]).generate([1, 2], max_tokens=5).result.stats["drafted"] > 0
 
 
 def test_a_command_that_cannot_be_imported_does_not_take_the_help_away(installs, capsys):
@@ -191,7 +191,7 @@ def test_settings_for_a_plugin_that_is_not_there_are_refused():
     with pytest.raises(UsageError, match="settings are given for 'ngrm'") as error:
         Run(ToyTarget(recurrent=False), ["ngram"], plugin_settings={"ngrm": {"n_max": 3}})
 
-    assert error.value.mend.startswith("installed: ngram")
+    assert error.value.hint.startswith("installed: ngram")
     assert Run(ToyTarget(recurrent=False), [], plugin_settings={"ngram": {"n_max": 3}})
 
 
@@ -236,7 +236,10 @@ def test_the_owner_that_knows_the_target_is_found_among_others(installs, hybrid)
     run = hybrid()
 
     assert [c.name for c in run.plugins if "recurrent" in c.compat.owns] == ["e"]
-    assert run.generate([1, 2], n=6).result.tokens == Run(ToyTarget()).generate([1, 2], n=6).result.tokens
+    assert (
+        run.generate([1, 2], max_tokens=6).result.tokens
+        == Run(ToyTarget()).generate([1, 2], max_tokens=6).result.tokens
+    )
 
 
 def test_of_several_owners_that_know_the_target_the_user_chooses(installs, hybrid):
@@ -246,8 +249,8 @@ def test_of_several_owners_that_know_the_target_the_user_chooses(installs, hybri
     with pytest.raises(Refused, match="one and two would roll back the target's 'recurrent' state") as error:
         hybrid()
 
-    assert "--rollback NAME" in error.value.mend
-    assert hybrid(rollback="two").generate([1], n=4).result.tokens
+    assert "--rollback NAME" in error.value.hint
+    assert hybrid(rollback="two").generate([1], max_tokens=4).result.tokens
 
 
 def test_where_nobody_knows_the_target_every_reason_is_said(installs, hybrid):
@@ -263,7 +266,7 @@ def test_where_nobody_knows_the_target_every_reason_is_said(installs, hybrid):
         "'d' of spec-theirs 1.0",
     ):
         assert said in error.value.reason
-    assert "-o theirs.n=1" in error.value.mend and "use another" not in error.value.mend
+    assert "-o theirs.n=1" in error.value.hint and "use another" not in error.value.hint
 
 
 def test_an_owner_asked_for_by_name_refuses_a_target_it_does_not_know(installs, hybrid):

@@ -103,6 +103,6 @@ def test_drafting_on_cuda_gives_the_text_of_plain_decoding(temperature):
 
     def text(methods: list[str]) -> list[int]:
         sampling = Sampling(temperature=temperature)
-        return Run(target, methods=methods).generate(prompt, n=40, seed=3, sampling=sampling).result.tokens
+        return Run(target, methods=methods).generate(prompt, max_tokens=40, seed=3, sampling=sampling).result.tokens
 
     assert text([]) == text(["ngram"])

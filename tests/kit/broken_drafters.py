@@ -53,7 +53,7 @@ class Sampler:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={"rows", "unknown"}, forwards=lambda k: k, load=self.load)
+        return Compat(drafts={"sampled", "unknown"}, forwards=lambda k: k, load=self.load)
 
     def load(self, target) -> None:
         vocab = target.info.vocab
@@ -72,7 +72,7 @@ class Sampler:
         return int((q.log() + step.noise(seq, i)).argmax())
 
     def made(self, step, ids, probs) -> Draft:
-        return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, law="unknown")
+        return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, proposal="unknown")
 
 
 @attrs.define(eq=False)
@@ -277,7 +277,7 @@ class SaysAnotherLaw(Lookup):
         for seq, budget in step.undrafted:
             ids = self.ahead(seq, min(budget, self.length))
             if ids:
-                step.propose(seq, Draft(ids, law="unknown"))
+                step.propose(seq, Draft(ids, proposal="unknown"))
 
 
 @attrs.define(eq=False)
@@ -344,7 +344,7 @@ class Spender(Lookup):
             if ids:
                 lengths.append(len(ids))
                 step.propose(seq, Draft(ids))
-        step.spent(forwards=self.needed(lengths))
+        step.report_cost(forwards=self.needed(lengths))
 
     def needed(self, lengths: list[int]) -> int:
         return max(lengths)
@@ -511,7 +511,7 @@ class GivesUp(Lookup):
     asked: StashKey[int] = attrs.field(factory=StashKey, init=False)
 
     def ahead(self, seq, most):
-        since = len(seq.tokens) - seq.stash.get(self.asked, seq.prompt)
+        since = len(seq.tokens) - seq.stash.get(self.asked, seq.prompt_len)
         seq.stash[self.asked] = len(seq.tokens)
         return super().ahead(seq, most) if since <= 60 else []
 

@@ -20,7 +20,7 @@ class Owner(ToyRollback):
 
     def put_back(self, step, seq, verdict) -> None:
         if verdict.path:
-            seq.slot.state.recurrent = step.checked.trace[step.kept(seq)[-1]]
+            seq.slot.state.recurrent = step.output.trace[step.kept(seq)[-1]]
 
 
 class CountsTheFirstDraftIn(Owner):
@@ -29,7 +29,7 @@ class CountsTheFirstDraftIn(Owner):
     def put_back(self, step, seq, verdict):
         part = step.part(seq)
         if part.drafted:
-            seq.slot.state.recurrent = step.checked.trace[(step.kept(seq) or [part.spec])[-1]]
+            seq.slot.state.recurrent = step.output.trace[(step.kept(seq) or [part.spec])[-1]]
 
 
 class ThinksNothingIsToBeDone(Owner):
@@ -46,7 +46,7 @@ class TakesTheLastRow(Owner):
     def put_back(self, step, seq, verdict):
         if verdict.path:
             part = step.part(seq)
-            seq.slot.state.recurrent = step.checked.trace[part.spec + part.drafted - 1]
+            seq.slot.state.recurrent = step.output.trace[part.spec + part.drafted - 1]
 
 
 @attrs.define(eq=False)
@@ -79,7 +79,7 @@ class KeepsAsManyForAll(Owner):
         first = next(iter(step.verdicts.values()))
         kept = min(len(first.path), len(verdict.path))
         if kept:
-            seq.slot.state.recurrent = step.checked.trace[step.kept(seq)[kept - 1]]
+            seq.slot.state.recurrent = step.output.trace[step.kept(seq)[kept - 1]]
 
 
 class ReadsTheRawVerdict(Owner):
@@ -87,8 +87,8 @@ class ReadsTheRawVerdict(Owner):
 
     def put_back(self, step, seq, verdict):
         part = step.part(seq)
-        if part.raw.path:
-            seq.slot.state.recurrent = step.checked.trace[part.spec + part.raw.path[-1]]
+        if part.uncut.path:
+            seq.slot.state.recurrent = step.output.trace[part.spec + part.uncut.path[-1]]
 
 
 class KnowsChainsOnly(Owner):
@@ -97,7 +97,7 @@ class KnowsChainsOnly(Owner):
     def put_back(self, step, seq, verdict):
         if verdict.path:
             part = step.part(seq)
-            seq.slot.state.recurrent = step.checked.trace[part.spec + len(verdict.path) - 1]
+            seq.slot.state.recurrent = step.output.trace[part.spec + len(verdict.path) - 1]
 
 
 class LeavesItOut(Owner):
@@ -141,7 +141,7 @@ class KeepsWrongCheckpoints(Owner):
         for seq, span in rows.by_sequence():
             step = rows.step
             if step.part(seq).drafted:
-                seq.slot.checkpoints[span.end] = step.checked.trace[step.part(seq).spec]
+                seq.slot.checkpoints[span.end] = step.output.trace[step.part(seq).spec]
 
 
 class ForwardsAgain(Owner):

@@ -37,7 +37,7 @@ class Matches:
         return choose(self.adjusted(step, seq, row), seq.sampling, seq.seed, t, noise=self.noise(step, seq, t))
 
     def adjusted(self, step, seq, row: int):
-        return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
+        return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
 
     def noise(self, step, seq, t: int):
         return gumbel(seq.seed, t, step.target.info.vocab, seq.number, OWN)
@@ -66,7 +66,7 @@ class ReadsRowsOfAll(Matches):
 
     def verdict(self, step, seq):
         draft = step.part(seq).draft
-        if draft is not None and draft.law != "deterministic":
+        if draft is not None and draft.proposal != "deterministic":
             draft.probs.sum(-1)
         return super().verdict(step, seq)
 
@@ -113,7 +113,7 @@ class Rejects(Matches):
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(judges={"rows"}, noise="private")
+        return Compat(judges={"sampled"}, noise="private")
 
     def verdict(self, step, seq):
         draft, path = step.part(seq).draft, []
@@ -149,7 +149,7 @@ class ForgetsThePrefix(Matches):
     """Counts penalties over committed text only."""
 
     def adjusted(self, step, seq, row):
-        return adjust(step.logits(seq)[row], seq.sampling, seq.tokens, seq.prompt)
+        return adjust(step.logits(seq)[row], seq.sampling, seq.tokens, seq.prompt_len)
 
 
 class PenalisesPromptsToo(Shared):

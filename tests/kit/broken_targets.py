@@ -20,8 +20,8 @@ class LooksAtItsNeighbours(Healthy):
     """Scales logits by how many rows a forward has."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, needs)
-        return attrs.evolve(checked, logits=checked.logits * (1 + 1e-9 * len(batch.tokens)))
+        output = super().forward(batch, needs)
+        return attrs.evolve(output, logits=output.logits * (1 + 1e-9 * len(batch.tokens)))
 
 
 class ForgetsAtBorders(Healthy):
@@ -48,11 +48,11 @@ class CommitsDrafts(Healthy):
     """Leaves the recurrent state behind the last draft instead of the last pending row."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, attrs.evolve(needs, trace="states"))
+        output = super().forward(batch, attrs.evolve(needs, trace="states"))
         for part in batch.parts:
             if part.drafted:
-                part.seq.slot.state.recurrent = checked.trace[part.spec + part.drafted - 1]
-        return checked
+                part.seq.slot.state.recurrent = output.trace[part.spec + part.drafted - 1]
+        return output
 
 
 class LeavesRowsInPlace(Healthy):
@@ -69,11 +69,11 @@ class IsWrongBehindDrafts(Healthy):
     """Computes the rows of drafts a little differently."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, needs)
+        output = super().forward(batch, needs)
         for part in batch.parts:
             if part.drafted:
-                checked.logits[part.at + 1 : part.at + 1 + part.drafted].neg_()
-        return checked
+                output.logits[part.at + 1 : part.at + 1 + part.drafted].neg_()
+        return output
 
 
 class OpensAnywhere(Healthy):
@@ -99,8 +99,8 @@ class ShowsTheLastRow(Healthy):
     """Gives hidden states of the last row for those of every row."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, needs)
-        return attrs.evolve(checked, hidden={i: h[-1:].expand_as(h) for i, h in checked.hidden.items()})
+        output = super().forward(batch, needs)
+        return attrs.evolve(output, hidden={i: h[-1:].expand_as(h) for i, h in output.hidden.items()})
 
 
 class IgnoresEmbeddings(Healthy):
@@ -114,25 +114,25 @@ class GivesItBeforeTheNorm(Healthy):
     """Gives the last stream as the one behind the final norm."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, attrs.evolve(needs, hidden={*needs.hidden, 2}))
-        return attrs.evolve(checked, final=checked.hidden[2] if needs.final else None)
+        output = super().forward(batch, attrs.evolve(needs, hidden={*needs.hidden, 2}))
+        return attrs.evolve(output, final=output.hidden[2] if needs.final else None)
 
 
 class RoundsWhenWatched(Healthy):
     """Computes in float32 where hidden states are asked for."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, needs)
-        return attrs.evolve(checked, logits=checked.logits.float().double()) if needs.hidden else checked
+        output = super().forward(batch, needs)
+        return attrs.evolve(output, logits=output.logits.float().double()) if needs.hidden else output
 
 
 class AnswersEverybody(Healthy):
     """Gives a row for parts that decide nothing."""
 
     def forward(self, batch, needs):
-        checked = super().forward(batch, needs)
+        output = super().forward(batch, needs)
         more = sum(not part.decides for part in batch.parts)
-        return attrs.evolve(checked, logits=torch.cat([checked.logits, checked.logits[:more]]))
+        return attrs.evolve(output, logits=torch.cat([output.logits, output.logits[:more]]))
 
 
 class HasEveryTensor(Healthy):

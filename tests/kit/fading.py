@@ -6,7 +6,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core import Checked, Compat, Needs, Refusal, TargetInfo, hookimpl
+from spec_core import Compat, Needs, Refusal, TargetInfo, TargetOutput, hookimpl
 
 
 @attrs.define(eq=False)
@@ -44,7 +44,7 @@ class Fading:
                 parent = batch.parents[row]
                 after[row] = after[parent] / 2 + x[row]
         logits = [self.head @ after[row] for row in wanted]
-        return Checked(
+        return TargetOutput(
             logits=torch.stack(logits) if logits else x.new_empty(0, self.info.vocab),
             hidden={i: (x, after)[i].clone() for i in needs.hidden},
             final=after.clone() if needs.final else None,
@@ -103,4 +103,4 @@ class Fades:
     def rollback(self, step):
         for seq, verdict in step.verdicts.items():
             if verdict.path:
-                seq.slot.state.faded = step.checked.trace[step.kept(seq)[-1]].clone()
+                seq.slot.state.faded = step.output.trace[step.kept(seq)[-1]].clone()

@@ -94,7 +94,7 @@ def test_where_one_request_fails_nothing_else_is_said_to_be_broken(pytester):
             "found: plugin 'subject' failed in draft*RuntimeError: out of ideas",
             "*, in draft",
             "    raise RuntimeError('out of ideas')",
-            'mend first: pytest -k "TestMute and test_one_request_is_survived"',
+            'fix first: pytest -k "TestMute and test_one_request_is_survived"',
             "TestMute: 1 broken, 2 not checked",
         ]
     )

@@ -16,7 +16,7 @@ def target():
 
 def texts(target, methods, batch=1, n=40, **request):
     run = Run(target, methods=methods)
-    seqs = [run.submit(f"def add(a, b): {i}", n=n, seed=i, ignore_eos=True, **request) for i in range(batch)]
+    seqs = [run.submit(f"def add(a, b): {i}", max_tokens=n, seed=i, ignore_eos=True, **request) for i in range(batch)]
     for _ in run:
         pass
     return [run.take(s).tokens for s in seqs], run
@@ -62,9 +62,9 @@ def test_all_sequences_share_one_forward(target):
 def test_a_method_that_was_not_asked_catches_up(target):
     """After requests without it the cache is behind; what it then drafts is still what a fresh one drafts."""
     methods = [("draft-model", {"file": str(tiny_gguf(0)), "p_min": 0.0})]
-    run = Run(target, methods=methods, slots=1)
-    run.generate("def add(a, b):", n=30, methods=(), ignore_eos=True).result
-    result = run.generate("def add(a, b):", n=30, ignore_eos=True).result
+    run = Run(target, methods=methods, max_sequences=1)
+    run.generate("def add(a, b):", max_tokens=30, methods=(), ignore_eos=True).result
+    result = run.generate("def add(a, b):", max_tokens=30, ignore_eos=True).result
 
     assert result.stats["draft_acceptance"] == 1.0
 
@@ -81,7 +81,7 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
     with pytest.raises(Refused, match=r"token \d+ is") as refused:
         Run(target, methods=[f"draft-model={other}"])
 
-    assert "translate" in refused.value.mend
+    assert "translate" in refused.value.hint
 
 
 def test_another_vocabulary_is_translated_when_asked(target):
@@ -113,7 +113,7 @@ def test_draft_logits_are_the_draft_models_own(target):
     plugin = run.plugins[0].plugin
     prompt = target.tokenizer.encode("def add(a, b):")
     tokens, logits = plugin.draft_logits(prompt, 5)
-    plain = Run(target).generate(prompt, n=5, ignore_eos=True).result.tokens
+    plain = Run(target).generate(prompt, max_tokens=5, ignore_eos=True).result.tokens
 
     assert plain == tokens
     assert list(logits.shape) == [5, target.info.vocab]
@@ -127,7 +127,7 @@ def test_it_drafts_as_far_as_its_own_context_goes(target, translate):
     plain, _ = texts(target, [], n=120)
     run, lengths = Run(target, methods=[("draft-model", settings)]), []
     run.observe(lambda step: lengths.extend((len(p.seq.tokens) - len(p.emitted), p.drafted) for p in step.parts))
-    result = run.generate("def add(a, b): 0", n=120, seed=0, ignore_eos=True).result
+    result = run.generate("def add(a, b): 0", max_tokens=120, seed=0, ignore_eos=True).result
     report = run.stats.report()
 
     assert [result.tokens] == plain

@@ -71,11 +71,11 @@ def test_a_file_with_the_layer_alone_is_no_target():
 @pytest.mark.parametrize("slots", [1, 5])
 def test_text_is_plain_and_forwards_are_counted(hybrid, strategy, temperature, slots):
     made = [
-        Request([3 * i + 1, 4, i + 9], n=24, seed=i, sampling=Sampling(temperature=temperature), name=f"{i}")
+        Request([3 * i + 1, 4, i + 9], max_tokens=24, seed=i, sampling=Sampling(temperature=temperature), name=f"{i}")
         for i in range(5)
     ]
     plain = [Run(hybrid).generate(r).result.tokens for r in made]
-    run = Run(hybrid, [("mtp", {"p_min": 0.0})], rollback=("gdn-rollback", {"strategy": strategy}), slots=slots)
+    run = Run(hybrid, [("mtp", {"p_min": 0.0})], rollback=("gdn-rollback", {"strategy": strategy}), max_sequences=slots)
     steps = []
     run.observe(steps.append)
     seqs = [run.submit(r) for r in made]
@@ -92,7 +92,7 @@ def test_a_long_prompt_is_caught_up_in_pieces(hybrid):
     prompt = [(11 * i) % 299 for i in range(2 * BACKLOG + 30)]
     target = load(tiny_hybrid(context=1024))
     whole = drafts(target, ("mtp", {"p_min": 0.0}), prompt, 3)
-    chunked = drafted_by(Run(target, [("mtp", {"p_min": 0.0})], draft_max=3, chunk=50), prompt, 3)
+    chunked = drafted_by(Run(target, [("mtp", {"p_min": 0.0})], draft_max=3, prefill_chunk=50), prompt, 3)
     assert whole[0] == chunked[0]
     assert (whole[1] - chunked[1]).abs().max() < 1e-4
 
@@ -127,7 +127,7 @@ def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tenso
     bare.info.extras["nextn"]["problem"] = said
     with pytest.raises(Refused, match=f"'blk.4.{tensor}' of the NextN layer is") as refused:
         Run(bare, ["mtp"])
-    assert "convert the model again" in str(refused.value.mend)
+    assert "convert the model again" in str(refused.value.hint)
 
 
 class TestMtp(DrafterConformance):

@@ -142,7 +142,7 @@ def test_two_sequences_side_by_side_draft_what_each_drafts_alone():
 
     def steps(chosen):
         run = Run(target, methods=["ngram"])
-        seqs = [run.submit(p, n=60) for p in chosen]
+        seqs = [run.submit(p, max_tokens=60) for p in chosen]
         for _ in run:
             pass
         return [run.take(s).stats["steps"] for s in seqs]
@@ -155,7 +155,7 @@ def test_shared_memory_drafts_from_another_sequences_text():
     target = ToyTarget(seed=5, recurrent=False)
     run = Run(target, methods=[("ngram", {"shared": True})], reuse=False)
     sampling = Sampling(temperature=1.0)
-    first, second = (run.generate([1, 2, 3], n=80, sampling=sampling, seed=4).result for _ in range(2))
+    first, second = (run.generate([1, 2, 3], max_tokens=80, sampling=sampling, seed=4).result for _ in range(2))
 
     assert first.tokens == second.tokens
     assert second.stats["steps"] < 0.6 * first.stats["steps"]
@@ -165,9 +165,9 @@ def test_a_reused_slot_forgets_what_the_new_text_does_not_have():
     """After a request with another text the log holds the new text only."""
     target = ToyTarget(seed=3, recurrent=False)
     plugin = Ngram()
-    run = Run(target, methods=[("ngram", plugin)], slots=1)
-    run.generate([1, 2, 3, 4, 5], n=30).result
-    seq = run.submit([1, 2, 3, 9, 9], n=10)
+    run = Run(target, methods=[("ngram", plugin)], max_sequences=1)
+    run.generate([1, 2, 3, 4, 5], max_tokens=30).result
+    seq = run.submit([1, 2, 3, 9, 9], max_tokens=10)
     for _ in run:
         pass
 

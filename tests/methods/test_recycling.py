@@ -80,12 +80,12 @@ def watched(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **a
             if part.verdict is not None:
                 drafted = part.draft.ids if part.draft else ()
                 last = part.seq.tokens[len(part.seq.tokens) - len(part.emitted) - 1]
-                kept = [0, *(1 + i for i in part.raw.path)]
+                kept = [0, *(1 + i for i in part.uncut.path)]
                 seen.append(([last, *drafted], kept, step.logits(part.seq).clone(), part))
 
     run = Run(target or ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)])
     run.observe(look)
-    run.generate([1, 2, 3, 1, 2, 5], n=n, name="a", **ask).result
+    run.generate([1, 2, 3, 1, 2, 5], max_tokens=n, name="a", **ask).result
     return run, seen
 
 
@@ -120,7 +120,7 @@ def test_rows_of_other_methods_drafts_are_learnt():
 
     plugin = Recycling()
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("guess", Guess()), ("recycling", plugin)])
-    run.generate([1, 2, 3], n=5).result
+    run.generate([1, 2, 3], max_tokens=5).result
 
     assert {33, 34} <= run._slots.free[0].stash[plugin.memory].table.rows.keys()
 
@@ -128,9 +128,9 @@ def test_rows_of_other_methods_drafts_are_learnt():
 def test_a_new_request_on_the_same_slot_begins_with_its_prompt():
     """Unless the matrix is shared, nothing of another request is left, though its rows are reused."""
     plugin = Recycling()
-    run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], slots=1)
-    run.generate([1, 2, 3, 4, 5], n=30).result
-    seq = run.submit([1, 2, 3, 4, 9], n=2)
+    run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], max_sequences=1)
+    run.generate([1, 2, 3, 4, 5], max_tokens=30).result
+    seq = run.submit([1, 2, 3, 4, 9], max_tokens=2)
     run.step()
 
     assert seq.reused
@@ -260,7 +260,7 @@ def test_chains_where_a_target_takes_no_trees(trees, width, branches):
     [
         (None, 0.8, "unknown", True),
         (None, 0.0, "deterministic", True),
-        ("rejection", 0.8, "rows", False),
+        ("rejection", 0.8, "sampled", False),
         ("point-mass", 0.8, "deterministic", True),
     ],
 )
@@ -270,9 +270,9 @@ def test_noise_is_read_where_it_helps(rule, temperature, law, branches):
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], rule=rule)
     drafts = []
     run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
-    run.generate([1, 2, 3, 1, 2, 5], n=40, sampling=Sampling(temperature=temperature), seed=1).result
+    run.generate([1, 2, 3, 1, 2, 5], max_tokens=40, sampling=Sampling(temperature=temperature), seed=1).result
 
-    assert {law} == {draft.law for draft in drafts}
+    assert {law} == {draft.proposal for draft in drafts}
     assert branches == any(draft.parents is not None for draft in drafts)
 
 
@@ -288,7 +288,7 @@ def test_a_shared_matrix_helps_the_next_request():
     for shared in (False, True):
         target = ToyTarget(seed=2, recurrent=False)
         run = Run(target, methods=[("recycling", {"shared": shared})], reuse=False)
-        counts[shared] = [run.generate([1, 2, 3], n=60).result.stats["steps"] for _ in range(2)]
+        counts[shared] = [run.generate([1, 2, 3], max_tokens=60).result.stats["steps"] for _ in range(2)]
 
     assert counts[False][0] == counts[False][1]
     assert counts[True][1] < counts[True][0]
@@ -307,7 +307,7 @@ def test_trees_through_a_real_target(pico, temperature):
     plain = Run(pico).generate(prompt, **ask).result
     run = Run(pico, methods=["recycling"])
     trees = []
-    run.observe(lambda step: trees.extend((p.draft, p.raw.path) for p in step.parts if p.draft))
+    run.observe(lambda step: trees.extend((p.draft, p.uncut.path) for p in step.parts if p.draft))
     result = run.generate(prompt, **ask).result
 
     assert plain.tokens == result.tokens

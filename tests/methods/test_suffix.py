@@ -218,14 +218,14 @@ def test_a_token_that_never_occurred_drafts_nothing():
 
 
 def test_the_draft_ends_where_its_chance_falls_below_the_bound():
-    """The chance of a path is the product of share and trust of its tokens."""
+    """The chance of a path is the product of share and estimate of its tokens."""
     evidence, tokens = Evidence(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
     whole = drafted(tokens, evidence, p_min=0.0)
     bound = drafted(tokens, evidence, p_min=0.3)
 
     expected = 1.0
     for node in whole:
-        expected *= node.share * evidence.trust(node.match)
+        expected *= node.share * evidence.estimate(node.match)
         assert node.chance == pytest.approx(expected)
     assert ids(bound) == ids(whole)[: sum(node.chance >= 0.3 for node in whole)] != ids(whole)
 
@@ -252,7 +252,7 @@ def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
 def test_siblings_come_from_shorter_matches_too():
     """After 5 1 2 came 9, after 1 2 also 7: the chance that the long match leaves goes to the shorter one."""
     tree = drafted([1, 2, 7, 3, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2], width=2, depth=1, p_min=0.01)
-    long, short = Evidence().trust(3), Evidence().trust(2)
+    long, short = Evidence().estimate(3), Evidence().estimate(2)
 
     assert [(node.token, node.match) for node in tree] == [(9, 3), (7, 2)]
     assert [node.chance for node in tree] == pytest.approx([long, (1 - long) * 2 / 3 * short])
@@ -264,7 +264,7 @@ def test_trees_are_drafted_where_asked_for_and_possible(trees, width, branches):
     run = Run(ToyTarget(seed=3, recurrent=False, trees=trees), methods=[("suffix", {"width": width, "p_min": 0.01})])
     drafts = []
     run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
-    run.generate([1, 2, 3, 1, 2, 4] * 4, n=60, sampling=Sampling(temperature=0.8), seed=1).result
+    run.generate([1, 2, 3, 1, 2, 4] * 4, max_tokens=60, sampling=Sampling(temperature=0.8), seed=1).result
 
     assert drafts and branches == any(draft.parents is not None for draft in drafts)
 
@@ -275,14 +275,14 @@ def test_trees_are_drafted_where_asked_for_and_possible(trees, width, branches):
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
     """Rejections of a match length are outweighed by what comes later."""
     evidence = Evidence()
-    before = evidence.trust(5)
+    before = evidence.estimate(5)
     for _ in range(10):
         evidence.learn(5, 1.0, False)
-    low = evidence.trust(5)
+    low = evidence.estimate(5)
     for _ in range(100):
         evidence.learn(5, 1.0, True)
 
-    assert low < 0.4 * before < before < evidence.trust(5)
+    assert low < 0.4 * before < before < evidence.estimate(5)
 
 
 def test_evidence_is_what_was_right_of_what_was_promised():
@@ -332,7 +332,7 @@ def test_prompts_are_not_shared():
     plugin = Suffix(shared=True)
     run = Run(ToyTarget(seed=5, recurrent=False), methods=[("suffix", plugin)])
     prompt = [40, 41, 42, 43, 44, 45]
-    result = run.generate(prompt, n=20).result
+    result = run.generate(prompt, max_tokens=20).result
 
     automaton = plugin.common.generations[0]
     assert automaton.size == 19  # the last token is never evaluated
@@ -343,9 +343,9 @@ def test_prompts_are_not_shared():
 def test_a_reused_slot_forgets_what_the_new_text_does_not_have():
     """Matches and counts are those of the new text alone."""
     plugin = Suffix()
-    run = Run(ToyTarget(seed=3, recurrent=False), methods=[("suffix", plugin)], slots=1)
-    run.generate([1, 2, 3, 4, 5], n=30).result
-    seq = run.submit([1, 2, 3, 9, 9], n=10)
+    run = Run(ToyTarget(seed=3, recurrent=False), methods=[("suffix", plugin)], max_sequences=1)
+    run.generate([1, 2, 3, 4, 5], max_tokens=30).result
+    seq = run.submit([1, 2, 3, 9, 9], max_tokens=10)
     for _ in run:
         pass
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from spec_rules.laws import Case, Law
+from spec_rules.distributions import Case, Rows
 
 from spec_core import Draft, Verdict
 
@@ -98,7 +98,7 @@ class World:
     def chance(self, text: Prefix, start: int = 0) -> float:
         return float(np.prod([self.p[text[:i]][text[i]] for i in range(start, len(text))]))
 
-    def rows(self, draft: Draft) -> Law:
+    def rows(self, draft: Draft) -> Rows:
         """The target's law by row."""
         return lambda row: self.p[prefix(draft, row - 1)]
 
@@ -122,7 +122,7 @@ def parents_of(shape: Iterable[int]) -> list[int]:
 def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
     """Every tree of sampled drafts. Without replacement a token is struck from the law its later siblings come from."""
     parents = parents_of(shape)
-    make = lambda ids: Draft(ids, law="rows", parents=None if chain else parents[: len(ids)])
+    make = lambda ids: Draft(ids, proposal="sampled", parents=None if chain else parents[: len(ids)])
 
     def extend(ids: list[int], laws: list[np.ndarray], weight: float) -> Iterator[Weighted]:
         if len(ids) == len(parents):
@@ -153,7 +153,7 @@ def text_law(world: World, verify: Verify, drafts: Iterable[Weighted]) -> np.nda
     for draft, laws, weight in drafts:
         case = Case(draft, world.rows(draft), laws.__getitem__)
         for verdict, chance in outcomes(verify, case):
-            emitted[(*(draft.ids[i] for i in verdict.path), verdict.token)] += weight * chance
+            emitted[(*(draft.ids[i] for i in verdict.path), verdict.next_token)] += weight * chance
     return sum(weight * world.law(text) for text, weight in emitted.items())
 
 

@@ -24,7 +24,7 @@ class Sampler:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={"rows", "unknown"}, needs=Needs(trees=bool(self.shape)))
+        return Compat(drafts={"sampled", "unknown"}, needs=Needs(trees=bool(self.shape)))
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -8,7 +8,7 @@ import torch
 from exact import World, distance
 from sampler import near, text_law
 from spec_rules import block, k_seq, rejection, traversal
-from spec_rules.laws import drawn_from
+from spec_rules.distributions import drawn_from
 
 from spec_core import Compat, Draft, Run, hookimpl
 from spec_core.contract.checks import check_draft
@@ -46,7 +46,7 @@ def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
     """The draft if the boundary lets it pass."""
     law, claim = LIES[lie]
     try:
-        draft = Draft(ids, law=law, probs=torch.from_numpy(claim(rows)))
+        draft = Draft(ids, proposal=law, probs=torch.from_numpy(claim(rows)))
         check_draft(draft, len(ids), len(ids), VOCAB, trees=False)
     except ValueError:
         return None
@@ -73,14 +73,14 @@ class Liar:
     def draft(self, step):
         for seq, _ in step.undrafted:
             row = self.q[seq.tokens[-1]]
-            step.propose(seq, Draft([int(row.argmax())], law="deterministic", probs=torch.from_numpy(row[None])))
+            step.propose(seq, Draft([int(row.argmax())], proposal="deterministic", probs=torch.from_numpy(row[None])))
 
 
 @pytest.mark.parametrize("rule", DREW)
 def test_a_liar_is_named_and_its_texts_keep_their_law(rule):
     target = ToyTarget(**TINY)
     law = text_law(target, PROMPT, N)
-    run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", slots=32)
+    run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", max_sequences=32)
 
     assert checked(counted(run, law), law) > 1e-3
     assert "ValueError: probs are the distributions that tokens were drawn from" in run.stats.switched_off["liar"]

@@ -17,8 +17,8 @@ TARGET = {"vocab": 8, "width": 4, "recurrent": False, "sharpness": 1.5}
 
 
 def texts(target: ToyTarget, methods: list) -> list[list[int]]:
-    run = Run(target, methods, slots=32)
-    seqs = [run.submit([1, 5], n=5, seed=seed, sampling=SAMPLED) for seed in range(SEEDS)]
+    run = Run(target, methods, max_sequences=32)
+    seqs = [run.submit([1, 5], max_tokens=5, seed=seed, sampling=SAMPLED) for seed in range(SEEDS)]
     finish(run)
     return [run.take(seq).tokens for seq in seqs]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from exact import World, distance, drawn, emitted_per_step, parents_of, prefix
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.laws import point_mass as certain
+from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft
 

@@ -9,7 +9,7 @@ import pytest
 from exact import outcomes
 from sampler import SAMPLED, Sampler, near
 from spec_cli.main import run as spec
-from spec_rules.laws import Case
+from spec_rules.distributions import Case
 from spec_rules.synthetic import Synthetic, kept
 from spec_rules.typical import Typical, threshold
 
@@ -54,9 +54,9 @@ class Says:
 @pytest.mark.parametrize("draft, temperature", [(CHAIN, 1.0), (TREE, 0.0)], ids=["chain", "tree"])
 def test_synthetic_accepts_at_the_given_rates(draft, temperature):
     """Each position within four standard deviations; nothing behind the last rate, whatever the target thinks."""
-    run = Run(ToyTarget(**TINY), [Says(draft)], rule=("synthetic", Synthetic(RATES)), slots=32)
+    run = Run(ToyTarget(**TINY), [Says(draft)], rule=("synthetic", Synthetic(RATES)), max_sequences=32)
     for i in range(64):
-        run.submit([i % 8, i // 8], n=40, sampling=Sampling(temperature=temperature))
+        run.submit([i % 8, i // 8], max_tokens=40, sampling=Sampling(temperature=temperature))
     finish(run)
     stats = run.stats.report()
     rates = np.array(RATES)
@@ -81,8 +81,8 @@ def test_the_pattern_is_the_settings_seed_and_not_the_requests():
     def pattern(seed: int, of_request: int, temperature: float = 0.0) -> list[int]:
         lengths: list[int] = []
         run = Run(ToyTarget(**TINY), [Says(CHAIN)], rule=("synthetic", Synthetic(RATES, seed)))
-        run.observe(lambda step: lengths.extend(len(part.raw.path) for part in step.parts))
-        run.generate([1, 2], n=60, seed=of_request, sampling=Sampling(temperature=temperature)).result
+        run.observe(lambda step: lengths.extend(len(part.uncut.path) for part in step.parts))
+        run.generate([1, 2], max_tokens=60, seed=of_request, sampling=Sampling(temperature=temperature)).result
         return lengths
 
     assert pattern(0, 1) == pattern(0, 2) == pattern(0, 3, temperature=1.0)
@@ -96,7 +96,7 @@ def test_rate_0_is_plain_decoding_and_rate_1_keeps_everything():
         assert plain(request, recurrent=False).tokens == none.generate(request).result.tokens
 
     every = dense([Says(CHAIN)], rule=("synthetic", Synthetic((1.0,) * 5)))
-    assert every.generate([1, 2], n=13).result.tokens[1:6] == [1, 2, 3, 4, 5]
+    assert every.generate([1, 2], max_tokens=13).result.tokens[1:6] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("rates", [(), (0.5, 0.6), (1.2,), (0.5, -0.1)], ids=str)
@@ -146,17 +146,17 @@ def test_typical_says_what_it_spends(token, spent):
     rule = Typical(token=token)
 
     for verdict, _ in outcomes(rule.verify, Case(Draft([2, 0]), lambda row: rows[row], None)):
-        assert verdict.spent == pytest.approx(spent)
+        assert verdict.tv_distance == pytest.approx(spent)
 
 
 @pytest.mark.parametrize("rule, spends", [("typical", True), ("block", False)])
 def test_what_is_spent_is_summed_over_the_run(rule, spends):
     target = ToyTarget(**TINY)
     run = Run(target, [Sampler(near(target))], rule=rule)
-    results = [run.generate([1, 2], n=8, sampling=SAMPLED, seed=seed).result for seed in range(3)]
+    results = [run.generate([1, 2], max_tokens=8, sampling=SAMPLED, seed=seed).result for seed in range(3)]
 
-    assert all((r.stats["tv_spent"] > 0) == spends for r in results)
-    assert run.stats.report()["tv_spent"] == pytest.approx(sum(r.stats["tv_spent"] for r in results))
+    assert all((r.stats["tv_distance"] > 0) == spends for r in results)
+    assert run.stats.report()["tv_distance"] == pytest.approx(sum(r.stats["tv_distance"] for r in results))
 
 
 @pytest.mark.parametrize("settings", ["epsilon=1.5", "delta=-0.1", "token=best"])
@@ -189,12 +189,12 @@ PROMPT = ("-p", "HELLO", "-n", "12", "--temperature", "0.7")
 def test_a_result_says_that_it_is_lossy(rule):
     run = Run(ToyTarget(**TINY), [Sampler(near(ToyTarget(**TINY)))], rule=rule)
 
-    assert run.generate([1, 2], n=5).result.stats["lossy"] == LOSSY[rule]
+    assert run.generate([1, 2], max_tokens=5).result.stats["lossy"] == LOSSY[rule]
     assert run.stats.report()["lossy"] == LOSSY[rule]
 
 
 def test_a_lossless_result_says_nothing():
-    assert dense([Says(CHAIN)], rule="block").generate([1, 2], n=5).result.stats["lossy"] is None
+    assert dense([Says(CHAIN)], rule="block").generate([1, 2], max_tokens=5).result.stats["lossy"] is None
 
 
 @lossy

@@ -7,8 +7,8 @@ import pytest
 import torch
 from spec_rules.block import ratios
 from spec_rules.coins import Uniforms, coins, inverse
+from spec_rules.distributions import Case, drawn_from, normalised, residual
 from spec_rules.k_seq import left_over, overlap, taken, threshold
-from spec_rules.laws import Case, drawn_from, normalised, residual
 from spec_rules.traversal import chance
 from spec_rules.typical import entropy
 

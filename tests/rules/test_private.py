@@ -6,11 +6,11 @@ The long form is ``benchmarks/laws.py``.
 from __future__ import annotations
 
 import pytest
+from benchmarks.proposals import LENGTH, PROMPT, SAMPLED, away, bound, campaign, chance, small, text_law, texts
 from spec_methods.ngram import Ngram
 from spec_methods.recycling import Recycling
 from spec_methods.suffix import Suffix
 
-from benchmarks.laws import LENGTH, PROMPT, SAMPLED, away, bound, campaign, chance, small, text_law, texts
 from spec_core import Run
 from spec_core.testing import QuickTarget
 from tests.core.toys import finish
@@ -32,7 +32,7 @@ def test_the_second_of_two_equal_requests_has_the_targets_law(case):
 def test_equal_requests_get_texts_of_their_own(rule):
     """Also where nothing is drafted: what the core chooses is drafted for the next."""
     run = Run(QuickTarget(), rule=rule)
-    seqs = [run.submit(PROMPT, n=12, seed=0, sampling=SAMPLED) for _ in range(4)]
+    seqs = [run.submit(PROMPT, max_tokens=12, seed=0, sampling=SAMPLED) for _ in range(4)]
     finish(run)
 
     assert len({tuple(run.take(seq).tokens) for seq in seqs}) == 4
@@ -40,7 +40,7 @@ def test_equal_requests_get_texts_of_their_own(rule):
 
 def test_under_shared_noise_equal_requests_get_one_text():
     run = Run(QuickTarget())
-    seqs = [run.submit(PROMPT, n=12, seed=0, sampling=SAMPLED) for _ in range(4)]
+    seqs = [run.submit(PROMPT, max_tokens=12, seed=0, sampling=SAMPLED) for _ in range(4)]
     finish(run)
 
     assert len({tuple(run.take(seq).tokens) for seq in seqs}) == 1

@@ -33,22 +33,22 @@ def law(tiny):
 
 def counted(run: Run, law: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
     """How often each text comes, over seeds."""
-    seqs = [run.submit(PROMPT, n=N, seed=seed, sampling=sampling) for seed in range(TEXTS)]
+    seqs = [run.submit(PROMPT, max_tokens=N, seed=seed, sampling=sampling) for seed in range(TEXTS)]
     finish(run)
     order = {text: i for i, text in enumerate(law)}
     return np.bincount([order[tuple(run.take(seq).tokens)] for seq in seqs], minlength=len(law))
 
 
-def checked(counts: np.ndarray, law: dict) -> float:
+def output(counts: np.ndarray, law: dict) -> float:
     return chi_square_p(counts, np.array(list(law.values())))
 
 
 @lossless
 def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
     """Through the whole loop, over several steps: chi-square of all texts of four tokens."""
-    run = Run(tiny, [Sampler(near(tiny))], rule=rule, slots=32)
+    run = Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32)
 
-    assert checked(counted(run, law), law) > 1e-3
+    assert output(counted(run, law), law) > 1e-3
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
@@ -58,17 +58,17 @@ def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
 )
 def test_texts_of_a_sampling_tree_have_the_targets_law(rule, replace, tiny, law):
     """Siblings drawn with and without replacement."""
-    run = Run(tiny, [Sampler(near(tiny), (2, 2), replace)], rule=rule, slots=32)
+    run = Run(tiny, [Sampler(near(tiny), (2, 2), replace)], rule=rule, max_sequences=32)
 
-    assert checked(counted(run, law), law) > 1e-3
+    assert output(counted(run, law), law) > 1e-3
     assert run.stats.report()["accepted_per_step"] > 0.5
 
 
 def test_the_chi_square_finds_a_lossy_rule(tiny, law):
     """The same measure and the same number of texts."""
-    run = Run(tiny, [Sampler(near(tiny))], rule="typical", slots=32)
+    run = Run(tiny, [Sampler(near(tiny))], rule="typical", max_sequences=32)
 
-    assert checked(counted(run, law), law) < 1e-6
+    assert output(counted(run, law), law) < 1e-6
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
@@ -77,14 +77,14 @@ def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
     sampling = Sampling(temperature=0.9, top_k=2, repetition_penalty=1.6)
     law = text_law(tiny, PROMPT, N, sampling)
 
-    assert checked(counted(Run(tiny, [Sampler(near(tiny))], rule=rule, slots=32), law, sampling), law) > 1e-3
+    assert output(counted(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), law, sampling), law) > 1e-3
 
 
 @lossless
 @pytest.mark.parametrize("kind", ["right", "wrong"])
 def test_at_temperature_0_every_rule_is_exact_match(rule, kind):
     """The core decides: the text is plain decoding's, token for token."""
-    request = Request([3, 1, 4], n=12, name="a")
+    request = Request([3, 1, 4], max_tokens=12, name="a")
     text = {"a": [3, 1, 4, *plain(request, recurrent=False).tokens]}
     run = dense([Oracle(text, lambda i, seq: kind == "right")], rule=rule)
 
@@ -94,10 +94,10 @@ def test_at_temperature_0_every_rule_is_exact_match(rule, kind):
 @lossless
 def test_the_same_seed_gives_the_same_text(rule, tiny):
     """Coins are a function of seed, position and the request's number; they do not depend on who runs beside."""
-    requests = [Request(PROMPT, n=9, seed=seed, sampling=SAMPLED) for seed in range(6)]
+    requests = [Request(PROMPT, max_tokens=9, seed=seed, sampling=SAMPLED) for seed in range(6)]
     by_slots = []
     for slots in (1, 4, 4):
-        run = Run(tiny, [Sampler(near(tiny))], rule=rule, slots=slots, reuse=False)
+        run = Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=slots, reuse=False)
         seqs = [run.submit(r) for r in requests]
         finish(run)
         by_slots.append([run.take(seq).tokens for seq in seqs])
@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_text(rule, tiny):
 @lossless
 def test_a_request_alone_in_a_fresh_run_is_reproduced_by_its_seed(rule, tiny):
     alone = lambda seed: Run(tiny, [Sampler(near(tiny))], rule=rule).generate(
-        PROMPT, n=9, seed=seed, sampling=SAMPLED
+        PROMPT, max_tokens=9, seed=seed, sampling=SAMPLED
     ).result.tokens  # fmt: skip
 
     assert [alone(seed) for seed in range(6)] == [alone(seed) for seed in range(6)]
@@ -122,11 +122,11 @@ class Declares:
     """Says what it would draft."""
 
     def __init__(self, *laws):
-        self.laws = laws
+        self.proposals = laws
 
     @hookimpl
     def compat(self):
-        return Compat(drafts=self.laws)
+        return Compat(drafts=self.proposals)
 
     @hookimpl
     def draft(self, step):
@@ -135,7 +135,7 @@ class Declares:
 
 @pytest.mark.parametrize("rule", DREW)
 def test_a_rule_with_ratios_refuses_drafts_of_unknown_law(rule):
-    """At the start, with a mend: without q there is nothing to divide by."""
+    """At the start, with a hint: without q there is nothing to divide by."""
     with pytest.raises(Refused, match=f"rule {rule} judges drafts of law deterministic, rows") as error:
         dense([("secret", Declares("unknown"))], rule=rule)
 
@@ -152,7 +152,7 @@ def test_the_other_rules_judge_drafts_of_every_law(rule):
 
 def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):
     with pytest.raises(PluginError, match="k-seq judges siblings drawn independently from one law") as error:
-        Run(tiny, [Sampler(near(tiny), (2,))], rule="k-seq").generate(PROMPT, n=4, sampling=SAMPLED).result
+        Run(tiny, [Sampler(near(tiny), (2,))], rule="k-seq").generate(PROMPT, max_tokens=4, sampling=SAMPLED).result
 
     assert "use --rule rejection or traversal" in str(error.value)
 
@@ -161,14 +161,14 @@ def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):
 def test_logits_that_are_no_numbers_end_their_sequence_only(rule, tiny):
     class Sick(ToyTarget):
         def forward(self, batch, needs):
-            checked = super().forward(batch, needs)
+            output = super().forward(batch, needs)
             for part in batch.parts:
                 if part.seq.name == "sick" and part.drafted:
-                    checked.logits[part.at] = torch.nan
-            return checked
+                    output.logits[part.at] = torch.nan
+            return output
 
     run = Run(Sick(**TINY), [Sampler(near(tiny))], rule=rule)
-    sick, well = (run.submit(PROMPT, n=N, sampling=SAMPLED, name=name) for name in ("sick", "well"))
+    sick, well = (run.submit(PROMPT, max_tokens=N, sampling=SAMPLED, name=name) for name in ("sick", "well"))
     finish(run)
 
     with pytest.raises(TargetError, match="not numbers"):

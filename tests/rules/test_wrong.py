@@ -14,8 +14,8 @@ import pytest
 import torch
 from exact import Script, Weighted, World, distance, drawn, outcomes, parents_of, prefix, struck
 from spec_rules import block, rejection, traversal
-from spec_rules.laws import Case
-from spec_rules.laws import point_mass as certain
+from spec_rules.distributions import Case
+from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft
 
@@ -34,7 +34,7 @@ def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Ite
     """Drafted in full, verified in part. length: (draft, its laws) -> tokens that are verified."""
     for draft, laws, weight in drafts:
         n = length(draft, laws)
-        yield Draft(draft.ids[:n], law="rows"), laws[:n], weight
+        yield Draft(draft.ids[:n], proposal="sampled"), laws[:n], weight
 
 
 def first(found: Iterable[bool], otherwise: int) -> int:
@@ -257,7 +257,7 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_law(rule):
     for i, parent in enumerate(parents):
         order = np.argsort(-world.q[prefix(Draft(ids, parents=parents[:i]), parent)])
         ids.append(int(order[parents[:i].count(parent)]))
-    draft = Draft(ids, law="rows", parents=parents)
+    draft = Draft(ids, proposal="sampled", parents=parents)
     softmax = [world.q[prefix(draft, parent)] for parent in parents]
 
     assert distance(world, rule.verify, [(draft, softmax, 1.0)]) > SHIFTED
@@ -284,7 +284,7 @@ def by_probability(world: World) -> Iterator[Weighted]:
     q = world.q[()]
     for draft, _, weight in drawn(world, (2,)):
         ids = sorted(draft.ids, key=lambda x: -q[x])
-        yield Draft(ids, law="rows", parents=draft.parents), [q, struck(q, (ids[0],))], weight
+        yield Draft(ids, proposal="sampled", parents=draft.parents), [q, struck(q, (ids[0],))], weight
 
 
 # noise that is met again (a rule that looks ahead must not share it)
@@ -298,7 +298,7 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
     law = np.zeros(world.vocab**world.length)
     for draft, laws, weight in drawn(world, (1, 1), chain=True):
         for verdict, chance in outcomes(rule, Case(draft, world.rows(draft), laws.__getitem__)):
-            text = (*(draft.ids[i] for i in verdict.path), verdict.token)
+            text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             seconds = enumerate(laws[1]) if not again else [(draft.ids[1], 1.0)]
             for x, one in seconds if len(text) == 1 else ():
                 for emitted, more in second_step(world, rule, text, x, laws[1]).items():
@@ -310,10 +310,10 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
 
 def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: np.ndarray) -> dict:
     """{text: chance} after a draft of the token x."""
-    case = Case(Draft([x], law="rows"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
+    case = Case(Draft([x], proposal="sampled"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
     found: dict[tuple[int, ...], float] = defaultdict(float)
     for verdict, chance in outcomes(rule, case):
-        found[(*text, *([x] if verdict.path else []), verdict.token)] += chance
+        found[(*text, *([x] if verdict.path else []), verdict.next_token)] += chance
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spec_core import Draft, Needs, Sequence, Step, Target, Verdict
-from spec_core.contract.batch import Checked, Part
+from spec_core.contract.batch import Part, TargetOutput
 from spec_core.loop.schedule import batch
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
@@ -28,15 +28,15 @@ def step(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> Step:
     for p in parts:
         made.add(p)
     made.batch = batch(made, needs, target.info.device)
-    made.checked = target.forward(made.batch, needs)
+    made.output = target.forward(made.batch, needs)
     return made
 
 
-def forward(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> Checked:
+def forward(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> TargetOutput:
     return step(target, *parts, needs=needs).checked
 
 
-def fresh(target: Target, tokens: list[int], needs: Needs = EVERYTHING) -> Checked:
+def fresh(target: Target, tokens: list[int], needs: Needs = EVERYTHING) -> TargetOutput:
     """One forward over all tokens of a new sequence."""
     return forward(target, part(sequence(target, tokens), 0, tokens), needs=needs)
 

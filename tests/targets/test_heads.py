@@ -263,7 +263,7 @@ def test_a_head_that_is_damaged_or_unknown_is_refused_with_a_mend(name, tmp_path
     with pytest.raises(UsageError) as refused:
         opened(path)
     assert found in refused.value.reason
-    assert refused.value.mend
+    assert refused.value.hint
     assert "\n" not in refused.value.reason
 
 
@@ -320,4 +320,4 @@ def test_a_head_is_no_model(tmp_path):
 
     with pytest.raises(UsageError, match="draft head, no model") as refused:
         load(path)
-    assert "--method dflash=FILE" in refused.value.mend
+    assert "--method dflash=FILE" in refused.value.hint

@@ -58,7 +58,7 @@ def survives(reader, data: bytes, path: Path) -> None:
     try:
         reader(path)
     except SpecError as error:
-        assert error.mend
+        assert error.hint
         assert "\n" not in error.reason
     assert time.process_time() - began < MOST_SECONDS
 

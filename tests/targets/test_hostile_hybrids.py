@@ -131,7 +131,7 @@ def tries(path: Path) -> list[str]:
         try:
             use()
         except UsageError as error:
-            assert error.mend
+            assert error.hint
             assert "\n" not in error.reason
             assert "\x1b" not in error.reason
             assert len(error.reason) < 2000
@@ -148,7 +148,7 @@ def generates(target: Any, method: Any) -> None:
 def answered(run: Run, **sampling: Any) -> list[int] | str:
     """Weights that make no numbers end their sequence in an error of the target, and nothing else."""
     try:
-        return run.generate(Request([3, 1, 4], n=4, seed=1, sampling=Sampling(**sampling))).result.tokens
+        return run.generate(Request([3, 1, 4], max_tokens=4, seed=1, sampling=Sampling(**sampling))).result.tokens
     except TargetError as error:
         return error.reason
 

@@ -35,7 +35,7 @@ def requests(temperature: float, n: int = 20) -> list[Request]:
     return [
         Request(
             [(7 * i + j * j) % 299 for j in range(length)],
-            n=n,
+            max_tokens=n,
             name=f"{i}",
             seed=i,
             sampling=Sampling(temperature=temperature),
@@ -64,7 +64,9 @@ DRAFTERS = {
 def test_state_and_text_after_every_step(target, plain, strategy, drafts, temperature, batch):
     made, results = plain[temperature]
     rollback = ("gdn-rollback", {"strategy": strategy})
-    run = Run(target, [DRAFTERS[drafts](known(made, results))], rollback=rollback, slots=batch, chunk=32)
+    run = Run(
+        target, [DRAFTERS[drafts](known(made, results))], rollback=rollback, max_sequences=batch, prefill_chunk=32
+    )
     found = gated(run, made)
     assert [r.tokens for r in found] == [r.tokens for r in results]
 
@@ -74,7 +76,7 @@ def test_drafts_longer_than_the_snapshots(target, plain, n):
     made, results = plain[0.8]
     for drafter in ("all-right", "trees"):
         method = DRAFTERS[drafter](known(made, results))
-        run = Run(target, [method], rollback=("gdn-rollback", {"strategy": "snapshot", "n": n}), slots=2)
+        run = Run(target, [method], rollback=("gdn-rollback", {"strategy": "snapshot", "n": n}), max_sequences=2)
         assert [r.tokens for r in gated(run, made)] == [r.tokens for r in results]
 
 
@@ -83,7 +85,7 @@ def test_a_restored_snapshot_is_no_copy(target):
     request = requests(0.0)[2]
     text = {"a": [*request.prompt, *Run(target).generate(request).result.tokens]}
     run = Run(target, [Oracle(text, vocab=300)], rollback=("gdn-rollback", {"strategy": "snapshot"}))
-    seq = run.submit(Request(list(request.prompt), n=20, name="a"))
+    seq = run.submit(Request(list(request.prompt), max_tokens=20, name="a"))
     places = []
     while run.busy:
         run.step()
@@ -97,30 +99,30 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
     first = requests(0.0, n=40)[3]
     run = Run(target, ["ngram"], rollback=("gdn-rollback", {"strategy": strategy}))
     answer = run.generate(first).result
-    second = [*first.prompt, *answer.tokens, 5, 6, 7, 8]
-    found = gated(run, [Request(second, n=12, name="again")])[0]
+    second = [*first.prompt_len, *answer.tokens, 5, 6, 7, 8]
+    found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
     assert len(second) - 5 - found.reused <= 32
-    assert found.tokens == Run(target).generate(Request(second, n=12)).result.tokens
+    assert found.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
 
 
 def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_prompt(target):
     """Templates leave reasoning out of the next prompt: what was kept of the answer is no use then."""
     target.every, before = 32, target.every
     first = attrs.evolve(requests(0.0, n=150)[4], ignore_eos=True)
-    run = Run(target, ["ngram"], chunk=32)
+    run = Run(target, ["ngram"], prefill_chunk=32)
     run.generate(first).result
-    second = [*first.prompt, 9, 8, 7]
-    found = gated(run, [Request(second, n=12, name="again")])[0]
+    second = [*first.prompt_len, 9, 8, 7]
+    found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
     assert found.reused == 64
-    assert found.tokens == Run(target).generate(Request(second, n=12)).result.tokens
+    assert found.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
 
 
 def test_checkpoints_are_bounded(target):
     target.every, before = 4, target.every
     run = Run(target)
-    seq = run.submit(Request([1, 2, 3], n=120))
+    seq = run.submit(Request([1, 2, 3], max_tokens=120))
     while run.busy:
         run.step()
     target.every = before
@@ -156,7 +158,7 @@ def test_memory_is_said_and_refused_before_it_is_taken(target):
     assert "snapshot 0.6 MiB" in owner.compat.notes[0]
     with pytest.raises(Refused, match="snapshot needs") as refused:
         check(target, ["ngram"], None, ("gdn-rollback", {"strategy": "snapshot", "n": 10_000_000}), {})
-    assert "strategy=replay" in str(refused.value.mend)
+    assert "strategy=replay" in str(refused.value.hint)
 
 
 METHODS = {
@@ -178,7 +180,7 @@ METHODS = {
 def test_state_and_text_with_every_method(target, repeated, strategy, method, temperature, batch):
     made = repeating(temperature)
     rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})
-    found = gated(Run(target, [METHODS[method]], rollback=rollback, slots=batch, chunk=32), made)
+    found = gated(Run(target, [METHODS[method]], rollback=rollback, max_sequences=batch, prefill_chunk=32), made)
     assert [r.tokens for r in found] == repeated[temperature]
     assert sum(r.stats["drafted"] for r in found) > 0
 
@@ -193,4 +195,4 @@ def repeating(temperature: float, n: int = 24) -> list[Request]:
     """Prompts that say the same several times, for methods that look up."""
     sampling = Sampling(temperature=temperature, top_k=8)
     prompts = [[(5 * i + j % (3 + i)) % 299 for j in range(9 + 4 * i)] for i in range(5)]
-    return [Request(p, n=n, name=f"{i}", seed=i, sampling=sampling) for i, p in enumerate(prompts)]
+    return [Request(p, max_tokens=n, name=f"{i}", seed=i, sampling=sampling) for i, p in enumerate(prompts)]

@@ -75,12 +75,12 @@ def test_logits_of_every_position(case, length):
 def test_hidden_states_enter_the_block_of_their_index(case):
     """Index i enters block i, the number of layers has left the last, ``final`` is behind the last norm."""
     layers = case.target.info.layers
-    checked = fresh(case.target, case.tokens("prompt_37"), Needs(hidden=range(layers + 1), final=True))
+    output = fresh(case.target, case.tokens("prompt_37"), Needs(hidden=range(layers + 1), final=True))
     expected = [case.tensors["hidden_37.embed"]]
     expected += [case.tensors[f"hidden_37.layer_{i}"] for i in range(layers)]
 
-    assert max(largest(e, checked.hidden[i]) for i, e in enumerate(expected)) <= case.bar(37)
-    assert largest(case.tensors["hidden_37.norm"], checked.final) <= case.bar(37)
+    assert max(largest(e, output.hidden[i]) for i, e in enumerate(expected)) <= case.bar(37)
+    assert largest(case.tensors["hidden_37.norm"], output.final) <= case.bar(37)
 
 
 def test_greedy_tokens_over_the_cache(case):

@@ -51,10 +51,10 @@ def drafted(target, seq, draft, needs=EVERYTHING):
 @pytest.mark.parametrize("rows", [2, 3, 5, 9, 17])
 def test_a_row_has_the_same_bits_alone_and_with_drafts(target, rows, threads):
     torch.set_num_threads(threads)
-    alone = drafted(target, prefilled(target, PROMPT), None).checked.logits
+    alone = drafted(target, prefilled(target, PROMPT), None).output.logits
     seq = prefilled(target, PROMPT)
 
-    beside = drafted(target, seq, Draft([(7 * i) % 96 for i in range(rows - 1)])).checked.logits
+    beside = drafted(target, seq, Draft([(7 * i) % 96 for i in range(rows - 1)])).output.logits
 
     assert torch.equal(alone[0], beside[0])
 
@@ -64,7 +64,7 @@ def test_a_chain_of_drafts_has_the_bits_of_plain_decoding(target):
     plain = prefilled(target, PROMPT)
     rows = [forward(target, part(plain, 9 + i, [t])).logits for i, t in enumerate([PROMPT[-1], *chain])]
 
-    together = drafted(target, prefilled(target, PROMPT), Draft(chain)).checked.logits
+    together = drafted(target, prefilled(target, PROMPT), Draft(chain)).output.logits
 
     assert torch.equal(torch.cat(rows), together)
 
@@ -72,15 +72,15 @@ def test_a_chain_of_drafts_has_the_bits_of_plain_decoding(target):
 def test_bits_stay_equal_where_a_long_context_is_summed_in_pieces(target):
     """255 rows cached: the drafts reach over the boundary of a piece, the single row does not."""
     prompt = [(i * i) % 96 for i in range(255)]
-    alone = drafted(target, prefilled(target, prompt), None).checked.logits
+    alone = drafted(target, prefilled(target, prompt), None).output.logits
 
-    beside = drafted(target, prefilled(target, prompt), Draft([1, 2, 3])).checked.logits
+    beside = drafted(target, prefilled(target, prompt), Draft([1, 2, 3])).output.logits
 
     assert torch.equal(alone[0], beside[0])
 
 
 def test_a_sequence_has_the_same_bits_in_any_batch(target):
-    alone = drafted(target, prefilled(target, PROMPT), Draft([10, 20])).checked.logits
+    alone = drafted(target, prefilled(target, PROMPT), Draft([10, 20])).output.logits
     a, b, c = prefilled(target, PROMPT[:4]), prefilled(target, PROMPT), sequence(target, PROMPT[2:])
     parts = part(a, 3, [3], TREE), part(b, 9, [7], Draft([10, 20])), part(c, 0, PROMPT[2:])
 
@@ -94,24 +94,24 @@ def test_a_sequence_has_the_same_bits_in_any_batch(target):
 
 
 def test_every_branch_of_a_tree_is_a_sequence_of_its_own(target):
-    checked = drafted(target, prefilled(target, PROMPT), TREE).checked
+    output = drafted(target, prefilled(target, PROMPT), TREE).output
     for branch in BRANCHES:
         nodes = [
             i for i in range(len(TREE)) if [TREE.ids[j] for j in TREE.ancestry(i)] == branch[: len(TREE.ancestry(i))]
         ]
         expected = fresh(target, PROMPT + branch).logits[-len(branch) :]
 
-        torch.testing.assert_close(expected, checked.logits[[1 + i for i in nodes]], rtol=0, atol=2e-5)
+        torch.testing.assert_close(expected, output.logits[[1 + i for i in nodes]], rtol=0, atol=2e-5)
 
 
 def test_a_tree_behind_several_pending_rows(target):
     seq = sequence(target, PROMPT)
     forward(target, part(seq, 0, PROMPT[:4], decides=False))
 
-    checked = forward(target, part(seq, 4, PROMPT[4:], TREE))
+    output = forward(target, part(seq, 4, PROMPT[4:], TREE))
 
     expected = fresh(target, [*PROMPT, 20, 50, 70]).logits[-1]
-    torch.testing.assert_close(expected, checked.logits[6 + 6], rtol=0, atol=2e-5)
+    torch.testing.assert_close(expected, output.logits[6 + 6], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("path", [(), (0,), (1,), (0, 3), (0, 2, 5), (1, 4, 6)])
@@ -157,17 +157,17 @@ def test_a_chunk_that_decides_nothing_has_no_logits(target):
 
 
 def test_only_hidden_states_that_were_asked_for(target):
-    checked = fresh(target, PROMPT, Needs(hidden={0, 2}, final=True))
+    output = fresh(target, PROMPT, Needs(hidden={0, 2}, final=True))
 
-    assert {0, 2} == set(checked.hidden)
-    assert {(10, 32)} == {tuple(h.shape) for h in (*checked.hidden.values(), checked.final)}
+    assert {0, 2} == set(output.hidden)
+    assert {(10, 32)} == {tuple(h.shape) for h in (*output.hidden.values(), output.final)}
     assert fresh(target, PROMPT, Needs()).final is None
 
 
 def test_hidden_states_of_a_single_row_are_one_row(target):
-    checked = drafted(target, prefilled(target, PROMPT), None, Needs(hidden={0, 1, 2}, final=True)).checked
+    output = drafted(target, prefilled(target, PROMPT), None, Needs(hidden={0, 1, 2}, final=True)).output
 
-    assert {(1, 32)} == {tuple(h.shape) for h in (*checked.hidden.values(), checked.final, checked.logits[:, :32])}
+    assert {(1, 32)} == {tuple(h.shape) for h in (*output.hidden.values(), output.final, output.logits[:, :32])}
 
 
 def test_hidden_states_outlive_the_next_layers(target):
@@ -183,9 +183,9 @@ def test_a_prompt_row_may_be_an_embedding(target):
     given = [*PROMPT[:3], -1, *PROMPT[4:]]
     seq = sequence(target, given, embeds={3: embedding})
 
-    checked = forward(target, part(seq, 0, given))
+    output = forward(target, part(seq, 0, given))
 
-    assert torch.equal(fresh(target, PROMPT).logits, checked.logits)
+    assert torch.equal(fresh(target, PROMPT).logits, output.logits)
 
 
 def test_a_single_row_may_be_an_embedding(target):
@@ -261,10 +261,12 @@ def branching(text):
 @pytest.mark.parametrize("drafter", [partly_right, branching])
 def test_a_run_with_drafts_gives_the_text_of_plain_decoding(target, drafter, temperature):
     sampling = Sampling(temperature=temperature)
-    requests = [Request(PROMPT[i:], n=24, seed=i, sampling=sampling, ignore_eos=True, name=str(i)) for i in range(3)]
+    requests = [
+        Request(PROMPT[i:], max_tokens=24, seed=i, sampling=sampling, ignore_eos=True, name=str(i)) for i in range(3)
+    ]
     plain = [Run(target).generate(r).result.tokens for r in requests]
     text = {r.name: list(r.prompt) + tokens for r, tokens in zip(requests, plain, strict=True)}
-    run = Run(target, methods=[drafter(text)], slots=3)
+    run = Run(target, methods=[drafter(text)], max_sequences=3)
     submitted = [run.submit(r) for r in requests]
     for _ in run:
         pass

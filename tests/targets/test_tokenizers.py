@@ -99,7 +99,7 @@ def test_an_unknown_pre_tokenizer_names_the_known_ones():
     with pytest.raises(UsageError, match="qwen22") as error:
         from_gguf(metadata)
 
-    assert error.value.mend.startswith("known: qwen2")
+    assert error.value.hint.startswith("known: qwen2")
 
 
 def test_an_unknown_tokenizer_model_is_refused():
@@ -138,4 +138,4 @@ def test_a_hostile_template_is_refused(name, monkeypatch):
     with pytest.raises(UsageError, match="chat template"):
         text = render(HOSTILE[name], [{"role": "user", "content": "x"}])
         assert text == "", text[:100]
-        raise UsageError("chat template said nothing", mend="-")
+        raise UsageError("chat template said nothing", hint="-")

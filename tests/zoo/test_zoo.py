@@ -87,7 +87,7 @@ def test_a_target_knows_its_companions(name):
     """``-m zoo:pico --method draft-model`` needs no file."""
     run = Run(load(f"zoo:{name}"), methods=["draft-model"])
 
-    assert run.generate("def add(a, b):\n", n=16, ignore_eos=True).result.stats["drafted"] > 0
+    assert run.generate("def add(a, b):\n", max_tokens=16, ignore_eos=True).result.stats["drafted"] > 0
 
 
 @pytest.mark.parametrize("methods", [["ngram"], ["mtp"], ["ngram", "mtp"]], ids="+".join)
@@ -95,7 +95,9 @@ def test_a_target_knows_its_companions(name):
 def test_the_hybrid_writes_the_same_text_with_its_own_layer(methods, temperature):
     target, sampling = load("zoo:pico-hybrid"), Sampling(temperature=temperature)
     prompt = "names = [1, 2, 3, 4]\n" * 6
-    plain, fast = (Run(target, methods=m).generate(prompt, n=48, sampling=sampling).result for m in ([], methods))
+    plain, fast = (
+        Run(target, methods=m).generate(prompt, max_tokens=48, sampling=sampling).result for m in ([], methods)
+    )
 
     assert plain.tokens == fast.tokens
     assert fast.stats["accepted"] > 0
@@ -104,7 +106,7 @@ def test_the_hybrid_writes_the_same_text_with_its_own_layer(methods, temperature
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UsageError, match="pica") as error:
         path("pica")
-    assert error.value.mend.startswith("it has: pico")
+    assert error.value.hint.startswith("it has: pico")
 
 
 def test_shipped_prompts_fit_and_have_four_families():

@@ -81,11 +81,11 @@ class Reference:
         return Pass(self, batch).run()
 
     def draft(
-        self, batch: Batch, most: int, least: float, trust: float, stops: Sequence[int], state: str | None = None
+        self, batch: Batch, most: int, least: float, estimate: float, stops: Sequence[int], state: str | None = None
     ) -> tuple[list[int], list[float]]:
         """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
 
-        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``trust``,
+        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
         falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
         takes as its only input.
         """
@@ -96,7 +96,7 @@ class Reference:
             chance, token = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
             ids.append(int(token))
             chances.append(float(chance))
-            survival *= chances[-1] * trust
+            survival *= chances[-1] * estimate
             if survival < least or len(ids) == most or ids[-1] in stops:
                 return ids, chances
             batch = behind(batch, ids[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})

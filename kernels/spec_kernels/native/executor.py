@@ -75,11 +75,11 @@ class Native:
         return found
 
     def draft(
-        self, batch: Batch, most: int, least: float, trust: float, stops: Sequence[int], state: str | None = None
+        self, batch: Batch, most: int, least: float, estimate: float, stops: Sequence[int], state: str | None = None
     ) -> tuple[list[int], list[float]]:
         """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
 
-        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``trust``,
+        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
         falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
         takes as its only input.
         """
@@ -87,7 +87,7 @@ class Native:
         self._turn(batch.stretches[0].end + most + 1)
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
-        drafted = self.program.draft(*arguments, most, least, trust, tuple(stops), self._bound, at)
+        drafted = self.program.draft(*arguments, most, least, estimate, tuple(stops), self._bound, at)
         del found, alive
         return drafted
 

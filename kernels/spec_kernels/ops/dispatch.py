@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class KernelsMissing(RuntimeError):
-    """Tensors are on a device whose kernels cannot be imported. ``mend`` says what to do."""
+    """Tensors are on a device whose kernels cannot be imported. ``hint`` says what to do."""
 
     def __init__(self, op: str) -> None:
-        self.mend = "pip install 'spec-core[triton]', or run on the CPU: --device cpu"
-        super().__init__(f"{op} on CUDA tensors is a triton kernel, and triton cannot be imported; {self.mend}")
+        self.hint = "pip install 'spec-core[triton]', or run on the CPU: --device cpu"
+        super().__init__(f"{op} on CUDA tensors is a triton kernel, and triton cannot be imported; {self.hint}")
 
 
 def by_device(reference: Callable[P, T]) -> Callable[P, T]:

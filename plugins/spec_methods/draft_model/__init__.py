@@ -14,16 +14,16 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-from spec_core.toolkit.token_drafter import Chooser, Drawing, Growing
-from spec_methods.draft_model.shadow import Shadow, catch_up, continued, forward, open_shadow
+from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
+from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
 
 @attrs.define(eq=False)
-class Drafting(Growing):
+class Drafting(PartialDraft):
     """One sequence while it is drafted; ``tokens`` are the draft model's, the draft included."""
 
-    shadow: Shadow = attrs.field(kw_only=True)
+    shadow: DraftModelState = attrs.field(kw_only=True)
     tokens: list[int] = attrs.field(kw_only=True)
 
 
@@ -38,7 +38,7 @@ class DraftModel:
         validator=[ge(0.0), le(1.0)],
         metadata={"help": "stop where the draft model is less sure than this", "off": 0.0},
     )
-    sample: Drawing = attrs.field(
+    sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
     )
     dtype: str = attrs.field(
@@ -49,18 +49,18 @@ class DraftModel:
     )
     model: Any = attrs.field(default=None, init=False)
     words: Same | Translated = attrs.field(factory=Same, init=False)
-    shadow: StashKey[Shadow] = attrs.field(factory=StashKey, init=False)
+    shadow: StashKey[DraftModelState] = attrs.field(factory=StashKey, init=False)
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         file = self.file or target.info.extras.get("companions", {}).get("draft-model")
         if file is None:
-            mend = "name one: --method draft-model=FILE"
-            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} knows none", mend)])
+            hint = "name one: --method draft-model=FILE"
+            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} knows none", hint)])
         described = load(file, weights=False)
         return Compat(
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
-            drafts=self._chooser.laws,
+            drafts=self._drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
         )
@@ -77,10 +77,10 @@ class DraftModel:
         if self.translate and silent is None:
             return None
         found = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
-        mend = "use a draft model of the same family"
+        hint = "use a draft model of the same family"
         if not silent:
-            mend += ", or -o draft-model.translate=true to match tokens by their text"
-        return Refusal(f"{draft.info.name} has another vocabulary than {target.info.name}: {found}", mend)
+            hint += ", or -o draft-model.translate=true to match tokens by their text"
+        return Refusal(f"{draft.info.name} has another vocabulary than {target.info.name}: {found}", hint)
 
     def _load(self, file: str, described: Target, target: Target) -> None:
         """In a dtype of its own, and with its own context: no more of it than the target can use."""
@@ -98,19 +98,19 @@ class DraftModel:
         if not wanted:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
-        step.spent(forwards=forwards, rows=rows)
+        step.report_cost(forwards=forwards, rows=rows)
         if len(wanted) == 1 and self._can_go_alone(wanted[0]):
             self._all_at_once(step, wanted[0])
         while drafting := [d for d in wanted if d.open]:
             self._one_more(step, drafting)
         for d in wanted:
             if d.ids:
-                step.propose(d.seq, self._chooser.made(d))
+                step.propose(d.seq, self._drafter.made(d))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
-            seq.stash[self.shadow].trust.learn(part.drafted, len(part.raw.path))
+            seq.stash[self.shadow].estimate.learn(part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -127,37 +127,37 @@ class DraftModel:
             return None
         shadow = seq.stash.get(self.shadow)
         if shadow is None:
-            shadow = seq.stash[self.shadow] = open_shadow(self.model)
-        shadow.trust.fade()
-        if shadow.trust.value < self.p_min:
+            shadow = seq.stash[self.shadow] = open_state(self.model)
+        shadow.estimate.fade()
+        if shadow.estimate.value < self.p_min:
             return None
         tokens = list(self.words.to_draft(seq.tokens))
         # The last drafted token needs no row: nothing follows it. Where the context is full, the target goes on alone.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
-        return Drafting(seq, room, shadow.trust, shadow=shadow, tokens=tokens) if room > 0 else None
+        return Drafting(seq, room, shadow.estimate, shadow=shadow, tokens=tokens) if room > 0 else None
 
     def _can_go_alone(self, draft: Drafting) -> bool:
         """Whether the draft model can choose all tokens itself: greedily, in the words it knows."""
-        return hasattr(self.model, "draft") and isinstance(self.words, Same) and not self._chooser.samples(draft.seq)
+        return hasattr(self.model, "draft") and isinstance(self.words, Same) and not self._drafter.samples(draft.seq)
 
     def _all_at_once(self, step: Step, d: Drafting) -> None:
         """A greedy draft of one sequence is one call, however long it gets."""
         rows = len(d.tokens) - d.shadow.agree(d.tokens)
         d.ids, d.confidence = continued(self.model, d.shadow, d.tokens, d.budget, self.p_min, d.seq.stop.tokens)
-        step.spent(forwards=len(d.ids), rows=rows + len(d.ids) - 1)
+        step.report_cost(forwards=len(d.ids), rows=rows + len(d.ids) - 1)
         d.open = False
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward, one more token for each."""
         rows = sum(len(d.tokens) - d.shadow.agree(d.tokens) for d in drafting)
         logits = self.words.rows(forward(self.model, [(d.shadow, d.tokens) for d in drafting]))
-        step.spent(forwards=1, rows=rows)
+        step.report_cost(forwards=1, rows=rows)
         for d, row in zip(drafting, logits, strict=True):
-            d.tokens += self.words.to_draft([self._chooser.extend(step, d, row)])
+            d.tokens += self.words.to_draft([self._drafter.extend(step, d, row)])
 
     @property
-    def _chooser(self) -> Chooser:
-        return Chooser(self.p_min, self.sample)
+    def _drafter(self) -> TokenDrafter:
+        return TokenDrafter(self.p_min, self.sample)
 
     def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
         """A greedy draft of n tokens after ``tokens``, and the logits each was chosen from, [n, V]."""
@@ -165,9 +165,9 @@ class DraftModel:
         if len(tokens) + n > context:
             raise UsageError(
                 f"{len(tokens)} tokens and a draft of {n}, the draft model's context is {context}",
-                mend="give fewer tokens, or ask for a shorter draft",
+                hint="give fewer tokens, or ask for a shorter draft",
             )
-        shadow, tokens = open_shadow(self.model), self.words.to_draft(list(tokens))
+        shadow, tokens = open_state(self.model), self.words.to_draft(list(tokens))
         ids: list[int] = []
         rows: list[Tensor] = []
         for _ in range(n):

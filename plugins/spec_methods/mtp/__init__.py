@@ -14,8 +14,8 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
-from spec_core.toolkit.acceptance import Trust
-from spec_core.toolkit.token_drafter import Chooser, Drawing, Growing
+from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
 from spec_methods.mtp.layer import Layer, Pairs
 
 BACKLOG = 256
@@ -35,7 +35,7 @@ class Memory:
     tokens: list[int] = attrs.field(factory=list)
     hidden: list[Tensor] = attrs.field(factory=list)
     embeds: dict[int, Tensor] = attrs.field(factory=dict)
-    trust: Trust = attrs.field(factory=Trust)
+    estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
     def take(self, span: Span) -> None:
         """New pairs; whatever is held at or after their first position is void."""
@@ -65,7 +65,7 @@ class Memory:
 
 
 @attrs.define(eq=False)
-class Drafting(Growing):
+class Drafting(PartialDraft):
     """One sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
 
     memory: Memory = attrs.field(kw_only=True)
@@ -90,7 +90,7 @@ class Mtp:
         validator=[ge(0.0), le(1.0)],
         metadata={"help": "stop where the draft survives less likely", "off": 0.0},
     )
-    sample: Drawing = attrs.field(
+    sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
     )
     layer: Layer | None = attrs.field(default=None, init=False)
@@ -104,7 +104,7 @@ class Mtp:
         return Compat(
             needs=Needs(final=True),
             refusals=[refusal] if refusal else [],
-            drafts=self._chooser.laws,
+            drafts=self._drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, holder),
         )
@@ -112,8 +112,8 @@ class Mtp:
     def _misfit(self, target: Target, holder: Target) -> Refusal | None:
         facts = holder.info.extras.get("nextn")
         if facts is None:
-            mend = "name a file that has one (--method mtp=FILE), or use another method"
-            return Refusal(f"{holder.info.name} has no NextN layer", mend)
+            hint = "name a file that has one (--method mtp=FILE), or use another method"
+            return Refusal(f"{holder.info.name} has no NextN layer", hint)
         if facts["problem"]:
             return Refusal(facts["problem"], "convert the model again, with its NextN layer, or use another method")
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
@@ -130,25 +130,25 @@ class Mtp:
         self.layer = Layer(holder.info.extras["nextn"], target.info.extras["executor"]())
 
     @property
-    def _chooser(self) -> Chooser:
-        return Chooser(self.p_min, self.sample)
+    def _drafter(self) -> TokenDrafter:
+        return TokenDrafter(self.p_min, self.sample)
 
     # hooks
 
     @hookimpl
     def draft(self, step: Step) -> None:
         drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if len(drafts) == 1 and self.watch is None and not self._chooser.samples(drafts[0].seq):
+        if len(drafts) == 1 and self.watch is None and not self._drafter.samples(drafts[0].seq):
             self._all_at_once(step, drafts[0])
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
-            step.propose(d.seq, self._chooser.made(d))
+            step.propose(d.seq, self._drafter.made(d))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
-            seq.stash[self.memory].trust.learn(part.drafted, len(part.raw.path))
+            seq.stash[self.memory].estimate.learn(part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -160,7 +160,7 @@ class Mtp:
             memory.take(span)
             while len(memory.tokens) > BACKLOG:
                 self.layer.forward([memory.pairs(BACKLOG)], last=False)
-                rows.step.spent(forwards=1, rows=BACKLOG)
+                rows.step.report_cost(forwards=1, rows=BACKLOG)
 
     # one draft
 
@@ -168,27 +168,27 @@ class Mtp:
         memory = seq.stash.get(self.memory)
         if memory is None or not memory.tokens:
             return None
-        memory.trust.fade()
-        if memory.trust.value < self.p_min:
+        memory.estimate.fade()
+        if memory.estimate.value < self.p_min:
             return None
-        return Drafting(seq, min(budget, self.draft_max), memory.trust, memory=memory)
+        return Drafting(seq, min(budget, self.draft_max), memory.estimate, memory=memory)
 
     def _all_at_once(self, step: Step, draft: Drafting) -> None:
         """A greedy draft of one sequence is one call, however long it gets."""
         pairs = draft.pairs()
         draft.memory.room(draft.memory.done + draft.budget)
         stops = sorted(draft.seq.stop.tokens)
-        ids, chances = self.layer.draft(pairs, draft.budget, self.p_min, draft.trust.value, stops)
-        step.spent(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
+        ids, chances = self.layer.draft(pairs, draft.budget, self.p_min, draft.estimate.value, stops)
+        step.report_cost(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
         draft.ids, draft.confidence, draft.open = ids, chances, False
 
     def _one_more(self, step: Step, drafts: list[Drafting]) -> None:
         """One forward, one more token for each."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)
-        step.spent(forwards=1, rows=sum(len(p.tokens) for p in parts))
+        step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))
         for i, d in enumerate(drafts):
-            token = self._chooser.extend(step, d, logits[i])
+            token = self._drafter.extend(step, d, logits[i])
             d.hidden = hidden[i : i + 1]
             if self.watch is not None:
                 self.watch(token, logits[i])

@@ -53,9 +53,9 @@ class Layer:
         found = self.executor.run(self._batch(parts, last))
         return found["final"], found["logits"]
 
-    def draft(self, pairs: Pairs, most: int, least: float, trust: float, stops: Sequence[int]) -> Any:
+    def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
         """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
-        return self.executor.draft(self._batch([pairs], True), most, least, trust, stops, "final")
+        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final")
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = [t for p in parts for t in p.tokens]

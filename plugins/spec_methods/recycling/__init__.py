@@ -68,7 +68,7 @@ class Recycling:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        laws = {"deterministic"} if self.sample == "greedy" else {"deterministic", "rows", "unknown"}
+        laws = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
         needs = Needs(trees=self.width > 1 and target.info.trees)
         return Compat(needs=needs, drafts=laws, forwards=lambda k: 0, load=self._begin)
 
@@ -85,13 +85,13 @@ class Recycling:
     def rollback(self, step: Step) -> None:
         """Learn from all verified rows, the kept path last, and how the own draft fared."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
-        rows = likeliest(step.checked.logits, self.k) if concerned else []
+        rows = likeliest(step.output.logits, self.k) if concerned else []
         for seq in concerned:
             memory, part = self._memory(seq), step.part(seq)
             if part.source == step.asking:
-                learn(memory.evidence, memory.drafted, part.raw.path)
+                learn(memory.evidence, memory.drafted, part.uncut.path)
             tokens = [seq.tokens[-1], *(part.draft.ids if part.draft else ())]
-            kept = [0, *(1 + i for i in part.raw.path)]
+            kept = [0, *(1 + i for i in part.uncut.path)]
             for i in [*sorted(set(range(len(tokens))) - set(kept)), *kept]:
                 memory.table.learn(tokens[i], rows[part.at + i])
 
@@ -100,7 +100,7 @@ class Recycling:
         memory = seq.stash.get(self.memory)
         if memory is None or memory.seq is not seq:
             memory = seq.stash[self.memory] = Memory(seq, self.common or Table(self.k, self.fresh))
-            memory.table.read(seq.tokens[: seq.prompt])
+            memory.table.read(seq.tokens[: seq.prompt_len])
         return memory
 
     def _samples(self, step: Step, seq: Sequence) -> bool:

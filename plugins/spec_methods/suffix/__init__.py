@@ -72,7 +72,7 @@ class Suffix:
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            learn(memory.evidence, memory.drafted, part.raw.path)
+            learn(memory.evidence, memory.drafted, part.uncut.path)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -80,7 +80,7 @@ class Suffix:
             memory = self._memory(seq, span.start)
             memory.own.write(span.tokens)
             if memory.common is not None:
-                self._contribute(memory.common, span.tokens, seq.prompt - span.start)
+                self._contribute(memory.common, span.tokens, seq.prompt_len - span.start)
             memory.written = span.end
 
     def _contribute(self, common: Track, tokens: list[int], prompt: int) -> None:

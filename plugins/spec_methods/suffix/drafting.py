@@ -21,7 +21,7 @@ class Evidence:
 
     counts: dict[int, list[float]] = attrs.field(factory=dict)
 
-    def trust(self, match: int) -> float:
+    def estimate(self, match: int) -> float:
         """Estimated chance that a match of this length goes on as it did before."""
         right, promised = self.counts.get(bucket(match), (0.0, 0.0))
         prior = 1 - 1 / (1 + match / 2)
@@ -97,11 +97,11 @@ def successors(
     seen: set[int] = set()
     left = 1.0
     while state != ROOT and len(seen) < width:
-        trust = evidence.trust(n)
+        estimate = evidence.estimate(n)
         for token, share in automaton.following(state, width):
             if token not in seen and len(seen) < width:
                 seen.add(token)
                 then = automaton.follow((state, n), token, automaton.depth)
-                yield Node(token, parent, depth, n, left * share, chance * left * share * trust, then)
-        left *= 1 - trust
+                yield Node(token, parent, depth, n, left * share, chance * left * share * estimate, then)
+        left *= 1 - estimate
         state, n = automaton.open(automaton.shorter((state, n)))

@@ -9,9 +9,9 @@ from spec_core.errors import UsageError
 
 def damaged(path: Path, found: str) -> UsageError:
     """The error of a file that is not what it claims to be."""
-    return UsageError(f"{path.name}: {found}", mend="the file is damaged or not what it claims; get it again")
+    return UsageError(f"{path.name}: {found}", hint="the file is damaged or not what it claims; get it again")
 
 
-def unsupported(path: Path, found: str, mend: str) -> UsageError:
+def unsupported(path: Path, found: str, hint: str) -> UsageError:
     """The error of a sound file that we do not read."""
-    return UsageError(f"{path.name}: {found}", mend=mend)
+    return UsageError(f"{path.name}: {found}", hint=hint)

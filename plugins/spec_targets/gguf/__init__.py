@@ -47,5 +47,5 @@ def _check_vocabulary(file: GgufFile, tokenizer: Any, rows: int) -> None:
     if tokenizer is not None and tokenizer.vocab_size > rows:
         raise UsageError(
             f"{file.path.name}: the tokenizer has {tokenizer.vocab_size} tokens, the embedding {rows} rows",
-            mend="tokenizer and tensors do not belong together; get the file again",
+            hint="tokenizer and tensors do not belong together; get the file again",
         )

@@ -25,11 +25,11 @@ class Keys:
         if value is None:
             raise UsageError(
                 f"{self.file.path.name}: metadata {self.arch}.{key} is missing",
-                mend="the file is incomplete; convert it again",
+                hint="the file is incomplete; convert it again",
             )
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise UsageError(
-                f"{self.file.path.name}: metadata {self.arch}.{key} is {str(value)[:40]!r}", mend="the file is damaged"
+                f"{self.file.path.name}: metadata {self.arch}.{key} is {str(value)[:40]!r}", hint="the file is damaged"
             )
         return value
 
@@ -38,7 +38,7 @@ class Keys:
         if not values or any(v != values[0] for v in values):
             raise UsageError(
                 f"{self.file.path.name}: {self.arch}.{key} differs between layers",
-                mend="such models are not supported yet",
+                hint="such models are not supported yet",
             )
         return values[0]
 
@@ -48,7 +48,7 @@ def config_of(file: GgufFile) -> Config:
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str):
         raise UsageError(
-            f"{file.path.name}: it does not name its architecture", mend="give a model, not a vocabulary or adapter"
+            f"{file.path.name}: it does not name its architecture", hint="give a model, not a vocabulary or adapter"
         )
     arch = arch_of(name, file.path.name)
     keys = Keys(file, name)
@@ -114,7 +114,7 @@ def _delta(keys: Keys, arch: Arch) -> DeltaShape:
     if heads < 1 or inner % heads:
         raise UsageError(
             f"{keys.file.path.name}: {keys.arch}.ssm.inner_size is {inner}, a multiple of {heads} was needed",
-            mend="the file is damaged; get it again",
+            hint="the file is damaged; get it again",
         )
     return DeltaShape(
         key_heads=keys.get("ssm.group_count", kind=int),
@@ -135,7 +135,7 @@ def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
     if interval < 1:
         raise UsageError(
             f"{keys.file.path.name}: {keys.arch}.full_attention_interval is {interval}, 1 or more was needed",
-            mend="the file is damaged; get it again",
+            hint="the file is damaged; get it again",
         )
     return frozenset(i for i in range(layers) if (i + 1) % interval)
 
@@ -146,7 +146,7 @@ def _flags(keys: Keys, listed: Any, layers: int) -> list[int]:
         raise UsageError(
             f"{keys.file.path.name}: {keys.arch}.attention.recurrent_layers is {str(listed)[:60]!r}, "
             f"a yes or no for each of {layers} blocks was needed",
-            mend="the file is damaged; get it again",
+            hint="the file is damaged; get it again",
         )
     return listed
 
@@ -156,7 +156,7 @@ def _layers(file: GgufFile, keys: Keys) -> int:
     layers = keys.get("block_count", kind=int) - keys.get("nextn_predict_layers", 0, int)
     if not 0 < layers <= len(file.tensors):
         raise UsageError(
-            f"{file.path.name}: {layers} blocks and {len(file.tensors)} tensors", mend="the file is damaged"
+            f"{file.path.name}: {layers} blocks and {len(file.tensors)} tensors", hint="the file is damaged"
         )
     return layers
 
@@ -165,7 +165,7 @@ def _vocab(file: GgufFile) -> int:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise UsageError(
-            f"{file.path.name}: it has no token embedding", mend="give a whole model, not a draft head or vocabulary"
+            f"{file.path.name}: it has no token embedding", hint="give a whole model, not a draft head or vocabulary"
         )
     return embedding.shape[0]
 
@@ -178,7 +178,7 @@ def scaling_of(keys: Keys) -> Scaling:
         return Scaling()
     if kind not in ("linear", "yarn"):
         raise UsageError(
-            f"{keys.file.path.name}: rope scaling {kind!r} is not supported", mend="supported: none, linear, yarn"
+            f"{keys.file.path.name}: rope scaling {kind!r} is not supported", hint="supported: none, linear, yarn"
         )
     return Scaling(
         kind=kind,

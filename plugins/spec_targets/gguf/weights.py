@@ -41,7 +41,7 @@ class GgufWeights:
             if tensor.type not in TYPES:
                 raise UsageError(
                     f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
-                    mend=f"quantise the model to one of {', '.join(TYPES)}",
+                    hint=f"quantise the model to one of {', '.join(TYPES)}",
                 )
 
     def names(self) -> Iterable[str]:

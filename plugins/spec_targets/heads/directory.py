@@ -93,7 +93,7 @@ class HfHead:
         if (directory / MASK_VECTOR).exists():
             raise UsageError(
                 f"{self.where}: a vector of its own for the mask token ({MASK_VECTOR}) is not supported",
-                mend="use another head",
+                hint="use another head",
             )
         self.tensors = {our_name(n): t for n, t in stored(directory).items() if not TARGETS_OWN.fullmatch(n)}
 
@@ -108,7 +108,7 @@ class HfHead:
         if value.dtype not in FLOATS:
             raise UsageError(
                 f"{self.where}: tensor {name!r} is {str(value.dtype).removeprefix('torch.')}, which is not supported",
-                mend="use a head with weights of float32, bfloat16 or float16",
+                hint="use a head with weights of float32, bfloat16 or float16",
             )
         return value
 
@@ -123,7 +123,7 @@ def stored(directory: Path) -> Mapping[str, Stored]:
     if (directory / PICKLED).exists():
         return pickled(directory / PICKLED)
     raise UsageError(
-        f"{directory.name}: there is neither model.safetensors nor {PICKLED}", mend="get the directory again, whole"
+        f"{directory.name}: there is neither model.safetensors nor {PICKLED}", hint="get the directory again, whole"
     )
 
 

@@ -22,7 +22,7 @@ class HeadFile:
     """What ``load(FILE, weights=False)`` gives for a draft head.
 
     ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows; ``misfit(target,
-    reading="auto")``, a reason and a mend where it cannot draft for a target, or None; ``turning()``, the radians per
+    reading="auto")``, a reason and a hint where it cannot draft for a target, or None; ``turning()``, the radians per
     position [head / 2] float32 by which q and k turn, and the factor of cos and sin.
     """
 
@@ -73,7 +73,7 @@ class HeadFile:
         return f"{found}, {wanted}", "use a head trained for this very model"
 
     def forward(self, batch: Any, needs: Any) -> NoReturn:
-        raise UsageError(f"{self.head.name}: a draft head generates nothing by itself", mend=_mend(self.head))
+        raise UsageError(f"{self.head.name}: a draft head generates nothing by itself", hint=_mend(self.head))
 
 
 def from_gguf(file: GgufFile, weights: bool) -> HeadFile:
@@ -93,7 +93,7 @@ def from_directory(directory: Path, raw: dict[str, Any], weights: bool) -> HeadF
 def _given(file: HeadFile, weights: bool) -> HeadFile:
     """As a model it cannot be loaded."""
     if weights:
-        raise UsageError(f"{file.head.name}: this is a draft head, no model", mend=_mend(file.head))
+        raise UsageError(f"{file.head.name}: this is a draft head, no model", hint=_mend(file.head))
     return file
 
 

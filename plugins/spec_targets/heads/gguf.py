@@ -34,7 +34,7 @@ class GgufHead:
             if tensor.type not in TYPES and name != "d2t":
                 raise UsageError(
                     f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
-                    mend=f"convert the head to one of {', '.join(TYPES)}",
+                    hint=f"convert the head to one of {', '.join(TYPES)}",
                 )
 
     def names(self) -> Iterable[str]:
@@ -54,7 +54,7 @@ class GgufHead:
             return None
         kinds = {"I64": torch.int64, "I32": torch.int32}
         if info.type not in kinds or len(info.shape) != 1:
-            raise UsageError(f"{self.where}: 'd2t' is {info.type} {list(info.shape)}", mend="get the file again")
+            raise UsageError(f"{self.where}: 'd2t' is {info.type} {list(info.shape)}", hint="get the file again")
         return info.bytes().contiguous().view(kinds[info.type])
 
 
@@ -142,7 +142,7 @@ def _inputs(where: str, wide: int, width: int) -> int:
     if width < 1 or wide < width or wide % width:
         raise UsageError(
             f"{where}: 'fc.weight' reads {wide} numbers, a multiple of the target's width {width} was needed",
-            mend=tensors.DAMAGED,
+            hint=tensors.DAMAGED,
         )
     return wide // width
 
@@ -153,7 +153,7 @@ def _divisors(source: GgufHead, head: int) -> Tensor | None:
     if found != (head // 2,):
         raise UsageError(
             f"{source.where}: tensor 'rope_freqs.weight' has shape {list(found)}, {[head // 2]} was needed",
-            mend=tensors.DAMAGED,
+            hint=tensors.DAMAGED,
         )
     return source.load("rope_freqs.weight")
 
@@ -168,7 +168,7 @@ def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
     good = isinstance(listed, list) and listed and all(type(i) is int and 0 <= i < 1 << 16 for i in listed)
     if not good:
         raise UsageError(
-            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed", mend="get the file again"
+            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed", hint="get the file again"
         )
     return tuple(listed)
 
@@ -177,14 +177,14 @@ def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
     """What only a block drafter has."""
     for key, neutral in NEUTRAL.items():
         if (value := keys.get(key, neutral)) != neutral:
-            raise UsageError(f"{file.path.name}: {keys.arch}.{key} = {value} is not supported", mend="use another head")
+            raise UsageError(f"{file.path.name}: {keys.arch}.{key} = {value} is not supported", hint="use another head")
     window = keys.get("attention.sliding_window", 0, int)
     sliding = file.metadata.get(f"{keys.arch}.attention.sliding_window_pattern", [bool(window)] * c.layers)
     if not isinstance(sliding, list) or len(sliding) != c.layers or any(x not in (0, 1) for x in sliding):
         raise UsageError(
             f"{file.path.name}: {keys.arch}.attention.sliding_window_pattern is {str(sliding)[:60]!r}, "
             f"a yes or no for each of {c.layers} layers was needed",
-            mend="get the file again",
+            hint="get the file again",
         )
     causal = keys.get("attention.causal", False, bool)
     return block_facts(
@@ -204,13 +204,13 @@ def block_facts(
     if type(block) is not int or not 2 <= block <= c.context:
         raise UsageError(
             f"{where}: its block size is {str(block)[:40]}, 2 to {c.context} (its context) was needed",
-            mend="get the file again",
+            hint="get the file again",
         )
     if type(mask) is not int or not 0 <= mask < c.vocab:
         raise UsageError(
             f"{where}: its mask token is {str(mask)[:40]}, one of 0 to {c.vocab - 1} was needed",
-            mend="the file is damaged, or for another model; get it again",
+            hint="the file is damaged, or for another model; get it again",
         )
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
-        raise UsageError(f"{where}: a sliding window of {max(windows)} positions", mend="get the file again")
+        raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="get the file again")
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}

@@ -114,8 +114,8 @@ class Head:
             return f"{found}; as many were needed", "get the file again, or a head that names its layers"
         if not all(0 <= i <= target.layers for i in sources):
             found = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
-            mend = "use a head trained for this very model; or its layer ids are meant the other way (inputs, outputs)"
-            return f"{found}, {target.name} has 0 to {target.layers}", mend
+            hint = "use a head trained for this very model; or its layer ids are meant the other way (inputs, outputs)"
+            return f"{found}, {target.name} has 0 to {target.layers}", hint
         return None
 
     def _other_context(self, target: Any) -> Problem | None:

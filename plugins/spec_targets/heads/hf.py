@@ -44,7 +44,7 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
     kind = kind_of(raw, source)
     sizes = raw.get("transformer_layer_config", raw)
     if not isinstance(sizes, dict):
-        raise UsageError(f"{name}: config.json has transformer_layer_config = {str(sizes)[:40]!r}", mend="get it again")
+        raise UsageError(f"{name}: config.json has transformer_layer_config = {str(sizes)[:40]!r}", hint="get it again")
     arch = "LlamaForCausalLM" if kind == "eagle3" else "Qwen3ForCausalLM"
     plain = {key: value for key, value in sizes.items() if key not in SLIDING}
     config = config_of({**plain, "architectures": [arch]}, name)
@@ -63,7 +63,7 @@ def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
         return "eagle3"
     raise UsageError(
         f"{source.where}: this is neither an eagle3 nor a dflash head ({told[:60]})",
-        mend="give one of them; heads of EAGLE-1 and EAGLE-2 are another algorithm",
+        hint="give one of them; heads of EAGLE-1 and EAGLE-2 are another algorithm",
     )
 
 
@@ -76,13 +76,13 @@ def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source:
         raise UsageError(
             f"{source.where}: 'fc.weight' reads {fc[-1]} numbers, a multiple of the target's width "
             f"{str(target_width)[:20]} was needed",
-            mend=tensors.DAMAGED,
+            hint=tensors.DAMAGED,
         )
     stated = raw.get("draft_vocab_size")
     if stated not in (None, rows):
         raise UsageError(
             f"{source.where}: config.json has draft_vocab_size = {str(stated)[:40]}, its logits have {rows} rows",
-            mend=tensors.DAMAGED,
+            hint=tensors.DAMAGED,
         )
     return Head(
         kind="eagle3" if kind == "eagle3" else "dflash",
@@ -151,7 +151,7 @@ def _residual(raw: Mapping[str, Any], head: Head) -> bool:
     if head.producer == "speculators" and "norm_before_residual" not in raw:
         raise UsageError(
             f"{head.name}: config.json does not say norm_before_residual, a speculators file must",
-            mend="add it, as the head was trained: true or false",
+            hint="add it, as the head was trained: true or false",
         )
     return _flag(raw, "norm_before_residual", head.name)
 
@@ -159,7 +159,7 @@ def _residual(raw: Mapping[str, Any], head: Head) -> bool:
 def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
     value = raw.get(key)
     if value not in (None, True, False):
-        raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="true or false is needed")
+        raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", hint="true or false is needed")
     return bool(value)
 
 
@@ -182,7 +182,7 @@ def _limits(head: Head) -> Any:
 def _check_neutral(told: Mapping[str, Any], name: str) -> None:
     for key, neutral in NEUTRAL.items():
         if told.get(key) not in (None, neutral):
-            raise UsageError(f"{name}: {key} = {str(told[key])[:40]} is not supported", mend="use another head")
+            raise UsageError(f"{name}: {key} = {str(told[key])[:40]} is not supported", hint="use another head")
 
 
 def _block_ids(told: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
@@ -200,12 +200,12 @@ def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
     if not isinstance(kinds, list) or len(kinds) != head.layers or not set(map(str, kinds)) <= known:
         raise UsageError(
             f"{head.name}: config.json has layer_types = {str(kinds)[:60]!r}",
-            mend=f"{' or '.join(sorted(known))} for each of {head.layers} layers is needed",
+            hint=f"{' or '.join(sorted(known))} for each of {head.layers} layers is needed",
         )
     window = sizes.get("sliding_window")
     if "sliding_attention" in kinds and (type(window) is not int or window < 1):
         raise UsageError(
-            f"{head.name}: config.json has sliding_window = {str(window)[:40]!r}", mend="a positive number is needed"
+            f"{head.name}: config.json has sliding_window = {str(window)[:40]!r}", hint="a positive number is needed"
         )
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 

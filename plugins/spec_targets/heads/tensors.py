@@ -80,7 +80,7 @@ def check_family(names: Iterable[str], where: str) -> None:
             if any(part in name for part in parts):
                 raise UsageError(
                     f"{where}: this is a {family} head (it has {name!r}); eagle3 and dflash are run",
-                    mend="use the DFlash or EAGLE-3 head of the same model",
+                    hint="use the DFlash or EAGLE-3 head of the same model",
                 )
 
 
@@ -92,17 +92,17 @@ def check(head: Head, source: Source) -> Shapes:
         if found is None:
             raise UsageError(
                 f"{source.where}: tensor {name!r} is missing, this {head.kind} head needs it",
-                mend="get the file again",
+                hint="get the file again",
             )
         if found != wanted:
             raise UsageError(
-                f"{source.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed", mend=DAMAGED
+                f"{source.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed", hint=DAMAGED
             )
     for name in source.names():
         if name not in shapes and name not in UNREAD:
             raise UsageError(
                 f"{source.where}: tensor {name!r} is no part of an {head.kind} head as it is run here",
-                mend="its drafts would be wrong without it; use another head",
+                hint="its drafts would be wrong without it; use another head",
             )
     _check_finite(shapes, source)
     return shapes
@@ -112,7 +112,7 @@ def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: Source) -> None
     for name in shapes:
         if not bool(torch.isfinite(source.load(name)).all()):
             raise UsageError(
-                f"{source.where}: tensor {name!r} holds numbers that are not finite", mend="get the file again"
+                f"{source.where}: tensor {name!r} holds numbers that are not finite", hint="get the file again"
             )
 
 
@@ -125,14 +125,14 @@ def mapping(d2t: Tensor | None, rows: int, vocab: int, offsets: bool, where: str
         if rows != vocab:
             raise UsageError(
                 f"{where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
-                mend="it says which row is which token; get the file again",
+                hint="it says which row is which token; get the file again",
             )
         return None
     if tuple(d2t.shape) != (rows,) or d2t.dtype.is_floating_point or d2t.dtype == torch.bool:
         raise UsageError(
             f"{where}: 'd2t' is {str(d2t.dtype).removeprefix('torch.')} {list(d2t.shape)}, "
             f"a whole number for each of {rows} rows was needed",
-            mend="get the file again",
+            hint="get the file again",
         )
     ids = d2t.to(torch.int64) + (torch.arange(rows) if offsets else 0)
     _check_ids(ids, vocab, where)
@@ -144,10 +144,10 @@ def _check_ids(ids: Tensor, vocab: int, where: str) -> None:
     if low < 0 or high >= vocab:
         raise UsageError(
             f"{where}: 'd2t' leads to token {low if low < 0 else high}, tokens 0 to {vocab - 1} are there",
-            mend="the file is damaged, or for another model; get it again",
+            hint="the file is damaged, or for another model; get it again",
         )
     if len(ids.unique()) != len(ids):
-        raise UsageError(f"{where}: 'd2t' leads two rows to one token", mend="the file is damaged; get it again")
+        raise UsageError(f"{where}: 'd2t' leads two rows to one token", hint="the file is damaged; get it again")
 
 
 def halves(rows: Tensor, heads: int) -> Tensor:

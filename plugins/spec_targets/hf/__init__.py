@@ -31,7 +31,7 @@ def load(
 
     directory = Path(location)
     if not (directory / "config.json").exists():
-        raise UsageError(f"{directory}: there is no config.json", mend="give a Hugging Face model directory")
+        raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
     raw = read_json(directory / "config.json")
     if is_head(raw):
         return from_directory(directory, raw, weights)

@@ -76,7 +76,7 @@ def _layers(raw: Mapping[str, Any], name: str) -> int:
     layers = _int(raw, "num_hidden_layers", name)
     if layers > MOST_LAYERS:
         raise UsageError(
-            f"{name}: config.json has num_hidden_layers = {layers}", mend=f"at most {MOST_LAYERS} are possible"
+            f"{name}: config.json has num_hidden_layers = {layers}", hint=f"at most {MOST_LAYERS} are possible"
         )
     return layers
 
@@ -121,11 +121,11 @@ def _recurrent(raw: Mapping[str, Any], layers: int, name: str) -> frozenset[int]
         if not isinstance(kinds, list) or len(kinds) != layers:
             raise UsageError(
                 f"{name}: config.json has layer_types = {str(kinds)[:60]!r}",
-                mend=f"a list of {layers} types, one for each layer, is needed",
+                hint=f"a list of {layers} types, one for each layer, is needed",
             )
         unknown = set(map(str, kinds)) - {"linear_attention", "full_attention"}
         if unknown:
-            raise UsageError(f"{name}: layers of type {min(unknown)[:60]!r}", mend="such models are not supported")
+            raise UsageError(f"{name}: layers of type {min(unknown)[:60]!r}", hint="such models are not supported")
         return frozenset(i for i, kind in enumerate(kinds) if kind == "linear_attention")
     interval = _int(raw, "full_attention_interval", name, 4)
     return frozenset(i for i in range(layers) if (i + 1) % interval)
@@ -137,7 +137,7 @@ def _architecture(raw: Mapping[str, Any], name: str) -> str:
     if not isinstance(first, str) or first not in ARCHITECTURES:
         raise UsageError(
             f"{name}: architecture {str(first)[:60]!r} is not supported",
-            mend=f"supported: {nearest(str(first), ARCHITECTURES)}",
+            hint=f"supported: {nearest(str(first), ARCHITECTURES)}",
         )
     return ARCHITECTURES[first]
 
@@ -156,11 +156,11 @@ def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
     for key, bad in wrong.items():
         if bad:
             raise UsageError(
-                f"{name}: {key} = {str(raw[key])[:60]} is not supported", mend="use a model without it, or a GGUF of it"
+                f"{name}: {key} = {str(raw[key])[:60]} is not supported", hint="use a model without it, or a GGUF of it"
             )
     window = raw.get("sliding_window")
     if raw.get("architectures") == ["MistralForCausalLM"] and window:
-        raise UsageError(f"{name}: a sliding window of {window} is not supported", mend="use a model without it")
+        raise UsageError(f"{name}: a sliding window of {window} is not supported", hint="use a model without it")
 
 
 def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -180,13 +180,13 @@ def _scaling(raw: Mapping[str, Any], name: str) -> Scaling:
         return Scaling()
     if kind not in ("linear", "yarn"):
         raise UsageError(
-            f"{name}: rope scaling {kind!r} is not supported", mend="supported: default, linear, llama3, yarn"
+            f"{name}: rope scaling {kind!r} is not supported", hint="supported: default, linear, llama3, yarn"
         )
     unknown = {"attention_factor", "mscale", "mscale_all_dim"} & {k for k, v in rope.items() if v is not None}
     if unknown or rope.get("truncate") is False:
         raise UsageError(
             f"{name}: yarn with {', '.join(sorted(unknown)) or 'truncate=false'} is not supported",
-            mend="use another model",
+            hint="use another model",
         )
     return Scaling(
         kind="yarn" if kind == "yarn" else "linear",
@@ -209,7 +209,7 @@ def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
     factor, low, high, original = (_float(rope, n, config.name) for n in names)
     if not low < high:
         raise UsageError(
-            f"{config.name}: llama3 rope scaling from {low} to {high} turns", mend="the first must be the smaller one"
+            f"{config.name}: llama3 rope scaling from {low} to {high} turns", hint="the first must be the smaller one"
         )
     return llama3_factors(config.turned, config.rope_base, factor, low, high, int(original))
 
@@ -221,7 +221,7 @@ def _int(raw: Mapping[str, Any], key: str, name: str, default: int | None = None
         return 0
     if type(value) is not int or not 0 < value < 1 << 31:
         raise UsageError(
-            f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="a positive whole number is needed"
+            f"{name}: config.json has {key} = {str(value)[:40]!r}", hint="a positive whole number is needed"
         )
     return value
 
@@ -230,5 +230,5 @@ def _float(raw: Mapping[str, Any], key: str, name: str, default: float | None = 
     value = raw.get(key)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e18:
-        raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="a positive number is needed")
+        raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", hint="a positive number is needed")
     return float(value)

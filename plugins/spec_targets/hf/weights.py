@@ -120,7 +120,7 @@ class HfWeights:
         if stored.type not in FLOATS:
             raise UsageError(
                 f"{self.where}: tensor {stored.name!r} is of type {stored.type}, which is not supported",
-                mend=f"use a model with weights of {', '.join(FLOATS)}, or a GGUF of it",
+                hint=f"use a model with weights of {', '.join(FLOATS)}, or a GGUF of it",
             )
 
     def _stored(self, name: str) -> StoredTensor | None:

@@ -56,13 +56,13 @@ def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtyp
     for name, values in known.items():
         given = getattr(wish, name)
         if given not in values:
-            raise UsageError(f"{name} {given!r} is not known", mend=f"give one of {nearest(str(given), values)}")
+            raise UsageError(f"{name} {given!r} is not known", hint=f"give one of {nearest(str(given), values)}")
     wish = attrs.evolve(wish, wish=wish.kernels)
     why = "asked for" if wish.kernels == "reference" else unable(config, device, dtype)
     if why is None:
         return attrs.evolve(wish, kernels="native")
     if wish.kernels == "native":
-        raise UsageError(f"{where}: kernels=native was asked for; {why}", mend="use kernels=auto, or change that")
+        raise UsageError(f"{where}: kernels=native was asked for; {why}", hint="use kernels=auto, or change that")
     _check_unused(wish, why)
     return attrs.evolve(wish, kernels="reference", why=why)
 
@@ -83,7 +83,7 @@ def _check_unused(wish: Choice, why: str) -> None:
         if field.name not in ("kernels", "why", "wish") and given != field.default:
             raise UsageError(
                 f"{field.name}={given} is for native kernels, which do not run here: {why}",
-                mend=f"leave {field.name} out",
+                hint=f"leave {field.name} out",
             )
 
 

@@ -58,7 +58,7 @@ ARCHS: dict[str, Arch] = {
 def arch_of(name: str, where: str) -> Arch:
     """The facts of an architecture. Raises UsageError for one we do not run."""
     if name not in ARCHS:
-        raise UsageError(f"{where}: architecture {name!r} is not supported", mend=f"supported: {nearest(name, ARCHS)}")
+        raise UsageError(f"{where}: architecture {name!r} is not supported", hint=f"supported: {nearest(name, ARCHS)}")
     return ARCHS[name]
 
 
@@ -119,14 +119,14 @@ class Config:
         for field in ("layers", "width", "heads", "kv_heads", "head", "vocab", "context"):
             value = getattr(self, field)
             if not isinstance(value, int) or not 0 < value < 1 << 24:
-                raise UsageError(f"{where}: {field} is {value!r}", mend="the file is damaged; get it again")
+                raise UsageError(f"{where}: {field} is {value!r}", hint="the file is damaged; get it again")
         self._check_blocks(where)
         good = self.heads % self.kv_heads == 0 and 0 < self.turned <= self.head <= MOST_HEAD and self.turned % 2 == 0
         if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
             raise UsageError(
                 f"{where}: {self.heads} heads over {self.kv_heads} key heads of {self.head}, {self.turned} turned, "
                 f"eps {self.eps}, rope base {self.rope_base} do not fit together",
-                mend="the file is damaged; get it again",
+                hint="the file is damaged; get it again",
             )
         self.scaling.check(self.rope_base, where)
         if self.experts:
@@ -139,7 +139,7 @@ class Config:
             raise UsageError(
                 f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} behind the trunk; "
                 f"0 to {MOST_LAYERS} are possible",
-                mend="the file is damaged; get it again",
+                hint="the file is damaged; get it again",
             )
 
     @staticmethod
@@ -148,7 +148,7 @@ class Config:
         if not 0 < e.used <= e.count or not groups or (e.groups > 1 and e.count < 2 * e.groups):
             raise UsageError(
                 f"{where}: {e.used} of {e.count} experts are used, {e.groups_used} of {e.groups} groups",
-                mend="the file is damaged; get it again",
+                hint="the file is damaged; get it again",
             )
 
     def _check_delta(self, d: DeltaShape, where: str) -> None:
@@ -161,5 +161,5 @@ class Config:
             raise UsageError(
                 f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
                 f"a convolution of {d.kernel}: no gated delta net has these sizes",
-                mend="the file is damaged; get it again",
+                hint="the file is damaged; get it again",
             )

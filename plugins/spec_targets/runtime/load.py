@@ -16,7 +16,7 @@ from spec_targets.runtime.config import Config
 from spec_targets.runtime.probe import exact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
-from spec_targets.runtime.threads import settle
+from spec_targets.runtime.threads import cut
 from spec_targets.runtime.weights import Weights, check, nextn
 
 MOST_POSITIONS = 1 << 17
@@ -57,7 +57,7 @@ def make_target(
     executor, found = None, {}
     if wanted is not False:
         executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
-        found = {"threads": settle(threads, executor)} if place.type == "cpu" else {}
+        found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
         found["exact"] = exact(executor, config.context)
     facts = {
         "weight_bytes": size,
@@ -79,7 +79,7 @@ def check_apart(where: str, weights_wanted: bool) -> None:
     if weights_wanted:
         raise UsageError(
             f"{where}: it has no trunk, only the layer that predicts further ahead",
-            mend="give it to a method that uses such a layer, with the model it belongs to",
+            hint="give it to a method that uses such a layer, with the model it belongs to",
         )
 
 
@@ -116,7 +116,7 @@ def describe(
     if context > config.context:
         raise UsageError(
             f"{where}: context {context} was asked for, the model declares {config.context}",
-            mend="ask for less, or leave it out",
+            hint="ask for less, or leave it out",
         )
     states = {"attention", "recurrent"} if config.recurrent else {"attention"}
     return TargetInfo(
@@ -168,7 +168,7 @@ def choose_device(device: str) -> torch.device:
     if missing(chosen):
         raise UsageError(
             f"{chosen} computes with triton kernels, and triton is not installed",
-            mend="pip install 'spec-core[triton]', or run with --device cpu",
+            hint="pip install 'spec-core[triton]', or run with --device cpu",
         )
     return chosen
 
@@ -179,9 +179,9 @@ def _found(device: str) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise UsageError(f"device {device!r} is not known", mend="give cpu, cuda or cuda:N") from error
+        raise UsageError(f"device {device!r} is not known", hint="give cpu, cuda or cuda:N") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device cuda was asked for, torch sees none", mend="run with --device cpu")
+        raise UsageError("device cuda was asked for, torch sees none", hint="run with --device cpu")
     return chosen
 
 
@@ -189,7 +189,7 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:
-        raise UsageError(f"dtype {dtype!r} is not known", mend=f"give one of {', '.join(DTYPES)}")
+        raise UsageError(f"dtype {dtype!r} is not known", hint=f"give one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
@@ -199,5 +199,5 @@ def check_memory(needed: int, device: torch.device, where: str) -> None:
     if needed > free:
         raise UsageError(
             f"{where}: the weights need {needed >> 20} MiB, {free >> 20} MiB are free on {device}",
-            mend="use a smaller model or dtype, or free memory",
+            hint="use a smaller model or dtype, or free memory",
         )

@@ -35,7 +35,7 @@ class Scaling:
             raise UsageError(
                 f"{where}: {self.kind} rope scaling by {self.factor} from {self.original} positions, beta {self.fast} "
                 f"to {self.slow}, attention factor {self.attention}, base {base} gives no frequencies",
-                mend="the file is damaged; get it again",
+                hint="the file is damaged; get it again",
             )
 
 

@@ -12,7 +12,7 @@ from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
 from torch import Tensor
 
-from spec_core import Batch, Checked, Compat, Needs, Rows, Sequence, Step, TargetInfo, hookimpl
+from spec_core import Batch, Compat, Needs, Rows, Sequence, Step, TargetInfo, TargetOutput, hookimpl
 from spec_core.contract.batch import Part
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
@@ -56,7 +56,7 @@ class TorchTarget:
 
     # the Target protocol
 
-    def forward(self, batch: Batch, needs: Needs) -> Checked:
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
         logits = self._logit_rows(batch, needs)
         asked = rows_of.Batch(
@@ -71,14 +71,16 @@ class TorchTarget:
         )
         found = self.executor.run(asked)
         hidden = {i: found[f"hidden.{i}"] for i in needs.hidden}
-        return Checked(found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace)
+        return TargetOutput(
+            found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace
+        )
 
     def draft(
-        self, seq: Sequence, start: int, tokens: list[int], most: int, least: float, trust: float, stops: set[int]
+        self, seq: Sequence, start: int, tokens: list[int], most: int, least: float, estimate: float, stops: set[int]
     ) -> tuple[list[int], list[float]]:
         """A greedy continuation in one call: up to ``most`` tokens behind rows ``start`` and up, which hold ``tokens``.
 
-        It ends with one of ``stops``, or where the product of the tokens' chances, each times ``trust``, falls below
+        It ends with one of ``stops``, or where the product of the tokens' chances, each times ``estimate``, falls below
         ``least``. Returns tokens and chances; the slot then holds the rows of all but the last.
         """
         end = start + len(tokens)
@@ -90,7 +92,7 @@ class TorchTarget:
             logits=[len(tokens) - 1],
             final=[len(tokens) - 1],
         )
-        return self.executor.draft(asked, most, least, trust, sorted(stops))
+        return self.executor.draft(asked, most, least, estimate, sorted(stops))
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""
@@ -152,9 +154,9 @@ class TorchTarget:
     def _keep(self, seq: Sequence) -> None:
         kept, here = seq.slot.checkpoints, seq.evaluated
         half = self.every // 2
-        if here == seq.prompt or here // half > max(kept, default=0) // half:
+        if here == seq.prompt_len or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
-        stay = sorted(p for p in kept if p <= seq.prompt)[-2:]
+        stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.most:
             del kept[min(p for p in kept if p not in stay)]
 

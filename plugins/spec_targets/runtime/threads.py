@@ -21,7 +21,7 @@ _chosen: dict[int, str] = {}
 """What this process has settled on: bits depend on the number of threads, so that a later model finds it fixed."""
 
 
-def settle(threads: int, executor: Executor) -> str:
+def cut(threads: int, executor: Executor) -> str:
     """Set torch's number of threads and say why it is this one. threads: 0 for the first model's own measurement."""
     if threads:
         torch.set_num_threads(threads)

@@ -150,18 +150,18 @@ def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
         found = has.shape(name)
         if found is None:
             raise UsageError(
-                f"{has.where}: tensor {name!r} is missing", mend=f"a {config.arch} model needs it; get the file again"
+                f"{has.where}: tensor {name!r} is missing", hint=f"a {config.arch} model needs it; get the file again"
             )
         if found != wanted:
             raise UsageError(
                 f"{has.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed",
-                mend="its metadata and its tensors do not belong together; get the file again",
+                hint="its metadata and its tensors do not belong together; get the file again",
             )
     for name in has.names():
         if name not in shapes and not _spare(name, config.layers):
             raise UsageError(
                 f"{has.where}: tensor {name!r} is no part of the {config.arch} architecture as it is run here",
-                mend="the text would be wrong without it; use a model without it",
+                hint="the text would be wrong without it; use a model without it",
             )
     return shapes
 

@@ -75,7 +75,7 @@ class Tokenizer:
         try:
             ids = self.backend.encode(text, add_special_tokens=False).ids
         except Exception as error:
-            raise UsageError(f"the text cannot be tokenized: {error}", mend="give text of valid characters") from error
+            raise UsageError(f"the text cannot be tokenized: {error}", hint="give text of valid characters") from error
         return [self.bos, *ids] if bos and self.add_bos else ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -103,7 +103,7 @@ class Tokenizer:
     def render(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> str:
         """Messages through the model's chat template. Raises UsageError where it has none."""
         if self.chat_template is None:
-            raise UsageError("this model has no chat template", mend="give the prompt as text (-p) instead of messages")
+            raise UsageError("this model has no chat template", hint="give the prompt as text (-p) instead of messages")
         bos, eos = self._piece(self.bos), self._piece(self.eos)
         return render(self.chat_template, messages, bos=bos, eos=eos, **keywords)
 

@@ -113,7 +113,7 @@ def render(
         AttributeError,
         RecursionError,
     ) as error:
-        raise UsageError(f"the chat template failed: {str(error) or type(error).__name__}", mend=MEND) from error
+        raise UsageError(f"the chat template failed: {str(error) or type(error).__name__}", hint=MEND) from error
 
 
 def _bounded(chunks: Any, deadline: float) -> str:

@@ -23,21 +23,21 @@ class Metadata:
         self.raw, self.where = metadata, where
         self.tokens: list[str] = self.of("tokens", list, required=True)
         if not self.tokens or not all(isinstance(t, str) for t in self.tokens):
-            raise UsageError(f"{where}: tokenizer.ggml.tokens are no texts", mend=DAMAGED)
+            raise UsageError(f"{where}: tokenizer.ggml.tokens are no texts", hint=DAMAGED)
         self.types: list[int] = self.of("token_type", list) or [NORMAL] * len(self.tokens)
         if len(self.types) != len(self.tokens):
-            raise UsageError(f"{where}: {len(self.tokens)} tokens and {len(self.types)} token types", mend=DAMAGED)
+            raise UsageError(f"{where}: {len(self.tokens)} tokens and {len(self.types)} token types", hint=DAMAGED)
 
     def of(self, key: str, kind: type, required: bool = False) -> Any:
         value = self.raw.get(f"tokenizer.ggml.{key}")
         if (value is None and required) or (value is not None and not isinstance(value, kind)):
-            raise UsageError(f"{self.where}: tokenizer.ggml.{key} is {type(value).__name__}", mend=DAMAGED)
+            raise UsageError(f"{self.where}: tokenizer.ggml.{key} is {type(value).__name__}", hint=DAMAGED)
         return value
 
     def id(self, key: str) -> int | None:
         value = self.of(f"{key}_token_id", int)
         if value is not None and not 0 <= value < len(self.tokens):
-            raise UsageError(f"{self.where}: {key} token is {value} of {len(self.tokens)}", mend=DAMAGED)
+            raise UsageError(f"{self.where}: {key} token is {value} of {len(self.tokens)}", hint=DAMAGED)
         return value
 
     def ids(self, *kinds: int) -> list[int]:
@@ -53,20 +53,20 @@ def from_gguf(metadata: Mapping[str, Any], where: str = "the file") -> Tokenizer
     if model not in makers:
         raise UsageError(
             f"{where}: tokenizer model {model!r} is not supported",
-            mend=f"supported: {nearest(model, makers)} (BPE and SentencePiece)",
+            hint=f"supported: {nearest(model, makers)} (BPE and SentencePiece)",
         )
     try:
         return makers[model](meta)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{where}: its tokenizer cannot be built: {error}", mend=DAMAGED) from error
+        raise UsageError(f"{where}: its tokenizer cannot be built: {error}", hint=DAMAGED) from error
 
 
 def _bpe(meta: Metadata) -> Tokenizer:
     pre = meta.of("pre", str) or "default"
     if pre not in PATTERNS:
-        raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is not known", mend=f"known: {nearest(pre, PATTERNS)}")
+        raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is not known", hint=f"known: {nearest(pre, PATTERNS)}")
     vocab = _first_ids(meta.tokens)
     merges = [pair for text in meta.of("merges", list) or [] if (pair := _pair(text)) and _usable(pair, vocab)]
     backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
@@ -100,7 +100,7 @@ def _usable(pair: tuple[str, str], vocab: Mapping[str, int]) -> bool:
 def _spm(meta: Metadata) -> Tokenizer:
     scores = meta.of("scores", list, required=True)
     if len(scores) != len(meta.tokens):
-        raise UsageError(f"{meta.where}: {len(meta.tokens)} tokens and {len(scores)} scores", mend=DAMAGED)
+        raise UsageError(f"{meta.where}: {len(meta.tokens)} tokens and {len(scores)} scores", hint=DAMAGED)
     vocab = _first_ids(meta.tokens)
     unknown = meta.id("unknown")
     unknown = (0 if meta.raw.get("tokenizer.ggml.unknown_token_id") is None else unknown) or 0

@@ -19,7 +19,7 @@ def from_hf(directory: Path) -> Tokenizer:
     try:
         backend = Backend.from_str(path.read_text("utf-8"))
     except Exception as error:
-        raise UsageError(f"{path.name}: cannot be read: {str(error)[:120]}", mend="get the file again") from error
+        raise UsageError(f"{path.name}: cannot be read: {str(error)[:120]}", hint="get the file again") from error
     settings = _beside(directory, "tokenizer_config.json")
     size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
     pieces = [backend.id_to_token(i) or f"[PAD{i}]" for i in range(size)]

@@ -46,10 +46,10 @@ def parsed(target: Target, samples: int = 50, n: int = 160) -> float:
     """
     _, held = data.split()
     sampling = Sampling(temperature=0.8, top_p=0.95)
-    run = Run(target, slots=8)
+    run = Run(target, max_sequences=8)
     texts = ["\n".join(held[i % len(held)].split("\n")[: 12 + i // len(held)]) + "\n" for i in range(samples)]
     texts = [text for text in texts if len(target.tokenizer.encode(text)) < 700]
-    waiting = [(text, run.submit(text, n=n, sampling=sampling, seed=i)) for i, text in enumerate(texts)]
+    waiting = [(text, run.submit(text, max_tokens=n, sampling=sampling, seed=i)) for i, text in enumerate(texts)]
     for _ in run:
         pass
     whole = [text + run.take(seq).text for text, seq in waiting]

@@ -68,7 +68,9 @@ class Conformance:
         """Every prompt at every temperature, each with a name and a seed of its own."""
         pairs = product(self.temperatures if temperatures is None else temperatures, self.prompts())
         return [
-            Request(prompt, n=n, seed=i, name=str(i), sampling=Sampling(temperature=t), ignore_eos=True, **more)
+            Request(
+                prompt, max_tokens=n, seed=i, name=str(i), sampling=Sampling(temperature=t), ignore_eos=True, **more
+            )
             for i, (t, prompt) in enumerate(pairs)
         ]
 
@@ -133,7 +135,7 @@ def same(tokens: list[int], plain: list[int], where: str) -> None:
 def described(request: Request) -> str:
     """What to ask for to see it again."""
     sampling, stops = request.sampling, sorted(request.stop_tokens)
-    shown = f"prompt={request.prompt}, n={request.n}, seed={request.seed}, temperature={sampling.temperature}"
+    shown = f"prompt={request.prompt}, n={request.max_tokens}, seed={request.seed}, temperature={sampling.temperature}"
     shown += f", {sampling}" if sampling.adjusts or sampling.truncates else ""
     shown += f", offset={request.offset}" if request.offset else ""
     return shown + (f", stop_tokens={stops}" if stops else "")

@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from spec_core.assembly.hooks import ask_compat
-from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft
 from spec_core.errors import PluginError
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import Conformance, described, expect, together
-from spec_core.testing.conformance.offers import Offer, proposals
+from spec_core.testing.conformance.held import tensors
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
-from spec_core.testing.conformance.weigh import tensors
+from spec_core.testing.conformance.proposals import Offer, proposals
 from spec_core.testing.drafters import Oracle
 
 CUT = Sampling(temperature=0.7, top_k=8)
@@ -44,7 +44,7 @@ class DraftChecks(Conformance):
                 failure = error
         for offer in offers:
             if bad(offer):
-                raise Found(f"{offer}; law {offer.draft.law!r}")
+                raise Found(f"{offer}; law {offer.draft.proposal!r}")
         if failure is not None:
             raise failure
         return offers
@@ -56,7 +56,12 @@ class DraftChecks(Conformance):
 
     @promise("A path has at most as many tokens as the budget, a tree at most step.nodes(seq).")
     def test_drafts_keep_the_budget(self) -> None:
-        for settings in ({"draft_max": 1}, {"draft_max": 2, "nodes_max": 3}, {"draft_max": 5, "rows_max": 12}, {}):
+        for settings in (
+            {"draft_max": 1},
+            {"draft_max": 2, "nodes_max": 3},
+            {"draft_max": 5, "max_batched_tokens": 12},
+            {},
+        ):
             self.all_offered(exceeds, **settings)
 
     @promise("To draft nothing is to propose nothing: no draft is empty.")
@@ -77,7 +82,7 @@ class DraftChecks(Conformance):
     @promise("A draft has a law that compat declared.")
     def test_declared_laws_are_kept(self) -> None:
         for rule in (None, Judge()):
-            declared = self.run([self.mine()], rule=rule).laws[SUBJECT]
+            declared = self.run([self.mine()], rule=rule).proposals[SUBJECT]
             self.all_offered(_undeclared(declared), rule=rule)
 
     @promise("A deterministic draft is a function of the text: neither seed nor chance changes it.")
@@ -85,7 +90,7 @@ class DraftChecks(Conformance):
         greedy = self.requests(temperatures=(0.0,))
         reseeded = [attrs.evolve(r, seed=r.seed + 1000) for r in greedy]
         for key, (one, two) in self._twice(greedy, reseeded):
-            if one is not None and one.law == "deterministic":
+            if one is not None and one.proposal == "deterministic":
                 expect(two is not None and shape(one) == shape(two), f"{_both(one, two)} {_where(greedy, key)}")
 
     @promise("Chance comes from step.noise: the same request gets the same drafts again.")
@@ -110,14 +115,14 @@ class DraftChecks(Conformance):
         vocab = self.model.info.vocab
         for noise in ("shared", "private"):
             offers = self.all_offered(lambda offer: not _distributions(offer.draft, vocab), rule=Judge(noise))
-        if all(offer.draft.law != "rows" for offer in offers):
+        if all(offer.draft.proposal != "sampled" for offer in offers):
             pytest.skip("drafts no rows")
 
     @promise("Probs cost memory: they are made only where the rule in force wants them.")
     def test_rows_only_where_they_are_wanted(self) -> None:
         self.all_offered(lambda offer: offer.draft.probs is not None)
 
-    @promise("Tokens of law 'rows' were really drawn from their rows of probs.")
+    @promise("Tokens of proposal 'sampled' were really drawn from their rows of probs.")
     def test_drafts_are_drawn_from_their_rows(self) -> None:
         drawn = self._drawn()
         if not drawn:
@@ -129,8 +134,8 @@ class DraftChecks(Conformance):
         expect(abs(off) < FAR, f"of {len(tokens)} drawn tokens, how many are {worst} is {off:.1f} sigma off")
 
     def _drawn(self) -> list[tuple[int, torch.Tensor]]:
-        """(token, its row) of every draft of law rows, over many seeds, of whole and of cut distributions."""
-        rows = [draft for draft in self._sampled_drafts(Judge("private")).values() if draft.law == "rows"]
+        """(token, its row) of every draft that were sampled, over many seeds, of whole and of cut distributions."""
+        rows = [draft for draft in self._sampled_drafts(Judge("private")).values() if draft.proposal == "sampled"]
         return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
 
     def _sampled_drafts(self, *rules: Any) -> Drafts:
@@ -181,8 +186,8 @@ class DraftChecks(Conformance):
     def test_nothing_shown_is_changed(self) -> None:
         kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-        def keep(batch: Batch, checked: Checked) -> None:
-            kept[:] = [(view, view.clone()) for view in views(checked)]
+        def keep(batch: Batch, output: TargetOutput) -> None:
+            kept[:] = [(view, view.clone()) for view in views(output)]
 
         def look(step: Step) -> None:
             for now, then in kept:
@@ -197,7 +202,7 @@ def _followed(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
     """Drafts of two steps that follow each other: the second of one and the first of two are for one position."""
     for (name, m), one in sorted(drafts.items()):
         two = drafts.get((name, m + 1))
-        if two is not None and one.law == two.law == "rows" and len(one) > 1:
+        if two is not None and one.proposal == two.proposal == "sampled" and len(one) > 1:
             yield one, two
 
 
@@ -240,7 +245,7 @@ def shape(draft: Draft | None) -> Any:
 
 
 def _distributions(draft: Draft, vocab: int) -> bool:
-    if draft.law != "rows":
+    if draft.proposal != "sampled":
         return draft.probs is None
     q = draft.probs
     if q is None or q.shape != (len(draft), vocab) or not q.dtype.is_floating_point:
@@ -251,7 +256,7 @@ def _distributions(draft: Draft, vocab: int) -> bool:
 
 
 def _undeclared(laws: frozenset[str]) -> Callable[[Offer], bool]:
-    return lambda offer: offer.draft.law not in laws
+    return lambda offer: offer.draft.proposal not in laws
 
 
 def _both(one: Draft | None, two: Draft | None) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spec_core.assembly.hooks import implementations
-from spec_core.contract.batch import Checked, Part
+from spec_core.contract.batch import Part, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
@@ -42,24 +42,24 @@ class Row:
     decides: bool = True
 
 
-def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[Step, Checked]:
+def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[Step, TargetOutput]:
     """One forward; the tokens are appended to their sequences, drafts wait for ``keep``."""
     step = Step(target, {}, trees=needs.trees)
     for row in rows:
         step.add(Part(row.seq, row.seq.evaluated, list(row.tokens), row.decides, draft=row.draft))
     step.batch = batch(step, needs, target.info.device)
-    step.checked = target.forward(step.batch, needs)
+    step.output = target.forward(step.batch, needs)
     for part in step.parts:
         part.seq.tokens[part.start :] = part.pending
         part.seq.evaluated = part.end
-    return step, step.checked
+    return step, step.output
 
 
 def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
     """Let the target put what it owns back along the kept path of every part."""
     step.phase, step.asking, step.owners = "rollback", "target", frozenset({"target"})
     for part, path in zip(step.parts, paths, strict=True):
-        part.verdict = part.raw = Verdict(path, 0)
+        part.verdict = part.uncut = Verdict(path, 0)
     if found := implementations(target, "target").get("rollback"):
         found[0](step)
     for part, path in zip(step.parts, paths, strict=True):
@@ -68,7 +68,7 @@ def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
         part.seq.evaluated += len(kept)
 
 
-def feed(target: Target, seq: Sequence, tokens: list[int], needs: Needs = PLAIN) -> Checked:
+def feed(target: Target, seq: Sequence, tokens: list[int], needs: Needs = PLAIN) -> TargetOutput:
     """One forward of one sequence, without a draft."""
     return forward(target, [Row(seq, tokens)], needs)[1]
 
@@ -86,9 +86,9 @@ def along(target: Target, tokens: list[int]) -> Along:
     seq = opened(target)
     found = Along([[]], [np.empty(0)])
     for token in tokens:
-        checked = feed(target, seq, [token])
+        output = feed(target, seq, [token])
         found.states.append(leaves(target.checkpoint(seq)))
-        found.logits.append(host(checked.logits[0]))
+        found.logits.append(host(output.logits[0]))
     target.close(seq)
     return found
 

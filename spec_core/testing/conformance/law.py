@@ -14,7 +14,7 @@ from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.contract.values import Compat, Draft, Law, Needs
+from spec_core.contract.values import Compat, Draft, Needs, Proposal
 from spec_core.hookspecs import hookimpl
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import expect
@@ -31,7 +31,7 @@ def small_target() -> QuickTarget:
 
 def requests(count: int) -> list[Request]:
     sampling = Sampling(temperature=TEMPERATURE)
-    return [Request([1], n=LENGTH, seed=seed, sampling=sampling, name=str(seed)) for seed in range(count)]
+    return [Request([1], max_tokens=LENGTH, seed=seed, sampling=sampling, name=str(seed)) for seed in range(count)]
 
 
 def transitions(target: QuickTarget) -> list[np.ndarray]:
@@ -50,7 +50,7 @@ def pairs(target: QuickTarget) -> list[np.ndarray]:
     return found
 
 
-def check_law(texts: list[list[int]], target: QuickTarget, what: str) -> None:
+def check_proposal(texts: list[list[int]], target: QuickTarget, what: str) -> None:
     """Raise what was found unless tokens and pairs of neighbours have the target's law."""
     said = np.array(texts)
     for t, law in enumerate(pairs(target)):
@@ -107,7 +107,7 @@ class Near:
     """Drafts by a table that is near the target's: drawn from it, or its best tokens, as a chain or a tree."""
 
     target: QuickTarget
-    law: Law = "rows"
+    proposal: Proposal = "rows"
     tree: bool = False
     length: int = 3
     table: Tensor = attrs.field(init=False)
@@ -118,7 +118,7 @@ class Near:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={self.law}, needs=Needs(trees=self.tree))
+        return Compat(drafts={self.proposal}, needs=Needs(trees=self.tree))
 
     @hookimpl
     def draft(self, step: Step) -> None:
@@ -130,8 +130,8 @@ class Near:
         ids, rows = [seq.tokens[-1]], []
         for i in range(min(budget, self.length)):
             rows.append(self.table[ids[-1]])
-            ids.append(int((rows[-1].log() + (0 if self.law == "deterministic" else step.noise(seq, i))).argmax()))
-        return Draft(ids[1:], law=self.law, probs=torch.stack(rows) if self.law == "rows" else None)
+            ids.append(int((rows[-1].log() + (0 if self.proposal == "deterministic" else step.noise(seq, i))).argmax()))
+        return Draft(ids[1:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None)
 
     def _tree(self, seq: Sequence) -> Draft:
         """Two best tokens after the last one, and two after the better of them."""

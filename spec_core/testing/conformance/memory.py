@@ -10,7 +10,7 @@ import attrs
 import pytest
 import torch
 
-from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
@@ -19,9 +19,9 @@ from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
-from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Muzzle, Watched, recorded, views
+from spec_core.testing.conformance.held import weight
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Limiter, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
-from spec_core.testing.conformance.weigh import weight
 
 KIB = 1024
 MANY = 1000
@@ -103,10 +103,10 @@ class MemoryChecks(DraftChecks):
         self._needs_fixed_tokens()
         requests = self.long_requests()
         often = self.drafts_of(requests, rule=Cut(0))
-        now_and_then = self.drafts_of(requests, [Muzzle(lambda seq: seq.t % 3 == 0)], rule=Cut(0))
+        now_and_then = self.drafts_of(requests, [Limiter(lambda seq: seq.t % 3 == 0)], rule=Cut(0))
         self.same_drafts(now_and_then, often, requests, now_and_then)
         for late in (4, LONG // 2, LONG - 4):
-            held_back = Muzzle(from_output(late))
+            held_back = Limiter(from_output(late))
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
 
@@ -124,8 +124,8 @@ class MemoryChecks(DraftChecks):
         self._needs_fixed_tokens()
         requests = self.long_requests()
         alone = self.drafts_of(requests, rule=Cut(0))
-        odd = Muzzle(lambda seq: len(seq.tokens) % 2 == 1, "one")
-        even = Muzzle(lambda seq: len(seq.tokens) % 2 == 0, "two")
+        odd = Limiter(lambda seq: len(seq.tokens) % 2 == 1, "one")
+        even = Limiter(lambda seq: len(seq.tokens) % 2 == 0, "two")
         methods = [("odd", odd), ("even", even), ("one", self.make()), ("two", self.make())]
         run = self.run([Judge("shared"), *methods], target=self.long_model, rule=Cut(0))
         ones, twos = recorded(run, "one"), recorded(run, "two")
@@ -157,16 +157,16 @@ class MemoryChecks(DraftChecks):
         first = self.long_requests()[0]
         text = self.text_of(first, self.long_model)
         at = len(text) - 6
-        leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt[:4]]
-        prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
+        leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt_len[:4]]
+        prompts = [first.prompt_len, leaves, [9, 8, 9, 8, 9], first.prompt_len, leaves[:-2]]
         return [attrs.evolve(first, prompt=prompt, name=f"turn-{i}") for i, prompt in enumerate(prompts)]
 
-    @promise("Checked and Rows are views, valid until process returns: a plugin copies what it keeps.")
+    @promise("TargetOutput and Rows are views, valid until process returns: a plugin copies what it keeps.")
     def test_views_are_not_kept(self) -> None:
         shown: list[torch.Tensor] = []
 
-        def keep(batch: Batch, checked: Checked) -> None:
-            shown[:] = views(checked)
+        def keep(batch: Batch, output: TargetOutput) -> None:
+            shown[:] = views(output)
 
         requests = self.requests()
         run = self.run([Judge("shared"), self.mine()], target=Watched(self.model, keep), rule=Cut(1))
@@ -188,7 +188,7 @@ class MemoryChecks(DraftChecks):
         steps = min(MANY, target.info.context - len(request.prompt) - 24)
         request = attrs.evolve(request, n=steps + 20)
         last = len(request.prompt) + steps
-        late = Muzzle(lambda seq: len(seq.tokens) >= last)
+        late = Limiter(lambda seq: len(seq.tokens) >= last)
         drafts = self.drafts_of([request], [late], rule=Cut(0))
         again = continued(request, self.text_of(request, target), last)
         fresh, key = self.drafts_of([again], rule=Cut(0)), (request.name, last)
@@ -205,15 +205,15 @@ class MemoryChecks(DraftChecks):
 
     def _growth(self, may: Callable[[Sequence], bool]) -> int:
         """Bytes by which the memory of one sequence grows between two steps, once a backlog has reached its bound."""
-        sizes = self._sizes([EARLIER, LATER], Muzzle(may))
+        sizes = self._sizes([EARLIER, LATER], Limiter(may))
         return sizes[1] - sizes[0]
 
     def _sizes(self, at: list[int], *methods: Any) -> list[int]:
         """Bytes that the plugin keeps, its own and of one sequence, after so many output tokens."""
         target = self.long_model
         request = attrs.evolve(self.requests(temperatures=(0.0,))[0], n=at[-1] + 1)
-        if target.info.context < len(request.prompt) + request.n:
-            pytest.skip(f"needs a target with a context of {len(request.prompt) + request.n}")
+        if target.info.context < len(request.prompt) + request.max_tokens:
+            pytest.skip(f"needs a target with a context of {len(request.prompt) + request.max_tokens}")
         plugin = self.make()
         run = self.run([*methods, (SUBJECT, plugin)], target=target, rule=Cut(0))
         seq = run.submit(request)
@@ -271,7 +271,7 @@ def overwrite(views: list[torch.Tensor]) -> None:
 def continued(request: Request, text: list[int], m: int) -> Request:
     """The same request, with what was committed before its m-th token as the prompt: its next token is that one."""
     said = m - 1 - len(request.prompt)
-    return attrs.evolve(request, prompt=text[: m - 1], n=request.n - said, offset=said)
+    return attrs.evolve(request, prompt=text[: m - 1], n=request.max_tokens - said, offset=said)
 
 
 @attrs.define(eq=False)

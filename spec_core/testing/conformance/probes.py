@@ -9,11 +9,11 @@ import attrs
 import torch
 
 from spec_core.assembly.hooks import ask_compat, implementations
-from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import LAWS, Compat, Draft, Needs, Verdict
+from spec_core.contract.values import PROPOSALS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.accept import choosers, walk
 from spec_core.loop.run import Run
@@ -39,7 +39,7 @@ def recorded(run: Run, plugin: str = SUBJECT) -> Drafts:
 
 
 @attrs.define(eq=False)
-class Muzzle:
+class Limiter:
     """A controller: a method drafts only where ``may(sequence)``."""
 
     may: Callable[[Sequence], bool]
@@ -85,7 +85,7 @@ class Judge:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(judges=LAWS, noise=self.noise)
+        return Compat(judges=PROPOSALS, noise=self.noise)
 
     @hookimpl
     def accept(self, step: Step) -> None:
@@ -94,10 +94,10 @@ class Judge:
 
 @attrs.define(eq=False)
 class Watched:
-    """A target that is looked at: ``after(checked)`` is called with every forward's answer, which is a copy."""
+    """A target that is looked at: ``after(output)`` is called with every forward's answer, which is a copy."""
 
     inner: Target
-    after: Callable[[Batch, Checked], None]
+    after: Callable[[Batch, TargetOutput], None]
     hooks: dict[str, Any] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -106,10 +106,10 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def forward(self, batch: Batch, needs: Needs) -> Checked:
-        checked = copied(self.inner.forward(batch, needs))
-        self.after(batch, checked)
-        return checked
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
+        output = copied(self.inner.forward(batch, needs))
+        self.after(batch, output)
+        return output
 
     @hookimpl
     def compat(self, target: Target) -> Compat | None:
@@ -125,7 +125,7 @@ class Watched:
 class Rewinds(Watched):
     """Has every kept draft evaluated again in the next step, as an owner does that cannot put a state back."""
 
-    after: Callable[[Batch, Checked], None] = attrs.field(default=lambda batch, checked: None)
+    after: Callable[[Batch, TargetOutput], None] = attrs.field(default=lambda batch, output: None)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -135,13 +135,13 @@ class Rewinds(Watched):
                 step.rewind(seq, step.part(seq).end)
 
 
-def copied(checked: Checked) -> Checked:
+def copied(output: TargetOutput) -> TargetOutput:
     """The same values in tensors of their own."""
-    hidden = {i: h.clone() for i, h in checked.hidden.items()}
-    final = None if checked.final is None else checked.final.clone()
-    return attrs.evolve(checked, logits=checked.logits.clone(), hidden=hidden, final=final)
+    hidden = {i: h.clone() for i, h in output.hidden.items()}
+    final = None if output.final is None else output.final.clone()
+    return attrs.evolve(output, logits=output.logits.clone(), hidden=hidden, final=final)
 
 
-def views(checked: Checked) -> list[torch.Tensor]:
+def views(output: TargetOutput) -> list[torch.Tensor]:
     """Every tensor of a forward's answer, apart from the trace."""
-    return [checked.logits, *checked.hidden.values(), *([] if checked.final is None else [checked.final])]
+    return [output.logits, *output.hidden.values(), *([] if output.final is None else [output.final])]

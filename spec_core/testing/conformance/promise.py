@@ -51,7 +51,7 @@ def promise(sentence: str) -> Callable[[Check], Check]:
 
 
 def _broken(word: str, kit: Any, check: Check, sentence: str, found: str) -> Broken:
-    here, name = ("alone", check.__name__) if word == BROKEN else ("mend first", BASE)
+    here, name = ("alone", check.__name__) if word == BROKEN else ("fix first", BASE)
     return Broken(
         f'{word}: {sentence}\nfound: {found}\n{here}: pytest -k "{type(kit).__name__} and {name}"', pytrace=False
     )

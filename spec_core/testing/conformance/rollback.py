@@ -15,10 +15,10 @@ from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import expect, forgotten, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.drive import close, leaves
-from spec_core.testing.conformance.gate import Gated
 from spec_core.testing.conformance.memory import Checkpoints
-from spec_core.testing.conformance.probes import Muzzle, Watched
+from spec_core.testing.conformance.probes import Limiter, Watched
 from spec_core.testing.conformance.promise import Found, promise
+from spec_core.testing.conformance.state_check import Gated
 from spec_core.testing.drafters import Oracle, RandomTrees
 
 
@@ -53,14 +53,14 @@ class RollbackConformance(Gated):
         requests = self.requests()
         pattern = [2, 0, 0, 4, 0, 1, 3]
         drafter = self.right(requests, lambda seq: pattern[seq.rounds % 7])
-        sometimes = Muzzle(lambda seq: pattern[seq.rounds % 7] > 0, "oracle")
+        sometimes = Limiter(lambda seq: pattern[seq.rounds % 7] > 0, "oracle")
         self.gated(self.run([sometimes, drafter]), requests)
 
     @promise("A prompt about as long as a draft is a prompt: of 1 token, of K, K + 1 and K + 2.")
     def test_state_of_prompts_as_long_as_a_draft(self) -> None:
         prompt = self.prompts()[0]
         lengths = (1, 2, 3, 4, 5, 6)
-        requests = [Request((prompt * 2)[:n], n=9, name=str(n), ignore_eos=True) for n in lengths]
+        requests = [Request((prompt * 2)[:n], max_tokens=9, name=str(n), ignore_eos=True) for n in lengths]
         for request in requests:
             self.gated(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
 
@@ -69,7 +69,7 @@ class RollbackConformance(Gated):
         requests = self.requests(n=18)
         requests[0] = attrs.evolve(requests[0], methods=())
         drafter = self.right(requests, lambda seq: int(seq.name) % 5)
-        run = self.run([drafter], chunk=3, draft_max=4, rows_max=24)
+        run = self.run([drafter], chunk=3, draft_max=4, max_batched_tokens=24)
         self.gated(run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].t > 5 else None)
 
     @promise("Where a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
@@ -119,7 +119,7 @@ class RollbackConformance(Gated):
         together(run, [])
         for position, state in seq.slot.checkpoints.items():
             for one, two in zip(leaves(state), plain.states[position], strict=True):
-                close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt}")
+                close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt_len}")
         again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], n=6)
         self.is_plain(run, [again])
 
@@ -128,7 +128,7 @@ class RollbackConformance(Gated):
         requests = self.requests()
         counts = [0]
 
-        def count(batch: Any, checked: Any) -> None:
+        def count(batch: Any, output: Any) -> None:
             counts[-1] += 1
 
         run = self.run([self.right(requests, lambda seq: 2)], target=Watched(self.model, count))

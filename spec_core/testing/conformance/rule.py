@@ -13,7 +13,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import LAWS, Compat, Verdict
+from spec_core.contract.values import PROPOSALS, Compat, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
@@ -67,7 +67,7 @@ class RuleConformance(Conformance):
 
     def near(self, target: Any) -> Iterator[tuple[str, law.Near]]:
         """Drafters of every law that the rule judges."""
-        judged = LAWS if self.says.judges is None else self.says.judges
+        judged = PROPOSALS if self.says.judges is None else self.says.judges
         for kind in sorted(judged):  # a faulty rule may name what is no law
             yield f"chains of law {kind!r}", law.Near(target, kind)  # type: ignore[arg-type]
         if "deterministic" in judged:
@@ -107,7 +107,7 @@ class RuleConformance(Conformance):
         target = law.small_target()
         for what, drafter in self.near(target):
             texts = together(self.run([drafter], target=target, slots=64, nodes_max=4), law.requests(self.samples))
-            law.check_law(texts, target, what)
+            law.check_proposal(texts, target, what)
 
     @promise("A rule that declares private noise decides by its own, not by what plain decoding and drafters read.")
     def test_private_noise_is_not_the_shared_one(self) -> None:
@@ -180,7 +180,7 @@ class RuleConformance(Conformance):
         run = self.run([law.Replays()], target=target, slots=64)
         first, second = together(run, requests), together(run, requests)
         expect(first != second, f"{len(first)} pairs of equal requests, each pair with one text")
-        law.check_law(second, target, "the second of two equal requests, drafted by the first one's text")
+        law.check_proposal(second, target, "the second of two equal requests, drafted by the first one's text")
 
     @promise("Only sequences of step.undecided are decided: no prompt in chunks, none that is decided already.")
     def test_only_undecided_sequences_are_decided(self) -> None:
@@ -194,7 +194,7 @@ class RuleConformance(Conformance):
     def test_compat_says_what_it_is(self) -> None:
         answer = ask_compat(self.make(), "rule", MetadataOnly(self.model)) or Compat()
         expect(answer.noise in ("shared", "private"), f"noise is {answer.noise!r}")
-        expect(answer.judges is None or bool(answer.judges <= LAWS and answer.judges), f"judges {answer.judges}")
+        expect(answer.judges is None or bool(answer.judges <= PROPOSALS and answer.judges), f"judges {answer.judges}")
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
 
     @promise("A finished sequence is forgotten: nothing of it stays with the instance.")

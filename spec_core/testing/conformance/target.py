@@ -13,10 +13,10 @@ from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.testing.conformance.base import expect, together
 from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep, opened
-from spec_core.testing.conformance.gate import Gated
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import Found, promise
+from spec_core.testing.conformance.state_check import Gated
 from spec_core.testing.drafters import RandomTrees
 
 MOST_CONTEXT = 4096
@@ -47,13 +47,13 @@ class TargetConformance(Gated):
     @promise("A row's result does not depend on the rows computed with it: not on how many, not on whose.")
     def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
         alone = [host(feed(self.model, opened(self.model), text).logits[0]) for text in self.texts]
-        _, checked = forward(self.model, [Row(opened(self.model), text) for text in self.texts])
+        _, output = forward(self.model, [Row(opened(self.model), text) for text in self.texts])
         for i, (one, text) in enumerate(zip(alone, self.texts, strict=True)):
-            close(host(checked.logits[i]), one, self.batch_tolerance, f"the last row of {text}, beside others,")
+            close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, beside others,")
         token_by_token = along(self.model, self.texts[0])
-        _, checked = forward(self.model, [Row(opened(self.model), self.texts[0])], Needs(all_logits=True))
+        _, output = forward(self.model, [Row(opened(self.model), self.texts[0])], Needs(all_logits=True))
         for i, one in enumerate(token_by_token.logits[1:]):
-            close(host(checked.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
+            close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
 
     @promise("A prompt in chunks gives what it gives at once.")
     def test_chunks_give_what_the_whole_gives(self) -> None:
@@ -62,8 +62,8 @@ class TargetConformance(Gated):
             for size in (1, 2, 4):
                 seq = opened(self.model)
                 for at in range(0, len(text), size):
-                    checked = feed(self.model, seq, text[at : at + size])
-                close(host(checked.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}")
+                    output = feed(self.model, seq, text[at : at + size])
+                close(host(output.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}")
 
     @promise("Row 1 + j of a draft sees committed text and the ancestors of j, and stands at its depth.")
     def test_tree_rows_equal_chains(self) -> None:
@@ -71,11 +71,11 @@ class TargetConformance(Gated):
             pytest.skip("this target takes chains only")
         tree = Draft([1, 2, 3, 1, 4, 5], parents=[-1, -1, 0, 2, 1, 2])
         for text in self.texts:
-            _, checked = forward(self.model, [Row(opened(self.model), text, tree)], Needs(trees=True))
+            _, output = forward(self.model, [Row(opened(self.model), text, tree)], Needs(trees=True))
             for j in range(len(tree)):
                 chain = [*text, *(tree.ids[i] for i in tree.ancestry(j))]
                 wanted = host(feed(self.model, opened(self.model), chain).logits[0])
-                close(host(checked.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
+                close(host(output.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
 
     @promise("A rejected draft leaves no trace: rows after the kept path are void, recurrent state is not touched.")
     def test_rejected_rows_leave_no_trace(self) -> None:
@@ -156,18 +156,18 @@ class TargetConformance(Gated):
         embeds = {2: entered[2], 5: entered[5]}
         tokens = [-1 if i in embeds else token for i, token in enumerate(text)]
         seq = opened(self.model, embeds)
-        checked = feed(self.model, seq, tokens, Needs(hidden={0}))
-        close(host(checked.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
-        close(host(checked.logits[0]), plain, self.rounding, f"the last row of {tokens}")
+        output = feed(self.model, seq, tokens, Needs(hidden={0}))
+        close(host(output.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
+        close(host(output.logits[0]), plain, self.rounding, f"the last row of {tokens}")
 
     @promise("Needs.final is [R, D]: what the output matrix reads to make the logits.")
     def test_final_is_what_the_output_matrix_reads(self) -> None:
         info = self.model.info
-        checked = feed(self.model, opened(self.model), self.texts[0], Needs(final=True, all_logits=True))
+        output = feed(self.model, opened(self.model), self.texts[0], Needs(final=True, all_logits=True))
         shape = (len(self.texts[0]), info.width)
-        expect(checked.final is not None and tuple(checked.final.shape) == shape, f"final is not {list(shape)}")
-        made = host(checked.final) @ host(self.model.tensor("output.weight")).T
-        close(made, host(checked.logits), max(self.rounding, 1e-4), "output.weight @ final")
+        expect(output.final is not None and tuple(output.final.shape) == shape, f"final is not {list(shape)}")
+        made = host(output.final) @ host(self.model.tensor("output.weight")).T
+        close(made, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
 
     @promise("What is asked for beside changes no logits.")
     def test_needs_change_no_logits(self) -> None:
@@ -187,11 +187,11 @@ class TargetConformance(Gated):
                 Row(opened(self.model), second, decides=False),
                 Row(opened(self.model), third),
             ]
-            step, checked = forward(self.model, rows, needs)
+            step, output = forward(self.model, rows, needs)
             shape = (count, self.model.info.vocab)
-            expect(tuple(checked.logits.shape) == shape, f"logits are {list(checked.logits.shape)}, not {list(shape)}")
+            expect(tuple(output.logits.shape) == shape, f"logits are {list(output.logits.shape)}, not {list(shape)}")
             wanted = host(feed(self.model, opened(self.model), third).logits[0])
-            close(host(checked.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
+            close(host(output.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
 
     @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for a name there is not.")
     def test_tensors_are_found_by_name(self) -> None:
@@ -235,7 +235,7 @@ class TargetConformance(Gated):
         requests = self.requests(n=6)
         count = [0]
 
-        def fail(batch: Any, checked: Any) -> None:
+        def fail(batch: Any, output: Any) -> None:
             count[0] += 1
             if count[0] in (2, 5):
                 raise RuntimeError("device lost")
@@ -253,9 +253,9 @@ class TargetConformance(Gated):
     @promise("TargetInfo says what is there: vocabulary, width, layers, kinds of state, tokens that end a text.")
     def test_info_matches_the_forward(self) -> None:
         info, seq = self.model.info, opened(self.model)
-        checked = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
-        expect(checked.logits.shape[-1] == info.vocab, f"vocab is {info.vocab}, rows have {checked.logits.shape[-1]}")
-        width = checked.hidden[info.layers].shape[-1]
+        output = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
+        expect(output.logits.shape[-1] == info.vocab, f"vocab is {info.vocab}, rows have {output.logits.shape[-1]}")
+        width = output.hidden[info.layers].shape[-1]
         expect(width == info.width, f"width is {info.width}, hidden states have {width}")
         recurs = self.model.checkpoint(seq) is not None
         expect(recurs == ("recurrent" in info.states), f"states are {sorted(info.states)}, a checkpoint is {recurs}")
@@ -268,7 +268,7 @@ class TargetConformance(Gated):
         context = self.model.info.context
         if context > MOST_CONTEXT:
             pytest.skip(f"a context of {context} is not filled")
-        request = Request((self.prompts()[0] * context)[: context - 3], n=9, ignore_eos=True)
+        request = Request((self.prompts()[0] * context)[: context - 3], max_tokens=9, ignore_eos=True)
         (tokens,) = together(self.run([], chunk=64), [request])
         expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
 

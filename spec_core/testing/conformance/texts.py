@@ -10,7 +10,7 @@ import torch
 from spec_core.contract.request import Request
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import Conformance
-from spec_core.testing.conformance.probes import Cut, Muzzle, Rewinds
+from spec_core.testing.conformance.probes import Cut, Limiter, Rewinds
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle
 from spec_core.testing.rollback import ToyRollback
@@ -29,7 +29,7 @@ class TextChecks(Conformance):
     @promise("Sequences that run side by side give what each gives alone.")
     def test_text_does_not_depend_on_the_batch(self) -> None:
         requests = self.requests()
-        ways: list[dict[str, Any]] = [{}, {"chunk": 2, "rows_max": 9}, {"slots": 2}]
+        ways: list[dict[str, Any]] = [{}, {"chunk": 2, "max_batched_tokens": 9}, {"slots": 2}]
         for settings in ways:
             self.is_plain(self.run([self.mine()], **settings), requests)
 
@@ -52,8 +52,8 @@ class TextChecks(Conformance):
         known = {r.name: self.text_of(r) for r in requests}
         return "partner", Oracle(known, lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
 
-    def _now_and_then(self) -> Muzzle:
-        return Muzzle(lambda seq: len(seq.tokens) % 2 == 1, "partner")
+    def _now_and_then(self) -> Limiter:
+        return Limiter(lambda seq: len(seq.tokens) % 2 == 1, "partner")
 
     @promise("However kept drafts get into the state, a step later or at once, the method goes on and the text stays.")
     def test_text_does_not_depend_on_how_state_is_put_back(self) -> None:
@@ -112,5 +112,5 @@ class TextChecks(Conformance):
     def test_the_end_of_the_context_is_kept(self) -> None:
         context = self.model.info.context
         prompt = (self.prompts()[0] * context)[: context - 9]
-        request = Request(prompt, n=20, name="long", ignore_eos=True)
+        request = Request(prompt, max_tokens=20, name="long", ignore_eos=True)
         self.is_plain(self.run([self.mine()], chunk=64), [request])

@@ -16,7 +16,7 @@ def test_a_repeated_token_is_drafted_as_often_as_asked():
     run = Run(ToyTarget(recurrent=False), [Echo(length=4)])
     drafts = []
     run.observe(lambda step: drafts.extend(part.draft for part in step.parts if part.draft))
-    run.generate([7, 7, 7, 7], n=6).result
+    run.generate([7, 7, 7, 7], max_tokens=6).result
 
     assert max(len(draft) for draft in drafts) == 4
     assert len(drafts[-1]) <= 2

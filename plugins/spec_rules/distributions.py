@@ -16,7 +16,7 @@ import torch
 from spec_core import Draft, Sequence, Step
 from spec_core.sampling.choose import adjust, largest, number, support
 
-Law = Callable[[int], np.ndarray]
+Rows = Callable[[int], np.ndarray]
 
 
 @attrs.frozen(eq=False)
@@ -28,8 +28,8 @@ class Case:
     """
 
     draft: Draft
-    p: Law
-    q: Law
+    p: Rows
+    q: Rows
 
     def children(self, node: int) -> list[int]:
         """Drafts that follow ``node`` (-1: committed text), in the order drawn; equal ones too."""
@@ -51,7 +51,7 @@ def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
 
     Raises TargetError for rows that are no numbers, or in which every token is banned.
     """
-    logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt)
+    logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
     best, values = largest(logits[None])
     token = number(best, values)
     if math.isinf(values[0]):  # what is infinitely better needs no chance
@@ -65,7 +65,7 @@ def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
 
 def drawn_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
     """A deterministic draft is a point mass. Rows are rounded to float32 at best: they are made to sum to 1."""
-    if draft.law == "deterministic":
+    if draft.proposal == "deterministic":
         return point_mass(draft.ids[j], vocab)
     assert draft.probs is not None  # checked where it was proposed
     row = draft.probs[j].double().cpu().numpy()

@@ -1,8 +1,9 @@
-"""Numbers as users give them: Python's, numpy's, and whatever else counts or measures. A bool is neither."""
+"""Numbers and lists as users give them: Python's, numpy's, and whatever else counts or measures. A bool is neither."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from numbers import Real
 from operator import index
 from typing import Any
@@ -28,3 +29,12 @@ def real(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]
+
+
+def ints(values: Iterable[int]) -> frozenset[int]:
+    return frozenset(values)
+
+
+def strings(values: str | Iterable[str]) -> tuple[str, ...]:
+    """A text alone is one, not its letters."""
+    return (values,) if isinstance(values, str) else tuple(values)

@@ -68,7 +68,7 @@ class Gated(Conformance):
         found, wanted = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
         if not seq.evaluated:
             return
-        shown = f"{seq.tokens[: seq.prompt]}, seed={seq.seed}, temperature={seq.sampling.temperature}"
+        shown = f"{seq.tokens[: seq.prompt_len]}, seed={seq.seed}, temperature={seq.sampling.temperature}"
         what = f"the state of prompt={shown} after {seq.evaluated} tokens"
         expect(len(found) == len(wanted), f"{what} has {len(found)} tensors, expected {len(wanted)}")
         for i, (one, two) in enumerate(zip(found, wanted, strict=True)):
@@ -80,5 +80,5 @@ def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
     for part in step.parts:
         if part.verdict is not None:
             wanted = plain[part.seq.name].logits[part.end]
-            what = f"the row after {part.end} tokens of prompt={part.seq.tokens[: part.seq.prompt]}"
+            what = f"the row after {part.end} tokens of prompt={part.seq.tokens[: part.seq.prompt_len]}"
             close(host(step.logits(part.seq)[0]), wanted, tolerance, f"{what}, seed={part.seq.seed},")

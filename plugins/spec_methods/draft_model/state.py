@@ -16,24 +16,24 @@ from spec_core.contract.values import Needs
 from spec_core.loop.schedule import batch
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
-from spec_core.toolkit.acceptance import Trust
+from spec_core.toolkit.acceptance import AcceptanceEstimate
 
 CHUNK = 512
 """Most rows of one sequence in one catch-up forward."""
 
 
 @attrs.define(eq=False)
-class Shadow:
+class DraftModelState:
     """A sequence as the draft model sees it.
 
     held: tokens whose rows its cache has. sure: how many of them are known to be committed text.
-    trust: how its drafts fared.
+    estimate: how its drafts fared.
     """
 
     seq: Sequence
     held: list[int] = attrs.field(factory=list)
     sure: int = 0
-    trust: Trust = attrs.field(factory=Trust)
+    estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
     def agree(self, tokens: list[int]) -> int:
         """Rows that are still right for ``tokens``, at most all but the last, which must be evaluated."""
@@ -47,14 +47,14 @@ class Shadow:
         return n
 
 
-def open_shadow(model: Target) -> Shadow:
+def open_state(model: Target) -> DraftModelState:
     """A new sequence with memory in the draft model."""
     seq = Sequence([], 0, 0, Sampling(), Stop())
     model.open(seq, 0)
-    return Shadow(seq)
+    return DraftModelState(seq)
 
 
-def forward(model: Target, rows: list[tuple[Shadow, list[int]]]) -> Tensor:
+def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Tensor:
     """One forward: for each sequence the tokens it is to hold; returns the logits after each one's last, [n, V].
 
     Rows that the cache has already are not evaluated again.
@@ -68,17 +68,17 @@ def forward(model: Target, rows: list[tuple[Shadow, list[int]]]) -> Tensor:
 
 
 def continued(
-    model: Any, shadow: Shadow, tokens: list[int], most: int, least: float, stops: Collection[int]
+    model: Any, shadow: DraftModelState, tokens: list[int], most: int, least: float, stops: Collection[int]
 ) -> tuple[list[int], list[float]]:
     """A greedy draft behind ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
     start = shadow.agree(tokens)
     pending = tokens[start:]
-    ids, chances = model.draft(shadow.seq, start, pending, most, least, shadow.trust.value, stops)
+    ids, chances = model.draft(shadow.seq, start, pending, most, least, shadow.estimate.value, stops)
     shadow.held[start:] = pending + ids[:-1]
     return ids, chances
 
 
-def catch_up(model: Target, rows: list[tuple[Shadow, list[int]]]) -> tuple[int, int]:
+def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tuple[int, int]:
     """Evaluate long backlogs in chunks, until each is at most one chunk; returns (forwards, rows) spent."""
     forwards = evaluated = 0
     while behind := [(s, t) for s, t in rows if len(t) - s.agree(t) > CHUNK]:

@@ -27,9 +27,8 @@ class Offer:
 
     def __str__(self) -> str:
         tree = "" if self.draft.parents is None else f", parents {list(self.draft.parents)}"
-        where = (
-            f"after {self.committed} tokens of request {self.seq.name!r}, prompt={self.seq.tokens[: self.seq.prompt]}"
-        )
+        prompt = self.seq.tokens[: self.seq.prompt_len]
+        where = f"after {self.committed} tokens of request {self.seq.name!r}, prompt={prompt}"
         return f"the draft {list(self.draft.ids)}{tree} {where}, budget {self.budget}"
 
 
