@@ -61,7 +61,7 @@ class Drafted:
     """A draft, the law of each of its tokens, and the noise it was drawn by where the target is to read it."""
 
     draft: Draft
-    laws: list[np.ndarray]
+    proposals: list[np.ndarray]
     noise: np.ndarray
 
 

@@ -24,7 +24,7 @@ def contenders(target: Target, settings: Settings, batch: int) -> list[Contender
     """Plain decoding first, without the rule; no run continues on rows of an earlier prompt."""
 
     def maker(methods: list[str]) -> Callable[[], Run]:
-        return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, slots=batch)
+        return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, max_sequences=batch)
 
     found = chains(settings)
     return [Contender(PLAIN, maker([]))] + [Contender(n, maker(c)) for n, c in zip(names(found), found, strict=True)]

@@ -38,7 +38,7 @@ class Contender:
 class Terms:
     """Under what all contenders generate. batch: prompts that run together."""
 
-    n: int
+    max_tokens: int
     sampling: Sampling
     seed: int = 0
     repeats: int = 1
@@ -46,7 +46,7 @@ class Terms:
 
     def request(self, prompt: Prompt) -> Request:
         return Request(
-            prompt.text, max_tokens=self.n, sampling=self.sampling, seed=prompt.seed(self.seed), name=prompt.id
+            prompt.text, max_tokens=self.max_tokens, sampling=self.sampling, seed=prompt.seed(self.seed), name=prompt.id
         )
 
 
@@ -168,7 +168,7 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
 
 def warm(runs: dict[str, Run], prompts: list[Prompt], terms: Terms) -> None:
     """Every contender once, short and unmeasured."""
-    short = attrs.evolve(terms, n=min(terms.n, WARM_TOKENS))
+    short = attrs.evolve(terms, max_tokens=min(terms.max_tokens, WARM_TOKENS))
     for name, run in runs.items():
         lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
 

@@ -43,7 +43,7 @@ def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
         q, token = case.q(child), case.draft.ids[child]
         found = visit(case, child, min(1.0, pa * p[token] / q[token]), coins)
         if found is not None:
-            return found if node < 0 else Verdict((node, *found.path), found.token)
+            return found if node < 0 else Verdict((node, *found.path), found.next_token)
         left = excess(pa * p, q)
         p, pa = normalised(left, otherwise=p), chance(left.sum(), pa)
     if not coins.accept(pa, 1.0):

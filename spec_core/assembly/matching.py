@@ -86,7 +86,7 @@ def wants_probs(chosen: Iterable[Chosen]) -> bool:
 
 
 def drafted_proposals(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
-    """{plugin: laws its drafts may have in this run}. Who can give rows gives them where a rule reads them."""
+    """{plugin: kinds of proposal it may draft in this run}. Who can sample with probs does where a rule reads them."""
     wanted = wants_probs(chosen)
     return {c.name: c.proposals - {"unknown"} if wanted and "sampled" in c.proposals else c.proposals for c in chosen}
 
@@ -94,15 +94,15 @@ def drafted_proposals(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
 def check_proposals(chosen: list[Chosen]) -> None:
     """Rules and methods are matched before anything runs: a rule must be able to judge what is drafted."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
-    laws = drafted_proposals(chosen)
+    drafted = drafted_proposals(chosen)
     for rule in rules:
         for method in chosen:
-            unfit = laws[method.name] - (rule.compat.judges or frozenset())
+            unfit = drafted[method.name] - (rule.compat.judges or frozenset())
             if unfit:
                 raise Refused(
-                    f"rule {rule.name} judges drafts of law {', '.join(sorted(rule.compat.judges or ()))}; "
+                    f"rule {rule.name} judges proposals that are {', '.join(sorted(rule.compat.judges or ()))}; "
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
-                    hint=f"leave --rule out (the default judges every law), or run {rule.name} without {method.name}",
+                    hint=f"leave --rule out (the default judges every proposal), or run {rule.name} without {method.name}",
                 )
 
 

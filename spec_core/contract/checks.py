@@ -12,11 +12,11 @@ ONE_WITHIN = 1e-4
 
 
 def check_proposal(draft: Draft, declared: frozenset[str]) -> None:
-    """A rule was matched to the laws a plugin declared in ``compat``; another law would be judged wrongly."""
+    """A rule was matched to what a plugin declared in ``compat``; another proposal would be judged wrongly."""
     if not isinstance(draft, Draft):
         raise TypeError(f"propose takes a Draft, got {type(draft).__name__}")
     if draft.proposal not in declared:
-        raise ValueError(f"a draft of law {draft.proposal!r}; compat declared {', '.join(sorted(declared)) or 'none'}")
+        raise ValueError(f"a draft that is {draft.proposal!r}; compat declared {', '.join(sorted(declared)) or 'none'}")
 
 
 def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) -> None:
@@ -65,7 +65,7 @@ def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
 
 
 def _check_siblings(draft: Draft) -> None:
-    """Only the first of equal siblings can be kept. Drawn ones may be equal: their law is that of every draw."""
+    """Only the first of equal siblings can be kept. Sampled ones may be equal: each was drawn by itself."""
     pairs = list(zip(draft.parents or (), draft.ids, strict=True))
     if len(set(pairs)) < len(pairs):
         parent, token = next(pair for i, pair in enumerate(pairs) if pair in pairs[:i])
@@ -73,7 +73,7 @@ def _check_siblings(draft: Draft) -> None:
 
 
 def _check_probs(draft: Draft, vocab: int) -> None:
-    """``rows`` claims a law: the rows must be one, and must have been able to draw the token."""
+    """``sampled`` claims distributions: every row must be one, and must have been able to draw its token."""
     probs = draft.probs
     if probs is None or probs.shape != (len(draft.ids), vocab):
         got = None if probs is None else list(probs.shape)

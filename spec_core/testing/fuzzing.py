@@ -201,9 +201,9 @@ class Round:
 def settings(rng: random.Random) -> dict[str, Any]:
     """Settings of a run that change how it gets there, never what it says."""
     return {
-        "slots": rng.randint(1, BATCH),
+        "max_sequences": rng.randint(1, BATCH),
         "draft_max": rng.choice([1, 2, 4, 8]),
-        "chunk": rng.choice([1, 3, 8, 64]),
+        "prefill_chunk": rng.choice([1, 3, 8, 64]),
         "max_batched_tokens": rng.choice([12, 40, 256]),
         "nodes_max": rng.choice([3, 8, 16]),
         "reuse": rng.random() < 0.7,

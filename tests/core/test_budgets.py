@@ -28,7 +28,7 @@ def test_the_budget_leaves_room_for_the_targets_own_token():
 def test_nothing_is_drafted_before_the_first_token():
     """A prompt decides by itself; drafting begins behind its first token."""
     method = asks()
-    run = toy_run(method, chunk=2, draft_max=1)
+    run = toy_run(method, prefill_chunk=2, draft_max=1)
     seq = run.submit([1, 2, 3, 4, 5, 6, 7], max_tokens=3, name="a")
     while len(seq.tokens) == 7:
         run.step()
@@ -42,7 +42,7 @@ def test_nothing_is_drafted_before_the_first_token():
 def test_the_length_limit_is_met_exactly(n, kind):
     """Never a token too many, also when the draft is longer than what is left."""
     request = Request([3, 3], max_tokens=n, name="a")
-    known = {"a": [3, 3, *plain(attrs.evolve(request, n=20)).tokens]}
+    known = {"a": [3, 3, *plain(attrs.evolve(request, max_tokens=20)).tokens]}
 
     result = together(toy_run(drafter(kind, known)), [request])[0]
 

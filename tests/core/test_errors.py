@@ -104,7 +104,7 @@ def test_raise_ends_the_step_and_closes_what_runs(hook):
 def test_after_a_raise_new_requests_are_served(hook):
     """Slots of closed sequences were dropped; nothing of the broken step is left."""
     faulty = Faulty(hook, after=2)
-    run = toy_run([ones(), ("faulty", faulty)], slots=1)
+    run = toy_run([ones(), ("faulty", faulty)], max_sequences=1)
     run.submit(requests(1)[0])
     with pytest.raises(PluginError):
         finish(run)

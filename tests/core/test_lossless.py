@@ -15,12 +15,12 @@ from spec_core.testing import ToyRollback, ToyTarget
 
 TEMPERATURES = (0.0, 0.8, 1.5)
 CUTS = {
-    "one-row-at-a-time": {"max_batched_tokens": 1, "chunk": 1},
-    "few-rows": {"max_batched_tokens": 5, "chunk": 3},
-    "short-drafts": {"draft_max": 2, "chunk": 2},
-    "two-slots": {"slots": 2, "chunk": 4, "draft_max": 3},
+    "one-row-at-a-time": {"max_batched_tokens": 1, "prefill_chunk": 1},
+    "few-rows": {"max_batched_tokens": 5, "prefill_chunk": 3},
+    "short-drafts": {"draft_max": 2, "prefill_chunk": 2},
+    "two-slots": {"max_sequences": 2, "prefill_chunk": 4, "draft_max": 3},
     "small-trees": {"nodes_max": 3, "max_batched_tokens": 9},
-    "no-reuse": {"reuse": False, "slots": 3},
+    "no-reuse": {"reuse": False, "max_sequences": 3},
 }
 
 
@@ -95,7 +95,7 @@ def test_late_joiners_and_cancellations_change_nobody_elses_text(strategy, kind)
         rng = random.Random(seed)
         requests = ragged(100 + seed, 0.8 * (seed % 2), count=8)
         known = texts(requests)
-        run = toy_run(drafter(kind, known, seed), strategy, chunk=3, max_batched_tokens=24, slots=4)
+        run = toy_run(drafter(kind, known, seed), strategy, prefill_chunk=3, max_batched_tokens=24, max_sequences=4)
         waiting, seqs = list(requests), []
         while run.busy or waiting:
             if waiting and rng.random() < 0.5:
@@ -121,9 +121,9 @@ def test_random_schedules_keep_text_state_and_rows(seed):
     settings = {
         "draft_max": rng.choice([1, 2, 5, 16]),
         "nodes_max": rng.choice([2, 8, 64]),
-        "chunk": rng.choice([1, 3, 256]),
+        "prefill_chunk": rng.choice([1, 3, 256]),
         "max_batched_tokens": rng.choice([2, 7, 1024]),
-        "slots": rng.choice([1, 2, 8]),
+        "max_sequences": rng.choice([1, 2, 8]),
     }
     methods = [drafter(rng.choice(DRAFTERS), known, seed), watcher]
     run = toy_run(methods, rng.choice(STRATEGIES), **settings)

@@ -31,8 +31,8 @@ def test_a_second_turn_reuses_the_rows_of_the_first_and_equals_fresh(kind):
     known = texts([first, second], **DENSE)
     run = dense([drafter(kind, known)] if kind else [])
 
-    turn(run, first.prompt_len, n=9, name="a", **sampled(1))
-    seq, result = turn(run, second.prompt_len, n=9, name="b", **sampled(2))
+    turn(run, first.prompt, max_tokens=9, name="a", **sampled(1))
+    seq, result = turn(run, second.prompt, max_tokens=9, name="b", **sampled(2))
 
     # 4 + 9 tokens, the last never evaluated: 12 equal rows, and the last of them has another next token
     assert result.reused == 11
@@ -44,10 +44,10 @@ def test_at_most_all_but_one_of_the_equal_rows_are_reused(changed):
     """The last equal row is followed by another token than before: a pair made from it would be stale."""
     prompt = [5, 6, 7, 8, 9, 10, 11, 12]
     run = dense()
-    turn(run, prompt, n=3)
+    turn(run, prompt, max_tokens=3)
     other = [*prompt[:changed], 40, 41]
 
-    _, result = turn(run, other, n=6)
+    _, result = turn(run, other, max_tokens=6)
 
     assert max(0, changed - 1) == result.reused
     assert plain(Request(other, max_tokens=6), **DENSE).tokens == result.tokens
@@ -56,9 +56,9 @@ def test_at_most_all_but_one_of_the_equal_rows_are_reused(changed):
 def test_the_same_prompt_again_evaluates_its_last_token_again():
     """A prompt that the slot holds as a whole still decides: its last token is pending."""
     run = dense()
-    turn(run, [5, 6, 7, 8], n=5)
+    turn(run, [5, 6, 7, 8], max_tokens=5)
 
-    _, result = turn(run, [5, 6, 7, 8], n=5)
+    _, result = turn(run, [5, 6, 7, 8], max_tokens=5)
 
     assert result.reused == 3
     assert plain(Request([5, 6, 7, 8], max_tokens=5), **DENSE).tokens == result.tokens
@@ -73,7 +73,7 @@ def test_the_slot_with_the_longest_equal_beginning_is_taken():
     finish(run)
 
     for prompt in reversed(prompts):
-        _, result = turn(run, [*prompt, 9], n=4)
+        _, result = turn(run, [*prompt, 9], max_tokens=4)
         assert result.reused == 5
 
 
@@ -81,13 +81,13 @@ def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
     """Four slots, three texts that nobody goes on with, two conversations in turns: every later turn reuses."""
     run = dense(max_sequences=4)
     for i in (10, 20, 30):
-        turn(run, [i] * 6, n=3)
+        turn(run, [i] * 6, max_tokens=3)
     talks = {1: [1] * 6, 2: [2] * 6}
 
     reused = []
     for said in range(8):
         talk = talks[1 + said % 2]
-        seq, result = turn(run, talk, n=3)
+        seq, result = turn(run, talk, max_tokens=3)
         reused.append((result.reused, len(talk)))
         talk[:] = [*seq.tokens, 7]
 
@@ -103,8 +103,8 @@ def test_of_equally_long_beginnings_the_least_recently_used_goes():
     talk = run.submit([*system, 1, 2, 3, 4], max_tokens=4)
     finish(run)
 
-    _, third = turn(run, [*system, 40, 41], n=2)
-    _, goes_on = turn(run, [*talk.tokens, 11], n=2)
+    _, third = turn(run, [*system, 40, 41], max_tokens=2)
+    _, goes_on = turn(run, [*talk.tokens, 11], max_tokens=2)
 
     assert third.reused == len(system) - 1
     assert goes_on.reused == len(talk.tokens) - 2
@@ -124,7 +124,7 @@ def test_a_slot_is_used_again_for_a_different_text():
 
     run = dense([Remembers()], max_sequences=1)
     for name, prompt in (("a", [1, 2, 3]), ("b", [4, 5, 6, 7, 8, 9])):
-        _, result = turn(run, prompt, n=3, name=name)
+        _, result = turn(run, prompt, max_tokens=3, name=name)
         assert plain(Request(prompt, max_tokens=3), **DENSE).tokens == result.tokens
 
     assert [s for s in seen if s[1] == 0] == [("a", 0, None), ("b", 0, None)]
@@ -144,15 +144,15 @@ def test_nothing_is_reused_behind_what_every_learner_has_seen():
 
     learner = Learner(hidden=())
     run = dense([("learner", learner)])
-    turn(run, [1, 2, 3, 4, 5], n=4)  # told
-    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], n=4, methods=())  # not told: 2 reused, seen falls to 2
+    turn(run, [1, 2, 3, 4, 5], max_tokens=4)  # told
+    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())  # not told: 2 reused, seen falls to 2
     assert result.reused == 2
 
-    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], n=4)
+    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4)
 
     assert result.reused == 2
     assert [m["position"] for m in learner.told[seq]] == list(range(2, len(seq.tokens) - 1))
-    _, without = turn(run, [1, 2, 3, 9, 9, 9, 9], n=4, methods=())
+    _, without = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())
     assert without.reused == 6
 
 
@@ -160,9 +160,9 @@ def test_rows_of_a_reused_prefix_are_not_told_again():
     """Learners hear from the first row that is new; their own rows before it are still valid."""
     watcher = Watcher(hidden=(0, 1))
     run = dense([watcher])
-    turn(run, [1, 2, 3, 4, 5], n=2)
+    turn(run, [1, 2, 3, 4, 5], max_tokens=2)
 
-    seq, result = turn(run, [1, 2, 3, 4, 8, 8], n=3)
+    seq, result = turn(run, [1, 2, 3, 4, 8, 8], max_tokens=3)
 
     assert result.reused == 3 == watcher.told[seq][0]["position"]
     watcher.check(run.target, seq)
@@ -172,7 +172,7 @@ def test_reuse_can_be_switched_off():
     """``reuse=False`` evaluates every prompt anew."""
     run = dense(reuse=False, max_sequences=1)
     for _ in range(2):
-        _, result = turn(run, [1, 2, 3, 4], n=3)
+        _, result = turn(run, [1, 2, 3, 4], max_tokens=3)
         assert result.reused == 0
 
 
@@ -199,7 +199,7 @@ def test_an_embedding_hides_the_token_it_stands_for():
     finish(run)
 
     assert seq.tokens[:6] == [1, 2, -1, 4, 5, 6]
-    _, result = turn(run, [1, 2, 3, 4, 5, 6], n=6)
+    _, result = turn(run, [1, 2, 3, 4, 5, 6], max_tokens=6)
     assert result.reused == 1
     assert plain(Request([1, 2, 3, 4, 5, 6], max_tokens=6), **DENSE).tokens == result.tokens
 
@@ -213,7 +213,7 @@ def test_a_slot_whose_sequence_was_cancelled_can_be_reused():
     run.cancel(seq)
     run.step()
 
-    _, result = turn(run, [1, 2, 3, 4, 5, 6, 7, 8], n=4)
+    _, result = turn(run, [1, 2, 3, 4, 5, 6, 7, 8], max_tokens=4)
 
     assert result.reused == 3
     assert plain(Request([1, 2, 3, 4, 5, 6, 7, 8], max_tokens=4), **DENSE).tokens == result.tokens
@@ -236,8 +236,8 @@ def test_a_hybrid_reuses_up_to_its_largest_checkpoint(kind):
     known = texts([first, second])
     run = Run(ToyTarget(), [drafter(kind, known), Policy()], rollback=ToyRollback(), prefill_chunk=3, draft_max=2)
 
-    turn(run, first.prompt_len, n=6, name="a")
-    seq, result = turn(run, second.prompt_len, n=8, name="b")
+    turn(run, first.prompt, max_tokens=6, name="a")
+    seq, result = turn(run, second.prompt, max_tokens=8, name="b")
 
     assert (result.reused, known["b"]) == (6, seq.tokens)
     assert_state(run.target, seq)
@@ -246,19 +246,19 @@ def test_a_hybrid_reuses_up_to_its_largest_checkpoint(kind):
 def test_a_hybrid_without_checkpoints_begins_anew():
     """Nothing kept, nothing reused."""
     run = Run(ToyTarget(), [])
-    turn(run, [1, 2, 3, 4], n=4)
+    turn(run, [1, 2, 3, 4], max_tokens=4)
 
-    assert turn(run, [1, 2, 3, 4, 5], n=4)[1].reused == 0
+    assert turn(run, [1, 2, 3, 4, 5], max_tokens=4)[1].reused == 0
 
 
 def test_checkpoints_behind_the_reused_beginning_are_forgotten():
     """A state of another text's future must not be taken for one of this."""
     run = Run(ToyTarget(), [Policy()], prefill_chunk=3, draft_max=0, max_sequences=1)
-    turn(run, [1, 2, 3, 4, 5, 6, 7], n=6)  # states kept at 3, 6, 7, 8, ...
+    turn(run, [1, 2, 3, 4, 5, 6, 7], max_tokens=6)  # states kept at 3, 6, 7, 8, ...
     second = [1, 2, 3, 4, 5, 30, 31, 32, 33, 34]
-    assert turn(run, second, n=2)[1].reused == 3  # at 3, 6, 9, 10: those at 7 and 8 were another text's
+    assert turn(run, second, max_tokens=2)[1].reused == 3  # at 3, 6, 9, 10: those at 7 and 8 were another text's
 
-    _, result = turn(run, [*second[:9], 40, 41], n=8)
+    _, result = turn(run, [*second[:9], 40, 41], max_tokens=8)
 
     assert result.reused == 6
     assert plain(Request([*second[:9], 40, 41], max_tokens=8)).tokens == result.tokens

@@ -26,7 +26,7 @@ def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
     """Under chunking, rewinding and trees: contiguous, right next tokens, states equal to a fresh forward's."""
     requests = [Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampled(i)) for i in range(3)]
 
-    watcher, run, seqs = watched(kind, requests, strategy, chunk=chunk, draft_max=3, max_batched_tokens=13)
+    watcher, run, seqs = watched(kind, requests, strategy, prefill_chunk=chunk, draft_max=3, max_batched_tokens=13)
 
     for seq in seqs:
         watcher.check(run.target, seq)
@@ -114,7 +114,7 @@ def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
                     assert part.emitted[0] == int(rows.step.logits(seq)[0].argmax())
 
     requests = [Request(list(range(3 * i + 2)), max_tokens=8, name=f"{i}") for i in range(3)]
-    run = toy_run([drafter("every-other-right", texts(requests)), Reader()], chunk=2, draft_max=2)
+    run = toy_run([drafter("every-other-right", texts(requests)), Reader()], prefill_chunk=2, draft_max=2)
     seqs = [run.submit(r) for r in requests]
     finish(run)
 
@@ -130,7 +130,7 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
     known = {"a": [-1, 2, 3, -1, 5, *plain(request).tokens]}
     for kind in DRAFTERS:
         watcher = Watcher(hidden=(0, 1, 2))
-        run = toy_run([drafter(kind, known), watcher], "checkpoint", chunk=chunk, draft_max=1)
+        run = toy_run([drafter(kind, known), watcher], "checkpoint", prefill_chunk=chunk, draft_max=1)
         seq = run.submit(request)
         finish(run)
 

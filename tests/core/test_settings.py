@@ -19,14 +19,14 @@ def test_the_strongest_layer_wins_and_is_remembered():
     settings = resolve(
         {"draft_max": "3"},
         {"SPEC_DRAFT_MAX": "4", "SPEC_MAX_SEQUENCES": "2"},
-        {"draft_max": 5, "slots": 6, "chunk": 7},
+        {"draft_max": 5, "max_sequences": 6, "prefill_chunk": 7},
         PLUGINS,
     )
 
     assert {n: (settings[n], settings.table[n].origin) for n in ("draft_max", "slots", "chunk", "reuse")} == {
         "draft_max": (3, "flag"),
-        "slots": (2, "environment"),
-        "chunk": (7, "spec.toml"),
+        "max_sequences": (2, "environment"),
+        "prefill_chunk": (7, "spec.toml"),
         "reuse": (True, "default"),
     }
 
@@ -123,5 +123,5 @@ def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):
 
 
 def test_a_run_checks_its_settings_too():
-    with pytest.raises(ValueError, match="slots"):
+    with pytest.raises(ValueError, match="max_sequences"):
         RunSettings(max_sequences=0)

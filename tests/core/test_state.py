@@ -72,7 +72,7 @@ def test_state_in_a_mixed_batch(strategy, kind):
     """A different number kept per sequence, some without drafts, a prompt in chunks beside them, one cancelled."""
     requests = [Request(list(range(1, 2 + 5 * i)), max_tokens=6 + 4 * i, name=f"{i}", **sampled(i)) for i in range(4)]
     requests[2] = Request(requests[2].prompt, max_tokens=9, name="2", methods=())
-    run = toy_run(drafter(kind, texts(requests)), strategy, chunk=3, draft_max=2, max_batched_tokens=11)
+    run = toy_run(drafter(kind, texts(requests)), strategy, prefill_chunk=3, draft_max=2, max_batched_tokens=11)
     seqs = [run.submit(r) for r in requests]
     steps = iter(range(1000))
 
@@ -106,7 +106,7 @@ def test_state_when_a_stop_lies_inside_the_draft(strategy, at):
 @every_strategy
 def test_state_of_a_slot_that_is_used_again(strategy):
     """Another text on the same slot begins from nothing of the one before."""
-    run = toy_run(RandomTrees({}, trees=True), strategy, slots=1)
+    run = toy_run(RandomTrees({}, trees=True), strategy, max_sequences=1)
     for prompt in ([1, 2, 3, 4, 5], [9, 9], [1, 2, 3, 8]):
         seq = run.submit(prompt, max_tokens=8)
         gated(run)
@@ -242,7 +242,7 @@ SHIPPED = {
 def test_state_with_methods_that_need_no_weights(strategy, method, temperature, batch):
     prompts = [[1 + i + j % (2 + i) for j in range(8 + 3 * i)] for i in range(5)]
     requests = [Request(p, max_tokens=16, name=f"{i}", **sampled(i, temperature)) for i, p in enumerate(prompts)]
-    run = toy_run(SHIPPED[method], strategy, slots=batch)
+    run = toy_run(SHIPPED[method], strategy, max_sequences=batch)
     seqs = [run.submit(r) for r in requests]
 
     gated(run)

@@ -136,7 +136,7 @@ def test_a_rewound_draft_is_not_counted_twice():
 
 def test_a_chunk_of_a_prompt_is_no_step():
     """Neither are the steps in which only prompts were read."""
-    run = toy_run(("mine", scripted(REQUEST, [])), chunk=2, draft_max=1)
+    run = toy_run(("mine", scripted(REQUEST, [])), prefill_chunk=2, draft_max=1)
     stats = run.generate(list(range(9)), max_tokens=1).result.stats
 
     assert (stats["steps"], run.target.forwards) == (0, 5)

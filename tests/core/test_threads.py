@@ -17,7 +17,7 @@ MANY = requests(16, 12)
 @pytest.mark.parametrize("kind", ["chains", "trees"])
 def test_texts_of_threads_are_plain(kind):
     """Iterators of one run, read in threads of their own: each gets all of its events and no others."""
-    run = toy_run(drafter(kind, texts(MANY)), slots=3)
+    run = toy_run(drafter(kind, texts(MANY)), max_sequences=3)
 
     def read(request: Request) -> list[int]:
         return [event.token for event in run.generate(request)]

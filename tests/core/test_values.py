@@ -133,8 +133,8 @@ def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, all
 @pytest.mark.parametrize("law", ["deterministic", "unknown"])
 def test_equal_siblings_are_refused_unless_they_were_drawn(law):
     """Only one of them can be kept; what was drawn twice is left as it was drawn, else its law is another."""
-    equal = Draft([3, 4, 3], proposal=law, parents=[-1, -1, -1])
-    cousins = Draft([3, 4, 5, 5], proposal=law, parents=[-1, -1, 0, 1])
+    equal = Draft([3, 4, 3], proposal=proposal, parents=[-1, -1, -1])
+    cousins = Draft([3, 4, 5, 5], proposal=proposal, parents=[-1, -1, 0, 1])
 
     check_draft(cousins, 2, 8, 9, True)
     if law == "unknown":
@@ -205,15 +205,15 @@ def test_the_law_of_a_draft_follows_from_its_probs():
     assert Draft([1]).proposal == "deterministic"
     assert Draft([1], probs=torch.ones(1, 2)).proposal == "sampled"
     assert Draft([1], proposal="unknown").proposal == "unknown"
-    with pytest.raises(ValueError, match="law is one of deterministic, rows, unknown"):
-        Draft([1], proposal="sampled")
+    with pytest.raises(ValueError, match="proposal is one of deterministic, sampled, unknown"):
+        Draft([1], proposal="rows")
 
 
-@pytest.mark.parametrize("law", ["deterministic", "unknown"])
-def test_only_drafts_that_were_drawn_have_probs(law):
+@pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
+def test_only_drafts_that_were_drawn_have_probs(proposal):
     """A rule would divide by rows that nothing was drawn from."""
-    with pytest.raises(ValueError, match=f"a draft of law '{law}' has none"):
-        Draft([1], proposal=law, probs=torch.ones(1, 2))
+    with pytest.raises(ValueError, match=f"one that is '{proposal}' has none"):
+        Draft([1], proposal=proposal, probs=torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("row", [[1.0, float("nan")], [1.5, -0.5], [float("inf"), 0.0], [0.5, 0.4998]], ids=str)
@@ -230,7 +230,7 @@ def test_values_are_frozen_and_equal_by_content():
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         draft.ids = (3,)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        Verdict((), 1).token = 2
+        Verdict((), 1).next_token = 2
 
     assert draft == Draft([1, 2], probs=torch.full((2, 3), 1 / 3))
     assert draft != Draft([1, 2], probs=torch.eye(2, 3))

@@ -259,7 +259,7 @@ def test_a_sequence_that_finished_is_not_drafted_for():
         if kept[0].finish:
             step.propose(kept[0], Draft([1]))
 
-    run = isolated(("clings", Fixed(make)), slots=1)
+    run = isolated(("clings", Fixed(make)), max_sequences=1)
 
     assert "KeyError" in run.stats.switched_off["clings"]
 

@@ -302,7 +302,7 @@ def pico():
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_trees_through_a_real_target(pico, temperature):
     """Texts equal plain decoding's bit by bit behind branches that were dropped; the statistics are those of trees."""
-    ask = {"n": 48, "seed": 5, "sampling": Sampling(temperature=temperature)}
+    ask = {"max_tokens": 48, "seed": 5, "sampling": Sampling(temperature=temperature)}
     prompt = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
     plain = Run(pico).generate(prompt, **ask).result
     run = Run(pico, methods=["recycling"])

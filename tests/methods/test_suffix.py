@@ -313,7 +313,7 @@ def test_only_tested_tokens_are_learnt_from():
 
 def steps(shared: bool, prompts: list[list[int]], seeds: list[int]) -> list[int]:
     run = Run(ToyTarget(seed=5, recurrent=False), methods=[("suffix", {"shared": shared})], reuse=False)
-    ask = {"n": 80, "sampling": Sampling(temperature=1.0)}
+    ask = {"max_tokens": 80, "sampling": Sampling(temperature=1.0)}
     return [run.generate(p, seed=s, **ask).result.stats["steps"] for p, s in zip(prompts, seeds, strict=True)]
 
 

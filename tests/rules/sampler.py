@@ -31,7 +31,7 @@ class Sampler:
         for seq, budget in step.undrafted:
             ids, laws, parents = self._tree(step, seq, budget) if self.shape else self._chain(step, seq, budget)
             probs = torch.from_numpy(np.array(laws)) if step.wants_probs else None
-            step.propose(seq, Draft(ids, "rows" if step.wants_probs else "unknown", probs, parents))
+            step.propose(seq, Draft(ids, "sampled" if step.wants_probs else "unknown", probs, parents))
 
     def _chain(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], None]:
         text = list(seq.tokens)

@@ -20,8 +20,8 @@ LIES = {
     "deterministic-with-softmax": ("deterministic", lambda rows: rows),
     "deterministic-with-nan": ("deterministic", lambda rows: rows * np.nan),
     "unknown-with-softmax": ("unknown", lambda rows: rows),
-    "rows-of-nan": ("rows", lambda rows: rows * np.nan),
-    "rows-below-zero": ("rows", lambda rows: rows * [2, 1, -1]),
+    "rows-of-nan": ("sampled", lambda rows: rows * np.nan),
+    "rows-below-zero": ("sampled", lambda rows: rows * [2, 1, -1]),
 }
 
 

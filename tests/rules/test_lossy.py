@@ -117,7 +117,7 @@ def test_typical_keeps_what_is_above_its_threshold():
     assert threshold(rows[1], 0.09, 0.3) == 0.09
     assert Typical().kept(case(2, 0)) == (0, 1)
     assert Typical().kept(case(2, 1)) == (0,), "0.03 is less than 0.09, however sure the target is"
-    assert [(v.path, v.token) for v, _ in outcomes(Typical().verify, case(3, 0))] == [((0, 1), 3)]
+    assert [(v.path, v.next_token) for v, _ in outcomes(Typical().verify, case(3, 0))] == [((0, 1), 3)]
 
 
 def test_typical_keeps_the_longest_path_and_of_equal_ones_the_likeliest():
@@ -136,7 +136,7 @@ def test_a_typical_token_may_be_drawn():
     rule = Typical(epsilon=0.2, delta=1.0, token="sampled")
     found = outcomes(rule.verify, Case(Draft([3]), lambda row: law, None))
 
-    assert {(v.path, v.token): chance for v, chance in found} == {((), x): law[x] for x in range(4)}
+    assert {(v.path, v.next_token): chance for v, chance in found} == {((), x): law[x] for x in range(4)}
 
 
 @pytest.mark.parametrize("token, spent", [("greedy", 0.875 + 0.03 + 0.6), ("sampled", 0.875 + 0.03)])

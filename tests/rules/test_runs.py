@@ -121,8 +121,8 @@ def test_a_request_alone_in_a_fresh_run_is_reproduced_by_its_seed(rule, tiny):
 class Declares:
     """Says what it would draft."""
 
-    def __init__(self, *laws):
-        self.proposals = laws
+    def __init__(self, *proposals):
+        self.proposals = proposals
 
     @hookimpl
     def compat(self):
@@ -136,16 +136,16 @@ class Declares:
 @pytest.mark.parametrize("rule", DREW)
 def test_a_rule_with_ratios_refuses_drafts_of_unknown_law(rule):
     """At the start, with a hint: without q there is nothing to divide by."""
-    with pytest.raises(Refused, match=f"rule {rule} judges drafts of law deterministic, rows") as error:
+    with pytest.raises(Refused, match=f"rule {rule} judges proposals that are deterministic, sampled") as error:
         dense([("secret", Declares("unknown"))], rule=rule)
 
-    assert f"leave --rule out (the default judges every law), or run {rule} without secret" in str(error.value)
-    assert dense([Declares("rows"), ones()], rule=rule)
+    assert f"leave --rule out (the default judges every proposal), or run {rule} without secret" in str(error.value)
+    assert dense([Declares("sampled"), ones()], rule=rule)
 
 
 @pytest.mark.parametrize("rule", ["point-mass", "typical", "synthetic"])
 def test_the_other_rules_judge_drafts_of_every_law(rule):
-    run = dense([Declares("rows", "unknown", "deterministic")], rule=rule)
+    run = dense([Declares("sampled", "unknown", "deterministic")], rule=rule)
 
     assert not run._wants_probs
 

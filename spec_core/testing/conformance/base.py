@@ -147,7 +147,7 @@ def settings_of(run: Run) -> str:
     return "".join(f", {name}={value}" for name, value in chosen.items())
 
 
-def forgotten(seen: list[weakref.ref[Sequence]], slots: int) -> None:
+def forgotten(seen: list[weakref.ref[Sequence]], max_sequences: int) -> None:
     """Raise what was found unless finished sequences are gone, but for what a slot may keep of its last one."""
     if sum(ref() is not None for ref in seen) > slots:
         gc.collect()  # slow where much is loaded

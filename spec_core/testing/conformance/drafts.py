@@ -77,7 +77,7 @@ class DraftChecks(Conformance):
     def test_only_offered_sequences_are_drafted(self) -> None:
         known = {r.name: self.text_of(r) for r in self.requests()[::2]}
         served = Oracle({**dict.fromkeys(map(str, range(99)), []), **known}, vocab=self.model.info.vocab)
-        self.all_offered(lambda offer: not offer.free, first=[served], chunk=3)
+        self.all_offered(lambda offer: not offer.free, first=[served], prefill_chunk=3)
 
     @promise("A draft has a law that compat declared.")
     def test_declared_laws_are_kept(self) -> None:

@@ -107,7 +107,7 @@ class Near:
     """Drafts by a table that is near the target's: drawn from it, or its best tokens, as a chain or a tree."""
 
     target: QuickTarget
-    proposal: Proposal = "rows"
+    proposal: Proposal = "sampled"
     tree: bool = False
     length: int = 3
     table: Tensor = attrs.field(init=False)

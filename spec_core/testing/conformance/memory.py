@@ -134,7 +134,7 @@ class MemoryChecks(DraftChecks):
 
     @promise("Rows from span.start on are new: on a slot that is used again, nothing of the former text is left.")
     def test_a_slot_that_is_used_again_holds_no_old_text(self) -> None:
-        run = self.run([Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, slots=1, rule=Cut(1))
+        run = self.run([Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, max_sequences=1, rule=Cut(1))
         drafts = recorded(run)
         requests, reused = self._turns(), 0
         for request in requests:
@@ -157,8 +157,8 @@ class MemoryChecks(DraftChecks):
         first = self.long_requests()[0]
         text = self.text_of(first, self.long_model)
         at = len(text) - 6
-        leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt_len[:4]]
-        prompts = [first.prompt_len, leaves, [9, 8, 9, 8, 9], first.prompt_len, leaves[:-2]]
+        leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt[:4]]
+        prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
         return [attrs.evolve(first, prompt=prompt, name=f"turn-{i}") for i, prompt in enumerate(prompts)]
 
     @promise("TargetOutput and Rows are views, valid until process returns: a plugin copies what it keeps.")
@@ -186,7 +186,7 @@ class MemoryChecks(DraftChecks):
         target = self.long_model
         request = self.requests(temperatures=(0.0,))[0]
         steps = min(MANY, target.info.context - len(request.prompt) - 24)
-        request = attrs.evolve(request, n=steps + 20)
+        request = attrs.evolve(request, max_tokens=steps + 20)
         last = len(request.prompt) + steps
         late = Limiter(lambda seq: len(seq.tokens) >= last)
         drafts = self.drafts_of([request], [late], rule=Cut(0))
@@ -232,18 +232,18 @@ class MemoryChecks(DraftChecks):
     @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
     def test_finished_sequences_are_forgotten(self) -> None:
         plugin = self.make()
-        run = self.run([(SUBJECT, plugin)], slots=2, reuse=False)
+        run = self.run([(SUBJECT, plugin)], max_sequences=2, reuse=False)
         sizes, seen = [], []
         for _ in range(3):
             seen += self._pass_through(run)
             sizes.append(weight(plugin, outside=[run, self.model]))
-        forgotten(seen, slots=2)
+        forgotten(seen, max_sequences=2)
         if not self.shares_between_sequences:
             expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes")
 
     def _pass_through(self, run: Run) -> list[weakref.ref[Sequence]]:
         """Weak references to sequences that ran and ended."""
-        seqs = [run.submit(attrs.evolve(r, n=6)) for r in self.requests()]
+        seqs = [run.submit(attrs.evolve(r, max_tokens=6)) for r in self.requests()]
         together(run, [])
         for seq in seqs:
             run.take(seq)
@@ -271,7 +271,7 @@ def overwrite(views: list[torch.Tensor]) -> None:
 def continued(request: Request, text: list[int], m: int) -> Request:
     """The same request, with what was committed before its m-th token as the prompt: its next token is that one."""
     said = m - 1 - len(request.prompt)
-    return attrs.evolve(request, prompt=text[: m - 1], n=request.max_tokens - said, offset=said)
+    return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - said, offset=said)
 
 
 @attrs.define(eq=False)

@@ -69,7 +69,7 @@ class RollbackConformance(Gated):
         requests = self.requests(n=18)
         requests[0] = attrs.evolve(requests[0], methods=())
         drafter = self.right(requests, lambda seq: int(seq.name) % 5)
-        run = self.run([drafter], chunk=3, draft_max=4, max_batched_tokens=24)
+        run = self.run([drafter], prefill_chunk=3, draft_max=4, max_batched_tokens=24)
         self.gated(run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].t > 5 else None)
 
     @promise("Where a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
@@ -106,7 +106,7 @@ class RollbackConformance(Gated):
     @promise("A slot that is used again begins from the state that the target opened it with.")
     def test_a_slot_that_is_used_again_begins_anew(self) -> None:
         requests = self.requests(n=8)
-        run = self.run([self.right(requests, lambda seq: 2)], slots=1, reuse=False)
+        run = self.run([self.right(requests, lambda seq: 2)], max_sequences=1, reuse=False)
         self.gated(run, requests)
 
     @promise("Checkpoints are data of the slot: an owner changes none, and a text can go on from each.")
@@ -114,13 +114,13 @@ class RollbackConformance(Gated):
         first = self.requests(temperatures=(0.0,))[0]
         text = self.text_of(first)
         plain = self.along(text)
-        run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], slots=1)
+        run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], max_sequences=1)
         seq = run.submit(first)
         together(run, [])
         for position, state in seq.slot.checkpoints.items():
             for one, two in zip(leaves(state), plain.states[position], strict=True):
-                close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt_len}")
-        again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], n=6)
+                close(one, two, self.rounding, f"the checkpoint at {position} of prompt {first.prompt}")
+        again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], max_tokens=6)
         self.is_plain(run, [again])
 
     @promise("A step is one forward of the target: an owner that cannot restore a state rewinds.")
@@ -152,12 +152,12 @@ class RollbackConformance(Gated):
     @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
-        run = self.run([self.right(requests, lambda seq: 2)], slots=1, reuse=False)
+        run = self.run([self.right(requests, lambda seq: 2)], max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(r)) for r in requests]
         while run.busy:
             run.step()
         run.results.clear()
-        forgotten(seen, slots=1)
+        forgotten(seen, max_sequences=1)
 
 
 class Unknown:

@@ -106,7 +106,7 @@ class RuleConformance(Conformance):
         self.needs_lossless()
         target = law.small_target()
         for what, drafter in self.near(target):
-            texts = together(self.run([drafter], target=target, slots=64, nodes_max=4), law.requests(self.samples))
+            texts = together(self.run([drafter], target=target, max_sequences=64, nodes_max=4), law.requests(self.samples))
             law.check_proposal(texts, target, what)
 
     @promise("A rule that declares private noise decides by its own, not by what plain decoding and drafters read.")
@@ -147,7 +147,7 @@ class RuleConformance(Conformance):
         requests = [attrs.evolve(r, sampling=WARPERS[i % len(WARPERS)]) for i, r in enumerate(asked)]
         requests = [r for r in requests if shared or r.sampling.temperature == 0]
         for drafter in self.drafters(requests):
-            self.is_plain(self.run([drafter], slots=16), requests)
+            self.is_plain(self.run([drafter], max_sequences=16), requests)
 
     @promise("The same seed gives the same text: chance comes from the seed, not from a generator of the rule's own.")
     def test_the_same_seed_gives_the_same_text(self) -> None:
@@ -165,7 +165,7 @@ class RuleConformance(Conformance):
         target, requests = law.small_target(), law.requests(12)
         for what, drafter in self.near(target):
             beside = together(self.run([drafter], target=target), requests)
-            one_by_one = together(self.run([drafter], target=target, slots=1, reuse=False), requests)
+            one_by_one = together(self.run([drafter], target=target, max_sequences=1, reuse=False), requests)
             for request, tokens, alone in zip(requests, beside, one_by_one, strict=True):
                 same(tokens, alone, f"alone; {what}; {described(request)}")
 
@@ -177,7 +177,7 @@ class RuleConformance(Conformance):
         if self.says.judges is not None and "deterministic" not in self.says.judges:
             pytest.skip("judges no deterministic drafts")
         target, requests = law.small_target(), law.requests(self.samples)
-        run = self.run([law.Replays()], target=target, slots=64)
+        run = self.run([law.Replays()], target=target, max_sequences=64)
         first, second = together(run, requests), together(run, requests)
         expect(first != second, f"{len(first)} pairs of equal requests, each pair with one text")
         law.check_proposal(second, target, "the second of two equal requests, drafted by the first one's text")
@@ -188,7 +188,7 @@ class RuleConformance(Conformance):
         first = attrs.evolve(requests[0], prompt=self.prompts()[0] * 4)
         for drafter in self.drafters([first, *requests[1:]]):
             first_rule = First({r.name for r in requests[::2]})
-            together(self.run([first_rule, drafter], chunk=1, draft_max=4), [first, *requests[1:]])
+            together(self.run([first_rule, drafter], prefill_chunk=1, draft_max=4), [first, *requests[1:]])
 
     @promise("compat says what is judged, by which noise, and whether the text is still the target's; from metadata.")
     def test_compat_says_what_it_is(self) -> None:
@@ -201,11 +201,11 @@ class RuleConformance(Conformance):
     def test_finished_sequences_are_forgotten(self) -> None:
         target = law.small_target()
         _, drafter = next(self.near(target))
-        run = self.run([drafter], target=target, slots=1, reuse=False)
+        run = self.run([drafter], target=target, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(r)) for r in law.requests(12)]
         together(run, [])
         run.results.clear()
-        forgotten(seen, slots=1)
+        forgotten(seen, max_sequences=1)
 
 
 @attrs.define(eq=False)

@@ -240,7 +240,7 @@ class TargetConformance(Gated):
             if count[0] in (2, 5):
                 raise RuntimeError("device lost")
 
-        run = self.run([self.right(requests, lambda seq: 2)], target=Watched(self.model, fail), slots=2)
+        run = self.run([self.right(requests, lambda seq: 2)], target=Watched(self.model, fail), max_sequences=2)
         seqs = [run.submit(r) for r in requests]
         while run.busy:
             run.step()
@@ -269,7 +269,7 @@ class TargetConformance(Gated):
         if context > MOST_CONTEXT:
             pytest.skip(f"a context of {context} is not filled")
         request = Request((self.prompts()[0] * context)[: context - 3], max_tokens=9, ignore_eos=True)
-        (tokens,) = together(self.run([], chunk=64), [request])
+        (tokens,) = together(self.run([], prefill_chunk=64), [request])
         expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
 
     @promise("The target owns the rollback of its attention rows, where it has any, and of nothing it does not have.")
@@ -282,9 +282,9 @@ class TargetConformance(Gated):
     def test_requests_with_one_beginning_share_rows(self) -> None:
         first = self.requests(temperatures=(0.0,))[0]
         text = self.text_of(first)
-        run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], slots=1)
+        run = self.run([Checkpoints(), self.right([first], lambda seq: 2)], max_sequences=1)
         self.is_plain(run, [first])
-        again = attrs.evolve(first, prompt=[*text[:-4], 1, 2], n=6)
+        again = attrs.evolve(first, prompt=[*text[:-4], 1, 2], max_tokens=6)
         seq = run.submit(again)
         together(run, [])
         expect(seq.reused > 0, "no row was reused")

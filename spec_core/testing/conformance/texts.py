@@ -29,7 +29,7 @@ class TextChecks(Conformance):
     @promise("Sequences that run side by side give what each gives alone.")
     def test_text_does_not_depend_on_the_batch(self) -> None:
         requests = self.requests()
-        ways: list[dict[str, Any]] = [{}, {"chunk": 2, "max_batched_tokens": 9}, {"slots": 2}]
+        ways: list[dict[str, Any]] = [{}, {"prefill_chunk": 2, "max_batched_tokens": 9}, {"max_sequences": 2}]
         for settings in ways:
             self.is_plain(self.run([self.mine()], **settings), requests)
 
@@ -76,12 +76,12 @@ class TextChecks(Conformance):
             stopping = attrs.evolve(request, stop_tokens={stop})
             self.is_plain(self.run([self.mine()]), [stopping])
             for n in (1, 2, 3):
-                self.is_plain(self.run([self.mine()]), [attrs.evolve(request, n=n)])
+                self.is_plain(self.run([self.mine()]), [attrs.evolve(request, max_tokens=n)])
 
     @promise("Sequences join, leave and are cancelled while others run, and nobody notices.")
     def test_sequences_come_and_go(self) -> None:
         requests = self.requests()
-        run = self.run([self.mine()], slots=3)
+        run = self.run([self.mine()], max_sequences=3)
         gone = run.submit(attrs.evolve(requests[0], name="gone"))
         for _ in range(4):
             run.step()
@@ -113,4 +113,4 @@ class TextChecks(Conformance):
         context = self.model.info.context
         prompt = (self.prompts()[0] * context)[: context - 9]
         request = Request(prompt, max_tokens=20, name="long", ignore_eos=True)
-        self.is_plain(self.run([self.mine()], chunk=64), [request])
+        self.is_plain(self.run([self.mine()], prefill_chunk=64), [request])
