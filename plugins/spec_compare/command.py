@@ -96,7 +96,9 @@ def measured(entered: list[Contender], chosen: list[Prompt], target: Target, ter
     from spec_compare.measure import batches, measure
     from spec_compare.progress import progress
 
-    common.note(f"{target.info.name}: {len(chosen)} prompts, {len(entered)} contenders, at most {terms.n} tokens each")
+    common.note(
+        f"{target.info.name}: {len(chosen)} prompts, {len(entered)} contenders, at most {terms.max_tokens} tokens each"
+    )
     total = len(batches(chosen, terms.batch)) * terms.repeats * len(entered)
     with progress(total) as told:
         yield from measure(entered, chosen, terms, told)

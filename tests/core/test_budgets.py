@@ -163,7 +163,7 @@ def test_requests_for_nothing(n):
     """0 tokens is a finished text without a step; fewer are refused."""
     run = Run(ToyTarget())
     if n < 0:
-        with pytest.raises(UsageError, match="n = -1"):
+        with pytest.raises(UsageError, match="max_tokens = -1"):
             run.submit([1], max_tokens=n)
         return
     result = run.generate([1], max_tokens=0).result

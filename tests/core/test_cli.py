@@ -39,7 +39,7 @@ def spec(capsys, monkeypatch, tmp_path):
 def test_listing_imports_nothing_that_takes_long(arguments):
     """What takes a second to import is for commands that run a model."""
     slow = {"torch", "numpy", "transformers", "tokenizers", "gguf", "safetensors", "jinja2", "rich"}
-    script = f"import sys; from spec_core.cli import run; run({arguments!r}); print({slow!r} & set(sys.modules))"
+    script = f"import sys; from spec_cli.main import run; run({arguments!r}); print({slow!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0

@@ -23,7 +23,9 @@ def test_the_strongest_layer_wins_and_is_remembered():
         PLUGINS,
     )
 
-    assert {n: (settings[n], settings.table[n].origin) for n in ("draft_max", "slots", "chunk", "reuse")} == {
+    assert {
+        n: (settings[n], settings.table[n].origin) for n in ("draft_max", "max_sequences", "prefill_chunk", "reuse")
+    } == {
         "draft_max": (3, "flag"),
         "max_sequences": (2, "environment"),
         "prefill_chunk": (7, "spec.toml"),

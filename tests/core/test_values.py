@@ -130,8 +130,8 @@ def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, all
             check_draft(draft, budget, nodes, 5, allowed)
 
 
-@pytest.mark.parametrize("law", ["deterministic", "unknown"])
-def test_equal_siblings_are_refused_unless_they_were_drawn(law):
+@pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
+def test_equal_siblings_are_refused_unless_they_were_drawn(proposal):
     """Only one of them can be kept; what was drawn twice is left as it was drawn, else its law is another."""
     equal = Draft([3, 4, 3], proposal=proposal, parents=[-1, -1, -1])
     cousins = Draft([3, 4, 5, 5], proposal=proposal, parents=[-1, -1, 0, 1])

@@ -6,7 +6,7 @@ The long form is ``benchmarks/laws.py``.
 from __future__ import annotations
 
 import pytest
-from benchmarks.proposals import LENGTH, PROMPT, SAMPLED, away, bound, campaign, chance, small, text_law, texts
+from benchmarks.laws import LENGTH, PROMPT, SAMPLED, away, bound, campaign, chance, small, text_law, texts
 from spec_methods.ngram import Ngram
 from spec_methods.recycling import Recycling
 from spec_methods.suffix import Suffix

@@ -39,7 +39,7 @@ def counted(run: Run, law: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
     return np.bincount([order[tuple(run.take(seq).tokens)] for seq in seqs], minlength=len(law))
 
 
-def output(counts: np.ndarray, law: dict) -> float:
+def checked(counts: np.ndarray, law: dict) -> float:
     return chi_square_p(counts, np.array(list(law.values())))
 
 
@@ -48,7 +48,7 @@ def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
     """Through the whole loop, over several steps: chi-square of all texts of four tokens."""
     run = Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32)
 
-    assert output(counted(run, law), law) > 1e-3
+    assert checked(counted(run, law), law) > 1e-3
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
@@ -60,7 +60,7 @@ def test_texts_of_a_sampling_tree_have_the_targets_law(rule, replace, tiny, law)
     """Siblings drawn with and without replacement."""
     run = Run(tiny, [Sampler(near(tiny), (2, 2), replace)], rule=rule, max_sequences=32)
 
-    assert output(counted(run, law), law) > 1e-3
+    assert checked(counted(run, law), law) > 1e-3
     assert run.stats.report()["accepted_per_step"] > 0.5
 
 
@@ -68,7 +68,7 @@ def test_the_chi_square_finds_a_lossy_rule(tiny, law):
     """The same measure and the same number of texts."""
     run = Run(tiny, [Sampler(near(tiny))], rule="typical", max_sequences=32)
 
-    assert output(counted(run, law), law) < 1e-6
+    assert checked(counted(run, law), law) < 1e-6
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])

@@ -154,7 +154,7 @@ def test_a_killed_course_goes_on_as_if_undisturbed(data, tmp_path):
 
 def spec(argv):
     """The program, with a checkpoint after every step."""
-    source = "from spec_train import course; course.EVERY = 0.0; from spec_core.cli import main; main()"
+    source = "from spec_train import course; course.EVERY = 0.0; from spec_cli.main import main; main()"
     return [sys.executable, "-c", source, *argv]
 
 

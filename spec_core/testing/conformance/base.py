@@ -149,10 +149,10 @@ def settings_of(run: Run) -> str:
 
 def forgotten(seen: list[weakref.ref[Sequence]], max_sequences: int) -> None:
     """Raise what was found unless finished sequences are gone, but for what a slot may keep of its last one."""
-    if sum(ref() is not None for ref in seen) > slots:
+    if sum(ref() is not None for ref in seen) > max_sequences:
         gc.collect()  # slow where much is loaded
     alive = sum(ref() is not None for ref in seen)
-    expect(alive <= slots, f"{alive} of {len(seen)} finished sequences are still held")
+    expect(alive <= max_sequences, f"{alive} of {len(seen)} finished sequences are still held")
 
 
 def expect(kept: bool, found: str) -> None:

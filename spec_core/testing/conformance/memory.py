@@ -134,7 +134,9 @@ class MemoryChecks(DraftChecks):
 
     @promise("Rows from span.start on are new: on a slot that is used again, nothing of the former text is left.")
     def test_a_slot_that_is_used_again_holds_no_old_text(self) -> None:
-        run = self.run([Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, max_sequences=1, rule=Cut(1))
+        run = self.run(
+            [Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, max_sequences=1, rule=Cut(1)
+        )
         drafts = recorded(run)
         requests, reused = self._turns(), 0
         for request in requests:

@@ -106,7 +106,9 @@ class RuleConformance(Conformance):
         self.needs_lossless()
         target = law.small_target()
         for what, drafter in self.near(target):
-            texts = together(self.run([drafter], target=target, max_sequences=64, nodes_max=4), law.requests(self.samples))
+            texts = together(
+                self.run([drafter], target=target, max_sequences=64, nodes_max=4), law.requests(self.samples)
+            )
             law.check_proposal(texts, target, what)
 
     @promise("A rule that declares private noise decides by its own, not by what plain decoding and drafters read.")
