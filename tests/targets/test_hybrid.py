@@ -109,7 +109,7 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
 def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_prompt(target):
     """Templates leave reasoning out of the next prompt: what was kept of the answer is no use then."""
     target.every, before = 32, target.every
-    first = attrs.evolve(requests(0.0, max_tokens=150)[4], ignore_eos=True)
+    first = attrs.evolve(requests(0.0, n=150)[4], ignore_eos=True)
     run = Run(target, ["ngram"], prefill_chunk=32)
     run.generate(first).result
     second = [*first.prompt_len, 9, 8, 7]
