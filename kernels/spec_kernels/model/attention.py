@@ -1,4 +1,4 @@
-"""Attention over tiles of a fixed number of rows and places, so that a row's result does not depend on its neighbours."""
+"""Attention in tiles of a fixed number of rows and places: a row's result does not depend on its neighbours."""
 
 from __future__ import annotations
 
