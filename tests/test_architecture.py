@@ -101,7 +101,7 @@ PLANTED = {
     "core-imports-gguf": ("spec_core.load", "import gguf"),
     "kernels-import-the-core": ("spec_kernels.model.build", "from spec_core import Step"),
     "operators-import-modules": ("spec_kernels.ops.norm.reference", "from spec_kernels.model import build"),
-    "operators-import-modules-relatively": ("spec_kernels.ops.norm.reference", "from ...nn import mlp"),
+    "operators-import-modules-relatively": ("spec_kernels.ops.norm.reference", "from ...model import build"),
     "triton-in-a-reference": ("spec_kernels.ops.norm.reference", "import triton.language as tl"),
     "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.runtime import load"),
     "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import shadow"),
