@@ -302,7 +302,7 @@ def test_all_instruction_sets_write_the_same_caches(kind):
     text = Text(40, HEADS[5])
     draw = np.random.default_rng(0)
     text.k *= 10.0 ** draw.integers(-40, 8, text.k.shape)
-    text.v *= 10.0 ** draw.integers(-9, 8, text.v.shape[:2] + (1,))
+    text.v *= 10.0 ** draw.integers(-9, 8, (*text.v.shape[:2], 1))
     first, *others = (text.cache(isa, kind, range(40)) for isa in here())
 
     for other in others:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from ops_library import P, Conv, Delta, at, cuts, each_isa, here, ints, library, memory, same, table
+from ops_library import Conv, Delta, P, at, cuts, each_isa, here, ints, library, memory, same, table
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
 from spec_kernels.ops.lineage import Lineage
@@ -53,7 +53,7 @@ class Layer:
 
     def run(self, isa: str, lineage: Lineage, heads: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """o, d; states are written."""
-        hk, hv, dk, dv = self.shape
+        _, hv, dk, dv = self.shape
         mixed = np.concatenate([self.inputs[name].reshape(self.rows, -1) for name in "qkv"], axis=1)
         o, d = np.full((2, self.rows, hv, dv), np.nan, np.float32)
         a, kept = self.c(mixed, lineage, o, d)
