@@ -13,7 +13,12 @@
 /* Bytes of tiles that groups of rows pass over in turn while they are in the first cache. */
 #define CACHED 16384
 
-#if defined(__x86_64__)
+/* SPEC_PORTABLE leaves everything out that is not plain C: tests compare it with the rest. */
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
+#define SPEC_X86 1
+#endif
+
+#if SPEC_X86
 extern const spec_product_table spec_product_avx512vnni, spec_product_avx512, spec_product_avx2;
 #endif
 extern const spec_product_table spec_product_generic;

@@ -168,7 +168,8 @@ typedef struct {
     void (*add)(float *x, size_t stride, const float *y, size_t y_stride, const float *scale, int rows, int width);
     /* sum of x y per row -> out [rows]; y_stride 0: the same y for all. (A gate of a shared expert.) */
     void (*dot)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out);
-    /* y = f(x), f one of enum spec_function; y may be x. Within 2 ulp of float32; exp below -87 is 0; NaN stays NaN. */
+    /* y = f(x), f one of enum spec_function; y may be x. Units in the last place: exp
+       within 1, sigmoid and softplus within 3, silu within 4. exp is 0 below -87, infinite above 88; NaN stays NaN. */
     void (*apply)(int function, const float *x, size_t count, float *y);
     /* count numbers of a kind (enum spec_number) to float32 and back (to nearest even; float16 saturates; NaN stays). */
     void (*widen)(int kind, const void *x, size_t count, float *y);

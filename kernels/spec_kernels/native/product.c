@@ -1,7 +1,7 @@
 /* Which table of products this machine uses. */
 #include "kernels.h"
 
-#if defined(__x86_64__)
+#if SPEC_X86
 static int runs_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 }
@@ -25,7 +25,7 @@ static const struct {
     const spec_product_table *table;
     int (*runs)(void);
 } choices[] = {
-#if defined(__x86_64__)
+#if SPEC_X86
     {&spec_product_avx512vnni, runs_avx512vnni},
     {&spec_product_avx512, runs_avx512},
     {&spec_product_avx2, runs_avx2},
@@ -34,6 +34,9 @@ static const struct {
 };
 
 const spec_product_table *spec_products(const char *isa) {
+#if SPEC_X86
+    __builtin_cpu_init();
+#endif
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if ((!isa || strcmp(isa, choices[i].table->isa) == 0) && choices[i].runs())
             return choices[i].table;

@@ -1,8 +1,8 @@
 /* Products with AVX-512 without dot products of bytes: 16 outputs by 8 rows in registers. */
-#if defined(__x86_64__)
-#include <immintrin.h>
-
 #include "kernels.h"
+
+#if SPEC_X86
+#include <immintrin.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)

@@ -1,0 +1,310 @@
+"""Attention over a cache: against float64, and the same bits however a text enters and is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from ops_library import KV, Chain, attend, cuts, each_isa, here, same
+from spec_kernels.ops.attention import attention, causal_mask
+
+HEADS = [
+    (3, 1, 64, 64),
+    (4, 2, 32, 48),
+    (9, 3, 64, 64),
+    (8, 1, 128, 128),
+    (5, 5, 16, 32),
+    (14, 2, 20, 36),
+    (2, 1, 256, 256),
+]
+"""Query heads, kv heads, key dimensions, value dimensions."""
+KINDS = ("float32", "float16", "q8")
+SMALL = (6, 2, 32, 32)
+
+
+class Text:
+    """q, k and v of n tokens, by the same seed the same."""
+
+    def __init__(self, n: int, heads: tuple = SMALL, seed: int = 0) -> None:
+        draw = np.random.default_rng(seed)
+        self.heads = heads
+        h, kv, dk, dv = heads
+        self.q, self.k, self.v = (
+            draw.standard_normal((n, count, dim)).astype(np.float32) for count, dim in ((h, dk), (kv, dk), (kv, dv))
+        )
+        self.scale = dk**-0.5
+
+    def cache(self, isa: str, kind: str = "float32", rows: Sequence[int] = ()) -> KV:
+        """A cache whose first places hold these tokens."""
+        _, kv, dk, dv = self.heads
+        made = KV(kind, kv, dk, dv, len(self.q) + 19, isa)
+        if len(rows):
+            made.store(0, self.k[rows], self.v[rows])
+        return made
+
+    def decode(self, isa: str, kind: str, path: Sequence[int], last: int, window: int = 0) -> np.ndarray:
+        """The last rows of a path, one forward for each: what everything else must equal."""
+        cache, out = self.cache(isa, kind), []
+        for i, row in enumerate(path):
+            cache.store(i, self.k[[row]], self.v[[row]])
+            if i >= len(path) - last:
+                out.append(attend(cache, self.q[[row]], Chain(0, 1, i), self.scale, window))
+        return np.concatenate(out)
+
+    def formula(self, row: int, seen: Sequence[int]) -> np.ndarray:
+        """[H, Dv] in float64."""
+        h, kv, _, _ = self.heads
+        q, k, v = self.q[row].astype(np.float64), self.k[seen].astype(np.float64), self.v[seen].astype(np.float64)
+        k, v = (m.repeat(h // kv, axis=1) for m in (k, v))
+        scores = np.einsum("hd,thd->ht", q, k) * self.scale
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        return np.einsum("ht,thd->hd", weights / weights.sum(1, keepdims=True), v)
+
+
+def path_to(parents: Sequence[int], row: int) -> list[int]:
+    path = []
+    while row >= 0:
+        path.append(row)
+        row = parents[row]
+    return path[::-1]
+
+
+def random_tree(rows: int, draw: np.random.Generator) -> list[int]:
+    """Parents; long chains, wide stars and all between, some with several roots."""
+    reach = int(draw.integers(1, rows + 1))
+    return [-1, *(int(draw.integers(max(-1, i - reach), i)) for i in range(1, rows))]
+
+
+@each_isa
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("rows, start", [(1, 0), (1, 447), (8, 40), (37, 0)])
+def test_a_chain_is_the_formula(isa, heads, rows, start):
+    text = Text(start + rows, heads)
+    cache = text.cache(isa, rows=range(start + rows))
+    wanted = np.stack([text.formula(start + i, range(start + i + 1)) for i in range(rows)])
+
+    got = attend(cache, text.q[start:], Chain(0, rows, start), text.scale)
+
+    assert np.abs(got - wanted).max() < 2e-6
+    mask = causal_mask(rows, start + rows)
+    reference = attention(*map(torch.tensor, (text.q[start:], text.k, text.v)), mask, text.scale)
+    assert np.abs(got - reference.numpy()).max() < 4e-6
+
+
+@each_isa
+@pytest.mark.parametrize("kind, error", [("float16", 2e-3), ("q8", 3e-2)])
+@pytest.mark.parametrize("heads", HEADS)
+def test_smaller_caches_are_the_formula_up_to_their_rounding(isa, kind, error, heads):
+    text = Text(70, heads)
+    cache = text.cache(isa, kind, range(70))
+    wanted = np.stack([text.formula(i, range(i + 1)) for i in range(60, 70)])
+
+    got = attend(cache, text.q[60:], Chain(0, 10, 60), text.scale)
+
+    assert np.abs(got - wanted).max() < error
+
+
+@each_isa
+def test_a_float16_cache_of_halves_is_exact(isa):
+    text = Text(50)
+    text.k, text.v = (m.astype(np.float16).astype(np.float32) for m in (text.k, text.v))
+
+    full, half = (
+        attend(text.cache(isa, kind, range(50)), text.q[40:], Chain(0, 10, 40), text.scale) for kind in KINDS[:2]
+    )
+
+    assert same(full, half)
+
+
+@each_isa
+def test_a_q8_cache_of_eighths_is_exact(isa):
+    """Integers up to 127 with one of 127 in every block of 32, times a power of two."""
+    text = Text(50)
+    draw = np.random.default_rng(3)
+    for m in (text.k, text.v):
+        m[:] = draw.integers(-127, 128, m.shape) / 8
+        m[..., 0] = 127 / 8
+
+    full, small = (
+        attend(text.cache(isa, kind, range(50)), text.q[40:], Chain(0, 10, 40), text.scale)
+        for kind in ("float32", "q8")
+    )
+
+    assert same(full, small)
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_path_of_a_tree_has_the_bits_of_linear_decoding(isa, kind, seed):
+    draw = np.random.default_rng(seed)
+    start, rows, window = int(draw.integers(0, 40)), int(draw.integers(2, 30)), int(draw.choice([0, 0, 5, 20]))
+    heads = HEADS[seed]
+    text, parents = Text(start + rows, heads, seed), random_tree(rows, draw)
+    cache = text.cache(isa, kind, range(start + rows))
+
+    got = attend(cache, text.q[start:], Chain(0, rows, start, parents), text.scale, window, jobs=list(cuts(rows, draw)))
+
+    leaves = set(range(rows)) - set(parents)
+    for leaf in leaves:
+        path = path_to(parents, leaf)
+        wanted = text.decode(isa, kind, [*range(start), *(start + p for p in path)], len(path), window)
+        assert same(got[path], wanted)
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [0, 1, 16, 23])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(isa, kind, window, seed):
+    draw, n = np.random.default_rng(seed), 61
+    text = Text(n, HEADS[seed], seed)
+    cache, out = text.cache(isa, kind), []
+    for first, rows in cuts(n, draw):
+        cache.store(first, text.k[first : first + rows], text.v[first : first + rows])
+        out.append(
+            attend(
+                cache,
+                text.q[first : first + rows],
+                Chain(0, rows, first),
+                text.scale,
+                window,
+                jobs=list(cuts(rows, draw)),
+            )
+        )
+
+    assert same(np.concatenate(out), text.decode(isa, kind, range(n), n, window))
+
+
+@each_isa
+@pytest.mark.parametrize("window", [1, 7, 16, 17, 40])
+def test_a_window_hides_what_is_before_it(isa, window):
+    text = Text(50)
+    cache = text.cache(isa, rows=range(50))
+    wanted = np.stack([text.formula(i, range(max(0, i - window + 1), i + 1)) for i in range(30, 50)])
+
+    got = attend(cache, text.q[30:], Chain(0, 20, 30), text.scale, window)
+
+    assert np.abs(got - wanted).max() < 2e-6
+
+
+@each_isa
+@pytest.mark.parametrize("window", [0, 9])
+def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
+    text, start, rows = Text(45), 30, 15
+    cache = text.cache(isa, rows=range(45))
+    low = [max(0, i - window + 1) if window else 0 for i in range(start, 45)]
+    wanted = np.stack([text.formula(start + i, range(low[i], 45)) for i in range(rows)])
+
+    got = attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window)
+
+    assert np.abs(got - wanted).max() < 2e-6
+    alone = [
+        attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window, jobs=[(i, 1)])[i]
+        for i in range(rows)
+    ]
+    assert same(got, np.stack(alone))
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
+    """Siblings, later rows and places behind the end are NaN or infinite; so is what a sliding window has passed."""
+    start, parents = 20, [-1, 0, 0, 1, 1, 2, 3]
+    text = Text(start + 7)
+    rows = [*range(start), *(start + p for p in path_to(parents, 6))]
+    for window, hidden in ((0, [start + 2, start + 4, start + 5]), (9, [*range(10), start + 2, start + 4, start + 5])):
+        wanted = text.decode(isa, kind, rows, 1, window)
+        poisoned = Text(start + 7)
+        poisoned.k[hidden[::2]], poisoned.v[hidden[::2]] = np.nan, np.inf
+        poisoned.k[hidden[1::2]], poisoned.v[hidden[1::2]] = -np.inf, np.nan
+        poisoned.q[hidden] = np.nan
+        cache = poisoned.cache(isa, kind, range(start + 7))
+        got = attend(cache, poisoned.q[start:], Chain(0, 7, start, parents), text.scale, window)
+        assert same(got[[6]], wanted)
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_that_are_not_finite_make_their_own_row_nan(isa, kind):
+    text = Text(3)
+    text.v[1, 0, 5] = np.nan
+    got = attend(text.cache(isa, kind, range(3)), text.q, Chain(0, 3, 0), text.scale)
+
+    assert np.isfinite(got[0]).all()
+    assert np.isnan(got[1:, :3, 5]).all()
+    assert np.isfinite(got[1:, 3:]).all()
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kept_path_moved_together_is_the_linear_cache(isa, kind, seed):
+    draw = np.random.default_rng(seed)
+    start, rows = int(draw.integers(0, 20)), 25
+    text, parents = Text(start + rows, HEADS[seed]), random_tree(rows, draw)
+    path = path_to(parents, rows - 1)
+    cache = text.cache(isa, kind, range(start + rows))
+    cache.compact(start, [start + p for p in path])
+
+    got = attend(cache, text.q[[start + rows - 1]], Chain(0, 1, start + len(path) - 1), text.scale)
+
+    assert same(got, text.decode(isa, kind, [*range(start), *(start + p for p in path)], 1))
+
+
+@each_isa
+def test_the_output_gate_is_a_sigmoid(isa):
+    text = Text(9)
+    cache = text.cache(isa, rows=range(9))
+    gate = np.random.default_rng(1).standard_normal((9, 6, 32)).astype(np.float32)
+
+    plain = attend(cache, text.q, Chain(0, 9, 0), text.scale)
+    gated = attend(cache, text.q, Chain(0, 9, 0), text.scale, gate=gate)
+
+    np.testing.assert_allclose(gated, plain / (1 + np.exp(-gate.astype(np.float64))), rtol=1e-6)
+
+
+@each_isa
+def test_sequences_of_a_batch_do_not_know_each_other(isa):
+    one, other = Text(31, seed=1), Text(24, seed=2)
+    batch = np.concatenate([one.q[26:], other.q[17:]])
+    tree = [5, 5, 6, 6, 8, 9, 9]  # rows 5 to 11 of the batch; the first is the root
+    tree[0] = -1
+
+    got = attend(other.cache(isa, rows=range(24)), batch, Chain(5, 7, 17, tree), other.scale)
+    alone = attend(
+        other.cache(isa, rows=range(24)),
+        other.q[17:],
+        Chain(0, 7, 17, [p - 5 if p > 0 else -1 for p in tree]),
+        other.scale,
+    )
+
+    assert same(got, alone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heads", HEADS)
+def test_all_instruction_sets_have_the_same_bits(kind, heads):
+    draw = np.random.default_rng(heads[0])
+    text, parents = Text(150, heads), random_tree(20, draw)
+    results = []
+    for isa in here():
+        cache = text.cache(isa, kind, range(150))
+        results.append(attend(cache, text.q[130:], Chain(0, 20, 130, parents), text.scale, window=100))
+
+    assert all(same(results[0], r) for r in results[1:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_instruction_sets_write_the_same_caches(kind):
+    text = Text(40, HEADS[5])
+    draw = np.random.default_rng(0)
+    text.k *= 10.0 ** draw.integers(-40, 8, text.k.shape)
+    text.v *= 10.0 ** draw.integers(-9, 8, (*text.v.shape[:2], 1))
+    first, *others = (text.cache(isa, kind, range(40)) for isa in here())
+
+    for other in others:
+        assert same(np.asarray(first.keys), np.asarray(other.keys))
+        assert same(np.asarray(first.values), np.asarray(other.values))
