@@ -21,7 +21,7 @@ import attrs
 import torch
 
 from spec_core import Batch, Checked, Compat, Draft, Needs, Request, Run, Sampling, Sequence, Step, TargetInfo, hookimpl
-from spec_core.noise import gumbel
+from spec_core.sampling.noise import gumbel
 
 V, K, PROMPT, CONTEXT = 4096, 4, 32, 1 << 20
 BUDGET = 100e-6

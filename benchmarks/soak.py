@@ -4,9 +4,9 @@
     python benchmarks/soak.py --only draws --minutes 20      # parts whose name begins so, none begun after 20 minutes
     python benchmarks/soak.py --report                       # what is recorded
 
-draws: seeded draws of zoo:pico, the row alone against the row among up to 17 drafts, 100,000 for each product and number
-of threads. wide: rows of random text of a model of 100 M random weights, 20,000 on the real product and 1,000 on the
-misbehaving one (tests/misbehaving.py). fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
+draws: seeded draws of zoo:pico, the row alone against the row among up to 17 drafts, 100,000 for each product and
+number of threads. wide: rows of random text of a model of 100 M random weights, 20,000 on the real product and 1,000
+on the misbehaving one (tests/misbehaving.py). fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from spec_core.early import prepare  # noqa: E402
+from spec_core.assembly.early import prepare  # noqa: E402
 
 prepare()
 

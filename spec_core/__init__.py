@@ -1,7 +1,8 @@
 """Speculative decoding methods as plugins: five hooks, one loop, the target's own text.
 
 ``load`` a target, make a ``Run`` with some methods, and iterate over what ``generate`` emits. torch is imported when
-one of these is first used, not by ``import spec_core``; what must come before that is done then (``spec_core.early``).
+one of these is first used, not by ``import spec_core``; what must come before that is done then
+(``spec_core.assembly.early``).
 """
 
 from __future__ import annotations
@@ -9,39 +10,39 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from spec_core.early import prepare
+from spec_core.assembly.early import prepare
 from spec_core.hookspecs import CONTRACT, hookimpl
 
 _WHERE = {
-    "Batch": "values",
-    "Checked": "values",
-    "Compat": "values",
-    "Draft": "values",
-    "Emitted": "request",
-    "Needs": "values",
-    "Part": "step",
+    "Batch": "contract.batch",
+    "Checked": "contract.batch",
+    "Compat": "contract.values",
+    "Draft": "contract.values",
+    "Emitted": "contract.request",
+    "Needs": "contract.values",
+    "Part": "contract.batch",
     "PluginError": "errors",
-    "Refusal": "values",
+    "Refusal": "contract.values",
     "Refused": "errors",
-    "Request": "request",
-    "Result": "request",
-    "Rows": "values",
-    "Run": "run",
-    "RunSettings": "settings",
-    "Sampling": "sampling",
-    "Sequence": "sequence",
-    "Slot": "sequence",
-    "Span": "values",
+    "Request": "contract.request",
+    "Result": "contract.request",
+    "Rows": "contract.rows",
+    "Run": "loop.run",
+    "RunSettings": "settings.tables",
+    "Sampling": "sampling.parameters",
+    "Sequence": "contract.sequence",
+    "Slot": "contract.sequence",
+    "Span": "contract.rows",
     "SpecError": "errors",
-    "Stash": "sequence",
-    "StashKey": "sequence",
-    "Step": "step",
-    "Target": "target",
-    "TargetInfo": "values",
-    "Tokenizer": "target",
+    "Stash": "contract.stash",
+    "StashKey": "contract.stash",
+    "Step": "contract.step",
+    "Target": "contract.target",
+    "TargetInfo": "contract.values",
+    "Tokenizer": "contract.target",
     "UsageError": "errors",
-    "Verdict": "values",
-    "load": "loading",
+    "Verdict": "contract.values",
+    "load": "assembly.loading",
 }
 
 __all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]

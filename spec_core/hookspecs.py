@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from spec_core.step import Step
-    from spec_core.target import Target
-    from spec_core.values import Compat, Rows
+    from spec_core.contract.rows import Rows
+    from spec_core.contract.step import Step
+    from spec_core.contract.target import Target
+    from spec_core.contract.values import Compat
 
 PROJECT = "spec_core"
 CONTRACT = (1, 0)

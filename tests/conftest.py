@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spec_core.early import prepare
+from spec_core.assembly.early import prepare
 
 # Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -53,16 +53,19 @@ def stranger(wheel, tmp_path_factory) -> Environment:
 @pytest.fixture(scope="session", autouse=True)
 def only_ours() -> Iterator[None]:
     """Discovery finds our plugins and those that a test installs, whatever else this environment holds."""
-    strangers = {dist.name for dist in metadata.distributions() if dist.name != "spec-core" and _brings_plugins(dist)}
+    strangers = {point for dist in metadata.distributions() if dist.name != "spec-core" for point in plugins_of(dist)}
     real = metadata.entry_points
 
-    def entry_points(**wanted: Any) -> list[metadata.EntryPoint]:
-        return [point for point in real(**wanted) if point.dist is None or point.dist.name not in strangers]
+    def entry_points(**wanted: Any) -> metadata.EntryPoints:
+        found = real()
+        points = [point for group in found.groups for point in found.select(group=group) if point not in strangers]
+        return metadata.EntryPoints(points).select(**wanted)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata, "entry_points", entry_points)
+        if strangers:
+            patch.setattr(metadata, "entry_points", entry_points)
         yield
 
 
-def _brings_plugins(dist: metadata.Distribution) -> bool:
-    return any(point.group.startswith("spec_core.") for point in dist.entry_points)
+def plugins_of(dist: metadata.Distribution) -> list[metadata.EntryPoint]:
+    return [point for point in dist.entry_points if point.group.startswith("spec_core.")]

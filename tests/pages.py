@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import attrs
 import click
-
-from spec_core.cli import cli
+from spec_cli.main import cli
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")

@@ -14,7 +14,7 @@ from spec_targets.runtime.weights import expected
 from torch import Tensor
 
 from spec_core import Draft, Sampling, Target
-from spec_core.sampling import choose
+from spec_core.sampling.choose import choose
 from tests.targets.drive import forward, part, sequence
 
 SAMPLING = Sampling(temperature=0.8)

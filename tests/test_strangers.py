@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 POINTS = {
     "methods": "repeat = strange:Strange\nones = strange:Strange\nngram = strange:Strange",
@@ -39,6 +41,7 @@ HELD = (
 """Tests that look for plugins by name, or for all that are installed."""
 
 
+@pytest.mark.slow
 def test_tests_hold_beside_strangers_plugins(tmp_path):
     folder = tmp_path / "strange-1.0.dist-info"
     folder.mkdir()

@@ -33,13 +33,21 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make discovery find everything of POINTS beside what is really installed."""
     real = metadata.entry_points
 
-    def entry_points(**wanted: Any) -> list[metadata.EntryPoint]:
-        group = wanted.get("group", "")
-        mine = POINTS.get(group, {}).items()
-        made = [metadata.EntryPoint(name, at if ":" in at else f"{HERE}:{at}", group) for name, at in mine]
-        return [*real(**wanted), *made]
+    made = [
+        metadata.EntryPoint(name, at if ":" in at else f"{HERE}:{at}", group)
+        for group, points in POINTS.items()
+        for name, at in points.items()
+    ]
+
+    def entry_points(**wanted: Any) -> metadata.EntryPoints:
+        return metadata.EntryPoints([*listed(real()), *made]).select(**wanted)
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
+
+
+def listed(found: Any) -> list[metadata.EntryPoint]:
+    """What ``entry_points()`` returns is grouped in Python 3.11, and plain later."""
+    return [point for group in found.groups for point in found.select(group=group)]
 
 
 def load(location: str, weights: bool = True, **options: Any) -> ToyTarget:

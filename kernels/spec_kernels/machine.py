@@ -52,6 +52,6 @@ def waiting() -> str:
     """How threads wait for each other, in words, for ``spec env``."""
     said = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
     if _late == [True]:
-        mend = "import spec_core.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
+        mend = "import spec_core.assembly.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
         return f"torch was imported before it could be set ({said or 'torch spins'}); {mend}"
     return said or "torch's own: threads spin"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from spec_cli import common
 
 from spec_compare.results import Results
-from spec_core.commands import common
 
 if TYPE_CHECKING:
     from spec_compare.contenders import Contender
     from spec_compare.measure import Lap, Terms
     from spec_compare.prompts import Prompt
-    from spec_core.settings import Settings
-    from spec_core.target import Target
+    from spec_core.contract.target import Target
+    from spec_core.settings.resolve import Settings
 
 COMPARE = [
     click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),
@@ -104,7 +104,7 @@ def measured(entered: list[Contender], chosen: list[Prompt], target: Target, ter
 
 def circumstances(target: Target, settings: Settings, terms: Terms) -> dict[str, Any]:
     """What a number depends on, carried with it."""
-    from spec_core.commands.env import environment
+    from spec_cli.env import environment
 
     return {
         "target": target.info.name,

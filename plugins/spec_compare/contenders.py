@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from spec_cli import common
+
 from spec_compare.measure import Contender
 from spec_compare.summary import PLAIN
-from spec_core.commands import common
-from spec_core.discovery import PLUGIN_KINDS, discover
+from spec_core.assembly.discovery import PLUGIN_KINDS, discover
+from spec_core.contract.target import Target
 from spec_core.errors import UsageError
-from spec_core.run import Run
-from spec_core.settings import Settings
-from spec_core.target import Target
+from spec_core.loop.run import Run
+from spec_core.settings.resolve import Settings
 
 IN_LAW = "equal in law, not in tokens"
 """Of a rule that draws with its own noise, where something is drawn."""

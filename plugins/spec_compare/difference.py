@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import attrs
+from spec_cli.score import scored
 
 from spec_compare.measure import Lap, Record, Terms
 from spec_compare.prompts import Prompt
 from spec_compare.summary import truth
-from spec_core.commands.score import scored
-from spec_core.request import Request, prompt_tokens
-from spec_core.sampling import adjust, gap
-from spec_core.target import Target
+from spec_core.contract.request import Request
+from spec_core.contract.target import Target
+from spec_core.loop.admission import prompt_tokens
+from spec_core.sampling.choose import adjust, gap
 
 
 @attrs.frozen

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import attrs
 from rich.console import Console
 from rich.progress import Progress
-
-from spec_core.commands.common import note
+from spec_cli.common import note
 
 LINES = 10
 """Most lines where there is no terminal."""

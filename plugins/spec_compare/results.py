@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from spec_cli import common
 
-from spec_core.commands import common
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:

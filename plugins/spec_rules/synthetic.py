@@ -12,9 +12,9 @@ import attrs
 import numpy as np
 
 from spec_core import Compat, Draft, Sequence, Step, Verdict, hookimpl
-from spec_core.accept import choosers
 from spec_core.errors import UsageError
-from spec_core.noise import uniform
+from spec_core.loop.accept import choosers
+from spec_core.sampling.noise import uniform
 
 DOMAIN_SYNTHETIC = 2
 

@@ -13,7 +13,7 @@ import attrs
 from spec_core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from spec_core.target import Target
+    from spec_core.contract.target import Target
 
 HERE = Path(__file__).parent
 
@@ -38,6 +38,8 @@ ZOO = {
 }
 PROMPTS = HERE / "prompts.jsonl"
 """Prompts of four families from held-out text: {"id", "family", "prompt"} per line."""
+TASKS = 4000
+"""Edit and record tasks among the texts."""
 
 
 def path(name: str) -> Path:
@@ -47,10 +49,19 @@ def path(name: str) -> Path:
     return HERE / "models" / ZOO[name].file
 
 
+def texts() -> list[str]:
+    """What the models were trained on: files, prose, docstrings and tasks."""
+    from spec_zoo.training import data, tokens
+
+    train, _ = data.split()
+    prose, _ = data.prose()
+    return [*train, *prose, *data.docstrings(train), *tokens.task_texts(train, TASKS, seed=1)]
+
+
 def load(location: str, **options: Any) -> Target:
     """``zoo:NAME``; options as for ``gguf:``. The target knows its companions and its prompts."""
-    from spec_core.loading import load as load_model
+    from spec_core.assembly.loading import load as load_model
 
     file = path(location)
-    extras = {"companions": ZOO[location].companions, "prompts": str(PROMPTS)}
+    extras = {"companions": ZOO[location].companions, "prompts": str(PROMPTS), "texts": texts}
     return load_model(f"gguf:{file}", extras=extras, **options)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import attrs
 
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.hookspecs import hookimpl
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.values import Compat, Draft, Needs
 
 
 @attrs.define(eq=False)

@@ -12,11 +12,12 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
+from spec_core.contract.rows import Rows
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import LAWS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
-from spec_core.values import LAWS, Compat, Draft, Needs, Rows, Verdict
 
 ERRORS = (ValueError, TypeError, KeyError, RuntimeError, MemoryError, AssertionError, RecursionError, StopIteration)
 RIGHT = 0.6

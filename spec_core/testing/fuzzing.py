@@ -9,16 +9,16 @@ from typing import Any
 
 import attrs
 
+from spec_core.contract.request import Request, Result
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Compat
 from spec_core.errors import PluginError
 from spec_core.hookspecs import hookimpl
-from spec_core.request import Request, Result
-from spec_core.run import Run
-from spec_core.sampling import Sampling
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
+from spec_core.loop.run import Run
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.fuzzer import Fuzzer
-from spec_core.values import Compat
 
 BATCH = 8
 """Most sequences that run at once."""
@@ -131,7 +131,7 @@ class Round:
         self.raised: list[PluginError] = []
         chances = [*rng.choices(FAULTS, k=rng.randint(1, 3)), 0.0]
         self.fuzzers = [Fuzzer(texts, seed=rng.randrange(2**32), fault=chance) for chance in chances]
-        named = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
+        named: list[tuple[str, Any]] = [(f"fuzzer-{i}", fuzzer) for i, fuzzer in enumerate(self.fuzzers)]
         named.append(("limiter", Limiter(random.Random(rng.randrange(2**32)))))
         self.run = Run(target, named, rollback=rollback, on_error=on_error, **settings(rng))
         self.waiting = [rng.choice(requests) for _ in range(rng.randint(1, 2 * BATCH))]

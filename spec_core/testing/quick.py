@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.target import Tokenizer
+from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
-from spec_core.sequence import Sequence
-from spec_core.target import Tokenizer
-from spec_core.values import Batch, Checked, Compat, Needs, TargetInfo
 
 
 class QuickTarget:

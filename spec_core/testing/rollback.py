@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Compat, Needs, Refusal, Trace
 from spec_core.hookspecs import hookimpl
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
 from spec_core.testing.toy import Record, ToyTarget
-from spec_core.values import Compat, Needs, Refusal, Trace
 
 
 @attrs.define(eq=False)
@@ -28,7 +28,7 @@ class ToyRollback:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         if target.info.family != "toy":
-            refusal = Refusal(f"{target.info.name} is no toy target", "use another owner of its state")
+            refusal: Any = Refusal(f"{target.info.name} is no toy target", "use another owner of its state")
             return Compat(refusals=[refusal])
         traces: dict[str, Trace | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
         return Compat(owns={"recurrent"}, needs=Needs(trace=traces[self.strategy]), drafts=(), load=self._load)

@@ -13,10 +13,11 @@ import attrs
 import numpy as np
 import torch
 
+from spec_core.contract.batch import Batch, Checked, Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
-from spec_core.sequence import Sequence
-from spec_core.step import Part, Step
-from spec_core.values import Batch, Checked, Compat, Needs, TargetInfo
 
 WINDOW = 3
 """Inputs that the convolution sees, the current one included."""

@@ -6,9 +6,9 @@ import json
 import os
 
 import pytest
+from spec_cli.main import run
 from spec_compare import measure
 
-from spec_core.cli import run
 from tests.toy_plugins import install
 
 PROMPTS = [

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from importlib.metadata import EntryPoint
 
 import pytest
 from safetensors.torch import load_file
+from spec_cli.env import facts
+from spec_cli.main import run
 
-from spec_core.cli import run
-from spec_core.commands.env import facts
+from spec_core.assembly.discovery import find
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
@@ -44,6 +46,16 @@ def test_listing_imports_nothing_that_takes_long(arguments):
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monkeypatch):
+    """They are a file of every distribution that is installed, and every run looks for plugins by name."""
+    reads, real = [], metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: reads.append(wanted) or real(**wanted))
+    monkeypatch.setattr(metadata.Distribution, "metadata", property(lambda self: pytest.fail("metadata were read")))
+
+    assert [find(name).kind for name in ("ngram", "typical")] == ["method", "rule"]
+    assert len(reads) == 1
+
+
 def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
     code, out, err = spec("generate", "-m", MODEL, *PROMPT, "-n", "12", "--ignore-eos", "--method", "ngram")
 
@@ -53,7 +65,7 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
 
 
 def test_generate_with_a_closed_output_has_no_complaint():
-    command = [sys.executable, "-m", "spec_core.cli", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
+    command = [sys.executable, "-m", "spec_cli.main", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
     done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 from safetensors.torch import load_file
+from spec_cli.main import run
 
-from spec_core.cli import run
 from tests.toy_plugins import install
 
 DENSE = ["-m", "toy:dense"]
@@ -102,7 +102,7 @@ def test_a_reader_that_leaves_gets_no_complaint():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "spec_core.cli", "settings"], stdout=write, stderr=subprocess.PIPE, check=False
+        [sys.executable, "-m", "spec_cli.main", "settings"], stdout=write, stderr=subprocess.PIPE, check=False
     )
     os.close(write)
 
@@ -113,7 +113,7 @@ def test_a_reader_that_leaves_gets_no_complaint():
 def test_an_output_that_is_full_is_a_message():
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "spec_core.cli", "plugins"], stdout=full, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "spec_cli.main", "plugins"], stdout=full, stderr=subprocess.PIPE, check=False
         )
 
     assert done.returncode == 1

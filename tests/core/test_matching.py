@@ -172,7 +172,7 @@ def test_the_first_decision_stands():
 
 def test_the_rule_may_be_named_or_given():
     """``coupled`` is the default, by name and as an instance."""
-    from spec_core.accept import Coupled
+    from spec_core.loop.accept import Coupled
 
     for rule in (None, "coupled", Coupled()):
         assert dense([ones()], rule=rule).generate([1], n=3).result.finish_reason == "length"
@@ -223,7 +223,7 @@ def test_noise_is_private_when_the_rule_says_so():
         drawn.append((seq.t, step.noise(seq, 0), step.noise(seq, 1)))
         assert torch.equal(again, drawn[-1][1])
 
-    from spec_core.noise import gumbel
+    from spec_core.sampling.noise import gumbel
 
     run = dense([Fixed(make)], rule=("rule", Rule(noise="private", drafts=())))
     list(run.generate([1], n=6, seed=3))

@@ -9,8 +9,9 @@ import pytest
 import torch
 from toys import chi_square_p
 
-from spec_core.noise import DOMAIN_DRAFT, gumbel, philox, uniform
-from spec_core.sampling import Sampling, choose, support
+from spec_core.sampling.choose import choose, support
+from spec_core.sampling.noise import DOMAIN_DRAFT, gumbel, philox, uniform
+from spec_core.sampling.parameters import Sampling
 
 KNOWN = {
     "zeros": ("0 0 0 0", "0 0", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
@@ -45,7 +46,7 @@ def slow_philox(counter: list[int], key: list[int]) -> list[int]:
 @pytest.mark.parametrize("name", KNOWN)
 def test_philox_gives_the_known_answers(name):
     """Philox4x32-10, the vectors of its authors."""
-    from spec_core.noise import round_keys
+    from spec_core.sampling.noise import round_keys
 
     counter, key, expected = (words(text) for text in KNOWN[name])
     got = philox([np.uint64(w) for w in counter], round_keys(key[0] | key[1] << 32))
@@ -55,7 +56,7 @@ def test_philox_gives_the_known_answers(name):
 
 def test_philox_of_many_counters_is_that_of_each():
     """Vectorised and one by one, for words of every size."""
-    from spec_core.noise import round_keys
+    from spec_core.sampling.noise import round_keys
 
     counters = np.random.default_rng(0).integers(0, 2**32, (4, 50), dtype=np.uint64)
     got = philox(counters, round_keys(0xFEDCBA9876543210))
@@ -108,6 +109,7 @@ def test_every_part_of_the_counter_changes_the_noise(changed):
 LAWS = {"flat": [0.0] * 6, "sharp": [3.0, 0.5, 0.0, -1.0, 0.2, 2.0], "one-dominant": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law, over", [("flat", "positions"), ("sharp", "seeds"), ("one-dominant", "streams")])
 def test_the_winner_has_the_law_of_the_row(law, over):
     """Chi-square of 20,000 draws over consecutive seeds, positions, or streams."""

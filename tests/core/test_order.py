@@ -7,8 +7,8 @@ import pytest
 from toys import Fixed, dense, finish, ones, plain
 
 from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
+from spec_core.assembly.construct import Chosen
 from spec_core.errors import PluginError
-from spec_core.manager import Chosen
 from spec_core.testing import ToyTarget
 
 DENSE = {"recurrent": False}

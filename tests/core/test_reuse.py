@@ -99,14 +99,15 @@ def test_of_equally_long_beginnings_the_least_recently_used_goes():
     """The same beginning in every slot: the conversation of just now stays."""
     run = dense(slots=2)
     system = [5, 6, 7, 8]
-    turn(run, [*system, 30, 31], n=2)
-    seq, _ = turn(run, [*system, 1, 2, 3, 4], n=2)  # takes the same slot: four equal rows
-    other, result = turn(run, [9] * 4, n=2)
-    turn(run, [*seq.tokens, 11], n=2)
+    run.submit([*system, 30, 31], n=2)
+    talk = run.submit([*system, 1, 2, 3, 4], n=4)
+    finish(run)
 
-    _, result = turn(run, [*other.tokens, 11], n=2)
+    _, third = turn(run, [*system, 40, 41], n=2)
+    _, goes_on = turn(run, [*talk.tokens, 11], n=2)
 
-    assert result.reused == len(other.tokens) - 2
+    assert third.reused == len(system) - 1
+    assert goes_on.reused == len(talk.tokens) - 2
 
 
 def test_a_slot_is_used_again_for_a_different_text():

@@ -11,7 +11,8 @@ import torch
 from toys import DRAFTERS, chi_square_p, drafter, forward, plain, texts, together, toy_run
 
 from spec_core import Request, Sampling
-from spec_core.sampling import adjust, choose, gap, largest, logprob, support
+from spec_core.sampling.choose import adjust, choose, gap, largest, support
+from spec_core.sampling.logprob import logprob
 from spec_core.testing import ToyTarget
 
 

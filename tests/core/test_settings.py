@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from spec_core import UsageError
-from spec_core.settings import RunSettings, from_environment, misspelt, read_file, resolve
+from spec_core.settings.environment import from_environment, misspelt
+from spec_core.settings.file import read_file
+from spec_core.settings.resolve import resolve
+from spec_core.settings.tables import RunSettings
 
 PLUGINS = {"ngram", "draft-model"}
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toys import DRAFTERS, STRATEGIES, drafter, finish, gated, plain, sampled, texts, together, toy_run
 
 from spec_core import Request, Run, UsageError
-from spec_core.stop import Text
+from spec_core.sampling.stop import Text
 from spec_core.testing import ToyTarget
 
 PROMPT = [7, 7, 1]

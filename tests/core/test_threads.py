@@ -9,7 +9,7 @@ import pytest
 from toys import DENSE, Fixed, dense, drafter, finish, ones, plain, requests, texts, toy_run
 
 from spec_core import Draft, PluginError, Request, UsageError, hookimpl
-from spec_core.turns import Turns
+from spec_core.loop.turns import Turns
 
 MANY = requests(16, 12)
 

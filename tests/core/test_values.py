@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_core import Compat, Draft, Needs, Stash, StashKey, Verdict
-from spec_core.accept import walk
-from spec_core.checks import check_draft, check_verdict
-from spec_core.sequence import Slot
-from spec_core.step import Part
-from spec_core.values import Batch
+from spec_core.contract.batch import Batch, Part
+from spec_core.contract.checks import check_draft, check_verdict
+from spec_core.contract.sequence import Slot
+from spec_core.loop.accept import walk
 
 
 @st.composite

@@ -10,7 +10,7 @@ import torch
 from toys import DENSE, Fixed, Says, dense, drafter, finish, plain, sampled
 
 from spec_core import Draft, Request, Run, Sampling, hookimpl
-from spec_core.noise import gumbel
+from spec_core.sampling.noise import gumbel
 
 SAMPLED = {"sampling": Sampling(temperature=0.8, logprobs=2)}
 

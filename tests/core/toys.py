@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from spec_core import Compat, Draft, Needs, Request, Result, Run, Sampling, Sequence, hookimpl
-from spec_core.step import Part
+from spec_core.contract.batch import Batch, Part
 from spec_core.testing import Oracle, RandomTrees, ToyRollback, ToyTarget
-from spec_core.values import Batch
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
 RIGHT = {

@@ -7,21 +7,9 @@ import weakref
 
 import pytest
 
-from spec_core import (
-    Compat,
-    Draft,
-    Needs,
-    Refusal,
-    Refused,
-    Request,
-    Run,
-    SpecError,
-    StashKey,
-    UsageError,
-    guard,
-    hookimpl,
-)
+from spec_core import Compat, Draft, Needs, Refusal, Refused, Request, Run, SpecError, StashKey, UsageError, hookimpl
 from spec_core.errors import PluginError
+from spec_core.loop import guard
 from spec_core.testing import ToyRollback, ToyTarget
 from tests.core.toys import (
     DENSE,

@@ -29,6 +29,7 @@ def strategy(rng: random.Random) -> ToyRollback:
     return ToyRollback(rng.choice(STRATEGIES))
 
 
+@pytest.mark.slow
 def test_texts_of_a_hybrid_are_plain_under_fuzzers():
     """Rows and recurrent state, three strategies, batches of 1 to 8, temperatures from 0 to 1.5."""
     report = campaign(ToyTarget(), PROMPTS, STEPS, rollback=strategy)

@@ -6,10 +6,10 @@ import importlib
 import sys
 
 import pytest
+from spec_cli.main import run
 
 from spec_core import Refused, Run, UsageError
-from spec_core.cli import run
-from spec_core.discovery import GROUPS
+from spec_core.assembly.discovery import GROUPS
 from spec_core.testing import ToyTarget
 from tests.toy_plugins import Repeat
 

@@ -209,6 +209,7 @@ def twins_everywhere(monkeypatch):
     return lambda: monkeypatch.setattr(dispatch, "on_cuda", lambda arguments: True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy, drafter", [("replay", RandomTrees), ("snapshot", Oracle)])
 def test_a_hybrid_drafts_the_text_of_plain_decoding_through_the_twins(strategy, drafter, twins_everywhere):
     """Prompt, drafts, trees, traces and rollback of a whole model; the text is that of the references."""
@@ -263,6 +264,7 @@ def test_the_benchmark_says_that_there_is_no_gpu(capsys, monkeypatch):
     assert capsys.readouterr().out.startswith("no GPU:")
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_for_a_device_that_is_not_here():
     """At the sizes of Qwen3-Next, for compute capability 9.0: the types are right, and shared memory suffices."""
     script = Path(__file__).with_name("compile_for_gpu.py")

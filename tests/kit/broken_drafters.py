@@ -12,7 +12,7 @@ import attrs
 import torch
 
 from spec_core import Compat, Draft, Needs, StashKey, Verdict, hookimpl
-from spec_core.noise import gumbel
+from spec_core.sampling.noise import gumbel
 
 
 @attrs.define(eq=False)

@@ -13,7 +13,7 @@ from spec_methods.recycling.table import Table, likeliest
 from spec_methods.recycling.tree import DECAY, Evidence, Limits, Node, by_chance, by_noise, grow, kinds, learn
 
 from spec_core import Draft, Run, Sampling, hookimpl, load
-from spec_core.noise import gumbel
+from spec_core.sampling.noise import gumbel
 from spec_core.testing import DrafterConformance, ToyTarget
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from spec_core import Compat, Draft, Needs, Sampling, Sequence, Step, hookimpl
-from spec_core.sampling import adjust, support
+from spec_core.sampling.choose import adjust, support
 from spec_core.testing import ToyTarget
 from tests.core.toys import forward
 

@@ -11,7 +11,7 @@ from spec_rules import block, k_seq, rejection, traversal
 from spec_rules.laws import drawn_from
 
 from spec_core import Compat, Draft, Run, hookimpl
-from spec_core.checks import check_draft
+from spec_core.contract.checks import check_draft
 from spec_core.testing import ToyTarget
 from tests.rules.test_runs import DREW, PROMPT, TINY, N, checked, counted
 

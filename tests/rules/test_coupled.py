@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from sampler import SAMPLED, Sampler, near
 
 from spec_core import Run
-from spec_core.sampling import choose
+from spec_core.sampling.choose import choose
 from spec_core.testing import ToyTarget
 from tests.core.toys import chi_square_p, finish
 
@@ -22,6 +23,7 @@ def texts(target: ToyTarget, methods: list) -> list[list[int]]:
     return [run.take(seq).tokens for seq in seqs]
 
 
+@pytest.mark.slow
 def test_a_thousand_seeds_give_the_text_of_plain_decoding():
     """Token for token, with a drafter that samples and is often right."""
     target = ToyTarget(**TARGET)

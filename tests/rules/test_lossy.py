@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from exact import outcomes
 from sampler import SAMPLED, Sampler, near
+from spec_cli.main import run as spec
 from spec_rules.laws import Case
 from spec_rules.synthetic import Synthetic, kept
 from spec_rules.typical import Typical, threshold
 
 from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, hookimpl
-from spec_core.cli import run as spec
 from spec_core.testing import ToyTarget
 from tests.core.toys import dense, finish, plain, requests
 from tests.toy_plugins import install

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from spec_core.discovery import discover, imported
+from spec_core.assembly.discovery import discover, imported
 
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
 RULES = [entry for entry in discover(["rule"]) if entry.distribution == "spec-core"]

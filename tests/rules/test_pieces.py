@@ -13,8 +13,8 @@ from spec_rules.traversal import chance
 from spec_rules.typical import entropy
 
 from spec_core import Draft, Sampling, Sequence
-from spec_core.noise import uniform
-from spec_core.step import Step
+from spec_core.contract.step import Step
+from spec_core.sampling.noise import uniform
 from spec_core.testing import ToyTarget
 
 JUST_BELOW_ONE = 1 - 2**-53

@@ -8,7 +8,7 @@ import torch
 from sampler import SAMPLED, Sampler, near, text_law
 
 from spec_core import Compat, PluginError, Refused, Request, Run, Sampling, hookimpl
-from spec_core.discovery import discover
+from spec_core.assembly.discovery import discover
 from spec_core.errors import TargetError
 from spec_core.testing import Oracle, ToyTarget
 from tests.core.toys import chi_square_p, dense, finish, ones, plain
@@ -52,6 +52,7 @@ def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule, replace", [*((rule, False) for rule in LOSSLESS if rule != "k-seq"), ("rejection", True), ("k-seq", True)]
 )

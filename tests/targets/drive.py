@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from spec_core import Draft, Needs, Sequence, Step, Target, Verdict
-from spec_core.sampling import Sampling
-from spec_core.schedule import batch
-from spec_core.step import Part
-from spec_core.stop import Stop
-from spec_core.values import Checked
+from spec_core.contract.batch import Checked, Part
+from spec_core.loop.schedule import batch
+from spec_core.sampling.parameters import Sampling
+from spec_core.sampling.stop import Stop
 
 EVERYTHING = Needs(all_logits=True)
 

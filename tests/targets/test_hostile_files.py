@@ -68,6 +68,7 @@ def header_of(kind: str, data: bytes) -> int:
     return len(data) if kind == "safetensors" else data.find(b"blk.1.ffn_up.weight") + 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 def test_bit_flips_and_overwritten_bytes(kind, gguf_bytes, safetensors_bytes, tmp_path):
     """Thousands of random changes in header and descriptions."""
@@ -89,6 +90,7 @@ def test_truncation_anywhere(kind, gguf_bytes, safetensors_bytes, tmp_path):
         survives(READERS[kind], data[:length], tmp_path / f"m.{kind}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 def test_hostile_numbers_anywhere(kind, gguf_bytes, safetensors_bytes, tmp_path):
     """Huge counts, lengths, shapes and offsets in place of any eight bytes of the header."""
@@ -222,6 +224,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_loading_damaged_models_takes_little_memory(gguf_bytes, tmp_path):
     """Whole loads, tokenizer and weights included: at most the file and 300 MB more than torch itself."""
     rng = random.Random(2)

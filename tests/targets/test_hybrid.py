@@ -141,7 +141,7 @@ def test_rows_have_the_same_bits_alone_in_a_chain_and_beside_others(target):
 
 
 def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
-    monkeypatch.setattr("spec_core.assemble.discover", lambda kinds: [])
+    monkeypatch.setattr("spec_core.assembly.assemble.discover", lambda kinds: [])
     bare = load(tiny_hybrid(), weights=False)
     assert bare.executor is None
     with pytest.raises(Refused, match="'recurrent' state; it needs one owner"):
@@ -149,7 +149,7 @@ def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
 
 
 def test_memory_is_said_and_refused_before_it_is_taken(target):
-    from spec_core.assemble import check
+    from spec_core.assembly.assemble import check
 
     chosen = check(target, ["ngram"], None, "gdn-rollback", {})
     (owner,) = (c for c in chosen if c.name == "gdn-rollback")
@@ -170,16 +170,23 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @every_strategy
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("batch", [1, 5])
-def test_state_and_text_with_every_method(target, strategy, method, temperature, batch):
+def test_state_and_text_with_every_method(target, repeated, strategy, method, temperature, batch):
     made = repeating(temperature)
     rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})
     found = gated(Run(target, [METHODS[method]], rollback=rollback, slots=batch, chunk=32), made)
-    assert [r.tokens for r in found] == [Run(target).generate(r).result.tokens for r in made]
+    assert [r.tokens for r in found] == repeated[temperature]
     assert sum(r.stats["drafted"] for r in found) > 0
+
+
+@pytest.fixture(scope="module")
+def repeated(target):
+    """Plain texts of ``repeating`` by temperature."""
+    return {t: [Run(target).generate(r).result.tokens for r in repeating(t)] for t in (0.0, 0.8)}
 
 
 def repeating(temperature: float, n: int = 24) -> list[Request]:

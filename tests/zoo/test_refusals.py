@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from spec_core.cli import run
+from spec_cli.main import run
 
 REFUSED = {
     "no-nextn-layer": ["-m", "zoo:pico", "--method", "mtp"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-TILE = 8
+TILE = 4
 """Rows of a product; even and at least 4, for odd and smaller sizes take other paths through some BLAS.
 docs/benchmarks.md has what 1, 2, 4 and 8 cost."""
 WIDE = 64
@@ -84,7 +84,7 @@ def in_use() -> str:
     weight = torch.randn(576, 1536, generator=torch.Generator().manual_seed(0))
     x = torch.randn(TILE, 576, generator=torch.Generator().manual_seed(1))
     moved = all(torch.equal(product(x.roll(i, 0), weight), product(x, weight).roll(i, 0)) for i in range(1, TILE))
-    wide = "equal" if wide_is_equal(weight, x.dtype) else "differ, so that prompts are computed in tiles too"
+    wide = "equal" if wide_is_equal(weight, x.dtype) else "another order of sums, not used"
     found = "yes" if moved else "no, a row's bits depend on its place in a tile"
     said = f"products in tiles of {TILE} rows ({WIDE} rows at once: {wide})"
     return f"{found}: {said}; each model is tried when it is loaded"

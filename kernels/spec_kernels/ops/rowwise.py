@@ -33,5 +33,5 @@ def _together(rows: Tensor) -> int:
     """How many rows one call may have."""
     if rows.is_cuda or not len(rows):
         return len(rows)
-    width = rows[0].numel()
+    width = rows.numel() // len(rows)
     return 1 if width % LANES else max(1, UNSPLIT // width)

@@ -14,7 +14,7 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-from spec_core.drafting import Chooser, Drawing, Growing
+from spec_core.toolkit.token_drafter import Chooser, Drawing, Growing
 from spec_methods.draft_model.shadow import Shadow, catch_up, continued, forward, open_shadow
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 

@@ -8,14 +8,15 @@ from typing import Any
 import attrs
 from torch import Tensor
 
-from spec_core.drafting import Trust
-from spec_core.sampling import Sampling
-from spec_core.schedule import batch
-from spec_core.sequence import Sequence
-from spec_core.step import Part, Step
-from spec_core.stop import Stop
-from spec_core.target import Target
-from spec_core.values import Needs
+from spec_core.contract.batch import Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Needs
+from spec_core.loop.schedule import batch
+from spec_core.sampling.parameters import Sampling
+from spec_core.sampling.stop import Stop
+from spec_core.toolkit.acceptance import Trust
 
 CHUNK = 512
 """Most rows of one sequence in one catch-up forward."""

@@ -6,7 +6,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core.target import Target, Tokenizer
+from spec_core.contract.target import Target, Tokenizer
 
 
 @attrs.define(eq=False)

@@ -14,7 +14,8 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
-from spec_core.drafting import Chooser, Drawing, Growing, Trust
+from spec_core.toolkit.acceptance import Trust
+from spec_core.toolkit.token_drafter import Chooser, Drawing, Growing
 from spec_methods.mtp.layer import Layer, Pairs
 
 BACKLOG = 256

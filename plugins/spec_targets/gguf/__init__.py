@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile, open_gguf
 from spec_targets.runtime.target import TorchTarget
 
+if TYPE_CHECKING:
+    from spec_targets.heads.file import HeadFile
+
+HEADS = ("eagle3", "dflash")
+"""Architectures of files that hold a draft head."""
+
 
 def load(
     location: str | Path, *, weights: bool | str = "auto", extras: dict[str, Any] | None = None, **options: Any
-) -> TorchTarget:
-    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only.
+) -> TorchTarget | HeadFile:
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
     """
@@ -23,11 +29,17 @@ def load(
     from spec_targets.tokenizer.gguf import from_gguf
 
     file = open_gguf(location)
+    if file.metadata.get("general.architecture") in HEADS:
+        from spec_targets.heads.file import from_gguf as head_of
+
+        return head_of(file, weights)
     config = config_of(file)
     source = GgufWeights(file, config)
     tokenizer = from_gguf(file.metadata, file.path.name) if "tokenizer.ggml.model" in file.metadata else None
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
+    told = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
+    extras = told | (extras or {})
     return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
 
 

@@ -59,7 +59,7 @@ def config_of(file: GgufFile) -> Config:
     layers = _layers(file, keys)
     return Config(
         arch=name,
-        name=_name(file),
+        name=name_of(file),
         layers=layers,
         width=width,
         heads=heads,
@@ -71,7 +71,7 @@ def config_of(file: GgufFile) -> Config:
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
         rope_base=float(keys.get("rope.freq_base", 10000.0)),
         turned=keys.get("rope.dimension_count", head, int),
-        scaling=_scaling(keys),
+        scaling=scaling_of(keys),
         experts=experts,
         expert_ff=expert_ff or keys.get("feed_forward_length", 0, int),
         shared_ff=_shared_ff(keys, expert_ff) if arch.shared else 0,
@@ -82,7 +82,7 @@ def config_of(file: GgufFile) -> Config:
     )
 
 
-def _name(file: GgufFile) -> str:
+def name_of(file: GgufFile) -> str:
     """As the file calls itself, in one line that can be printed."""
     given = file.metadata.get("general.name")
     shown = "".join(c for c in given[:200] if c.isprintable()) if isinstance(given, str) else ""
@@ -170,7 +170,8 @@ def _vocab(file: GgufFile) -> int:
     return embedding.shape[0]
 
 
-def _scaling(keys: Keys) -> Scaling:
+def scaling_of(keys: Keys) -> Scaling:
+    """The scaling of positions that a file asks for; llama3's lies in a tensor instead."""
     kind = keys.get("rope.scaling.type", "linear", str)
     factor = float(keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 1.0)))
     if kind == "none" or factor in (0.0, 1.0):

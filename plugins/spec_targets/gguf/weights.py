@@ -9,11 +9,21 @@ from spec_kernels.ops.dequant import TYPES, dequantize
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.files.gguf import GgufFile
+from spec_targets.files.gguf import GgufFile, TensorInfo
 from spec_targets.runtime.config import Config, arch_of
 
 PIECE = 1 << 22
 """Numbers that are dequantised at a time: what is needed in between is a multiple of them."""
+
+
+def floats(tensor: TensorInfo) -> Tensor:
+    """Values as float32, dequantised."""
+    data = tensor.bytes().flatten(0, -2) if len(tensor.shape) > 1 else tensor.bytes().view(1, -1)
+    out = torch.empty(len(data), tensor.shape[-1])
+    step = max(1, PIECE // tensor.shape[-1])
+    for row in range(0, len(data), step):
+        out[row : row + step] = dequantize(data[row : row + step], tensor.type)
+    return out.view(tensor.shape)
 
 
 class GgufWeights:
@@ -42,13 +52,7 @@ class GgufWeights:
         return None if tensor is None else tensor.shape
 
     def load(self, name: str) -> Tensor:
-        tensor = self.file.tensors[name]
-        data = tensor.bytes().flatten(0, -2) if len(tensor.shape) > 1 else tensor.bytes().view(1, -1)
-        out = torch.empty(len(data), tensor.shape[-1])
-        step = max(1, PIECE // tensor.shape[-1])
-        for row in range(0, len(data), step):
-            out[row : row + step] = dequantize(data[row : row + step], tensor.type)
-        return out.view(tensor.shape)
+        return floats(self.file.tensors[name])
 
     def type(self, name: str) -> str:
         return self.file.tensors[name].type

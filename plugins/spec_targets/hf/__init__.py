@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -11,14 +11,19 @@ from spec_core.errors import UsageError
 from spec_targets.files.config import read_json
 from spec_targets.runtime.target import TorchTarget
 
+if TYPE_CHECKING:
+    from spec_targets.heads.file import HeadFile
+
 
 def load(
     location: str | Path, *, weights: bool | str = "auto", extras: dict[str, Any] | None = None, **options: Any
-) -> TorchTarget:
-    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only.
+) -> TorchTarget | HeadFile:
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
     """
+    from spec_targets.heads.file import from_directory
+    from spec_targets.heads.hf import is_head
     from spec_targets.hf.config import config_of, divisors_of
     from spec_targets.hf.weights import HfWeights
     from spec_targets.runtime.load import make_target
@@ -28,6 +33,8 @@ def load(
     if not (directory / "config.json").exists():
         raise UsageError(f"{directory}: there is no config.json", mend="give a Hugging Face model directory")
     raw = read_json(directory / "config.json")
+    if is_head(raw):
+        return from_directory(directory, raw, weights)
     config = config_of(raw, directory.name)
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:

@@ -13,7 +13,7 @@ from spec_kernels.model.states import StatePool
 from torch import Tensor
 
 from spec_core import Batch, Checked, Compat, Needs, Rows, Sequence, Step, TargetInfo, hookimpl
-from spec_core.step import Part
+from spec_core.contract.batch import Part
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights

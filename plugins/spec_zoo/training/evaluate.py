@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from spec_core import Run, Sampling, load
-from spec_core.target import Target
+from spec_core.contract.target import Target
 from spec_zoo import ZOO
 from spec_zoo.training import data
 from spec_zoo.training.score import losses

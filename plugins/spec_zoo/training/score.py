@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from spec_core import Needs
-from spec_core.sampling import Sampling
-from spec_core.schedule import batch
-from spec_core.sequence import Sequence
-from spec_core.step import Part, Step
-from spec_core.stop import Stop
-from spec_core.target import Target
+from spec_core.contract.batch import Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.loop.schedule import batch
+from spec_core.sampling.parameters import Sampling
+from spec_core.sampling.stop import Stop
 
 
 def losses(target: Target, tokens: list[int]) -> Tensor:

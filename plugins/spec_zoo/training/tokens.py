@@ -62,11 +62,15 @@ def packed(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
     return np.array([row[:length] for row in rows if len(row) >= length], dtype=np.uint16)
 
 
+def task_texts(texts: list[str], count: int, seed: int) -> list[str]:
+    """Edit and record tasks made from training texts."""
+    rng = random.Random(seed)
+    return [tasks.structured(rng) if rng.random() < 0.3 else tasks.edit(rng, texts) for _ in range(count)]
+
+
 def task_rows(tokenizer: Tokenizer, texts: list[str], count: int, length: int, seed: int = 1) -> np.ndarray:
     """[N, length] packed edit and record tasks made from training texts."""
-    rng = random.Random(seed)
-    made = [tasks.structured(rng) if rng.random() < 0.3 else tasks.edit(rng, texts) for _ in range(count)]
-    return packed(tokenizer, made, length)
+    return packed(tokenizer, task_texts(texts, count, seed), length)
 
 
 def repeat_row(rng: np.random.Generator, source: np.ndarray, length: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from spec_train.loop import advance, optimizers, rate, restore, save, set_rate
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -23,8 +24,6 @@ TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
 TASKS = 30_000
 MICRO = 4
 """Rows of one backward pass."""
-WARMUP, DECAY = 0.02, 0.6
-"""Shares of the time in which the learning rate rises, and in which it falls to zero."""
 
 
 class Rows:
@@ -78,24 +77,6 @@ def tokenizer_of(out: Path, texts: list[str]) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def optimizers(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for embedding and norms."""
-    learning = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for n, p in learning if p.dim() == 2 and "embed" not in n]
-    others = [p for n, p in learning if p.dim() != 2 or "embed" in n]
-    return [
-        torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-
-
-def rate(progress: float) -> float:
-    """Factor of the learning rate at a share of the time: up, flat, down to zero."""
-    if progress < WARMUP:
-        return progress / WARMUP
-    return min(1.0, max(0.0, (1 - progress) / DECAY))
-
-
 def held_loss(model: nn.Module, held: np.ndarray, length: int, most: int = 24) -> float:
     """Nats per token on evenly spread held-out rows."""
     starts = np.linspace(0, len(held) - length - 2, most).astype(int)
@@ -120,26 +101,21 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     model = recipes.begin(name, out, lambda: rows.batch(MICRO), minutes)
     opts = optimizers(model, lr)
     path = out / f"{name}.pt"
-    spent, step, seen = _resume(path, model, opts)
+    spent, step, seen = _resumed(path, model, opts)
     shown, mean = time.monotonic(), 0.0
     began = time.monotonic() - spent
     for progress in clock(minutes, spent):
-        for opt in opts:
-            for group in opt.param_groups:
-                group["lr"] = lr * rate(progress)
+        set_rate(opts, lr * rate(progress))
         loss = backward(model, rows.batch(batch))
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
-            opt.zero_grad(set_to_none=True)
+        advance(model, opts)
         step, seen = step + 1, seen + batch * length
         mean = loss if not mean else 0.95 * mean + 0.05 * loss
         if time.monotonic() - shown > report:
             shown = time.monotonic()
-            _save(path, model, opts, shown - began, step, seen)
+            save(path, model, opts, spent=shown - began, step=step, tokens=seen)
             line = {"step": step, "tokens": seen, "minutes": (shown - began) / 60, "loss": mean}
             print(json.dumps({**line, "held_out": held_loss(model, held, length)}), flush=True)
-    _save(path, model, opts, time.monotonic() - began, step, seen)
+    save(path, model, opts, spent=time.monotonic() - began, step=step, tokens=seen)
     print(json.dumps({"step": step, "tokens": seen, "final_held_out": held_loss(model, held, length, 64)}), flush=True)
     return path
 
@@ -154,21 +130,9 @@ def backward(model: nn.Module, rows: torch.Tensor) -> float:
     return total
 
 
-def _save(path: Path, model: nn.Module, opts: list, spent: float, step: int, seen: int) -> None:
-    state = {"model": model.state_dict(), "opts": [o.state_dict() for o in opts], "spent": spent}
-    part = path.with_suffix(".part")
-    torch.save({**state, "step": step, "tokens": seen}, part)
-    part.replace(path)
-
-
-def _resume(path: Path, model: nn.Module, opts: list) -> tuple[float, int, int]:
-    if not path.exists():
-        return 0.0, 0, 0
-    state = torch.load(path, weights_only=True)
-    model.load_state_dict(state["model"])
-    for opt, saved in zip(opts, state["opts"], strict=True):
-        opt.load_state_dict(saved)
-    return state["spent"], state["step"], state["tokens"]
+def _resumed(path: Path, model: nn.Module, opts: list) -> tuple[float, int, int]:
+    state = restore(path, model, opts)
+    return (0.0, 0, 0) if state is None else (state["spent"], state["step"], state["tokens"])
 
 
 def main() -> None:

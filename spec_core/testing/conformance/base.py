@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import attrs
 
-from spec_core.request import Request
-from spec_core.run import Run
-from spec_core.sampling import Sampling
-from spec_core.sequence import Sequence
-from spec_core.target import Target
+from spec_core.contract.request import Request
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.target import Target
+from spec_core.loop.run import Run
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.probes import SUBJECT
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.quick import QuickTarget

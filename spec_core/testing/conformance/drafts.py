@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.request import Request
+from spec_core.contract.step import Step
+from spec_core.contract.values import Compat, Draft
 from spec_core.errors import PluginError
-from spec_core.guard import ask_compat
-from spec_core.request import Request
-from spec_core.sampling import Sampling
-from spec_core.step import Step
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import Conformance, described, expect, together
 from spec_core.testing.conformance.offers import Offer, proposals
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.weigh import tensors
 from spec_core.testing.drafters import Oracle
-from spec_core.values import Batch, Checked, Compat, Draft
 
 CUT = Sampling(temperature=0.7, top_k=8)
 FAR = 6.0

@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.guard import implementations
-from spec_core.sampling import Sampling
-from spec_core.schedule import batch
-from spec_core.sequence import Sequence
-from spec_core.step import Part, Step
-from spec_core.stop import Stop
-from spec_core.target import Target
+from spec_core.assembly.hooks import implementations
+from spec_core.contract.batch import Checked, Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Draft, Needs, Verdict
+from spec_core.loop.schedule import batch
+from spec_core.sampling.parameters import Sampling
+from spec_core.sampling.stop import Stop
 from spec_core.testing.conformance.promise import Found
-from spec_core.values import Checked, Draft, Needs, Verdict
 
 PLAIN = Needs()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from spec_core.request import Request
-from spec_core.run import Run
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
+from spec_core.contract.request import Request
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import Conformance, expect, same, together
 from spec_core.testing.conformance.drive import Along, along, close, host, leaves
 from spec_core.testing.drafters import Oracle

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.request import Request
+from spec_core.contract.rows import Rows
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Compat, Draft, Law, Needs
 from spec_core.hookspecs import hookimpl
-from spec_core.request import Request
-from spec_core.sampling import Sampling
-from spec_core.sequence import Sequence
-from spec_core.step import Step
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import expect
 from spec_core.testing.quick import QuickTarget
-from spec_core.values import Compat, Draft, Law, Needs, Rows
 
 VOCAB, LENGTH, TEMPERATURE = 5, 4, 1.0
 IMPROBABLE = 1e-6

@@ -10,16 +10,18 @@ import attrs
 import pytest
 import torch
 
+from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.request import Request
+from spec_core.contract.rows import Rows
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.values import Compat, Draft
 from spec_core.hookspecs import hookimpl
-from spec_core.request import Request
-from spec_core.run import Run
-from spec_core.sequence import Sequence
+from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Muzzle, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.weigh import weight
-from spec_core.values import Batch, Checked, Compat, Draft, Rows
 
 KIB = 1024
 MANY = 1000

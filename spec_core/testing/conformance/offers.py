@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import attrs
 
-from spec_core.sequence import Sequence
-from spec_core.step import Step
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Draft
 from spec_core.testing.conformance.probes import SUBJECT
-from spec_core.values import Draft
 
 
 @attrs.frozen(eq=False)

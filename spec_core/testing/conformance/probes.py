@@ -8,14 +8,15 @@ from typing import Any, Literal
 import attrs
 import torch
 
-from spec_core.accept import choosers, walk
-from spec_core.guard import ask_compat, implementations
+from spec_core.assembly.hooks import ask_compat, implementations
+from spec_core.contract.batch import Batch, Checked
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import LAWS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
-from spec_core.run import Run
-from spec_core.sequence import Sequence
-from spec_core.step import Step
-from spec_core.target import Target
-from spec_core.values import LAWS, Batch, Checked, Compat, Draft, Needs, Verdict
+from spec_core.loop.accept import choosers, walk
+from spec_core.loop.run import Run
 
 SUBJECT = "subject"
 """The name of the plugin under test in the kit's runs."""

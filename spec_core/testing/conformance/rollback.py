@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from spec_core.guard import ask_compat
-from spec_core.request import Request
-from spec_core.run import Run
+from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.request import Request
+from spec_core.contract.values import Compat, TargetInfo
+from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import expect, forgotten, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.drive import close, leaves
@@ -19,7 +20,6 @@ from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Muzzle, Watched
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.drafters import Oracle, RandomTrees
-from spec_core.values import Compat, TargetInfo
 
 
 class RollbackConformance(Gated):

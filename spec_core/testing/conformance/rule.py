@@ -9,20 +9,20 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from spec_core.guard import ask_compat
+from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.request import Request
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import LAWS, Compat, Verdict
 from spec_core.hookspecs import hookimpl
-from spec_core.request import Request
-from spec_core.run import Run
-from spec_core.sampling import Sampling
-from spec_core.step import Step
-from spec_core.target import Target
+from spec_core.loop.run import Run
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance import law
 from spec_core.testing.conformance.base import Conformance, described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import MetadataOnly, seeded
 from spec_core.testing.conformance.probes import first
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle, RandomTrees
-from spec_core.values import LAWS, Compat, Verdict
 
 WARPERS = (
     Sampling(temperature=0.8, top_k=5),
@@ -35,7 +35,7 @@ WARPERS = (
 class RuleConformance(Conformance):
     """Inherit, and let ``make`` return a fresh rule. samples: seeds per law test and drafter."""
 
-    samples: ClassVar[int] = 250
+    samples: ClassVar[int] = 600
 
     def run(self, methods: Iterable[Any], target: Target | None = None, owner: Any = None, **settings: Any) -> Run:
         return super().run(methods, target, owner, rule=("rule", self.make()), **settings)

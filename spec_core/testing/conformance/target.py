@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from spec_core.guard import ask_compat
-from spec_core.request import Request
-from spec_core.target import Target, Tokenizer, lacking
+from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.request import Request
+from spec_core.contract.target import Target, Tokenizer, lacking
+from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.testing.conformance.base import expect, together
 from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep, opened
 from spec_core.testing.conformance.gate import Gated
@@ -17,7 +18,6 @@ from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.drafters import RandomTrees
-from spec_core.values import Compat, Draft, Needs
 
 MOST_CONTEXT = 4096
 """Longer contexts are not filled to the end."""

@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import torch
 
-from spec_core.request import Request
-from spec_core.sampling import Sampling
+from spec_core.contract.request import Request
+from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import Conformance
 from spec_core.testing.conformance.probes import Cut, Muzzle, Rewinds
 from spec_core.testing.conformance.promise import promise

@@ -1,0 +1,1 @@
+"""The ``spec`` program and its commands."""

@@ -1,0 +1,218 @@
+"""Options that commands share, and the settings that come of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spec_cli.debug import debug_option
+from spec_core.assembly.discovery import PLUGIN_KINDS, discover, find
+from spec_core.errors import UsageError, why
+from spec_core.settings.environment import misspelt
+from spec_core.settings.file import read_file
+from spec_core.settings.resolve import FLAG, Settings, resolve
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from spec_core.contract.target import Target
+    from spec_core.loop.run import Run
+
+MODEL = [
+    click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
+    click.option("--device", help="cpu, cuda, or auto."),
+    click.option("--dtype", help="float32, bfloat16, float16, or auto."),
+    click.option("--threads", type=int, help="CPU threads."),
+    click.option("--context", type=int, help="Most positions of a sequence."),
+    click.option(
+        "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: NAME.key=value, or key=value of the core."
+    ),
+    click.option("--config", type=click.Path(path_type=Path), help="Settings file; the default is ./spec.toml."),
+    debug_option,
+]
+METHODS = [
+    click.option(
+        "--method", "methods", multiple=True, metavar="NAME[=FILE]", help="A method; repeat in the order of asking."
+    ),
+    click.option("--rule", help="Acceptance rule; the default is lossless."),
+    click.option("--rollback", help="Owner of recurrent state, where several are installed."),
+]
+SAMPLING = [
+    click.option("-n", "n", type=int, help="Most tokens to generate."),
+    click.option("--temperature", type=float, help="0 is greedy."),
+    click.option("--top-k", "top_k", type=int, help="Keep the K most likely tokens."),
+    click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this mass."),
+    click.option("--min-p", "min_p", type=float, help="Drop tokens below this share of the most likely one."),
+    click.option("--seed", type=int, help="Equal seeds give equal texts."),
+    click.option("--repetition-penalty", "repetition_penalty", type=float),
+    click.option("--presence-penalty", "presence_penalty", type=float),
+    click.option("--frequency-penalty", "frequency_penalty", type=float),
+]
+
+
+def take(flags: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Take a command's own flags out of all flags; what is left are settings."""
+    return {name: flags.pop(name) for name in names}
+
+
+def add(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Give a command these groups of options."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed([o for group in groups for o in group]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def settings_of(flags: dict[str, Any]) -> Settings:
+    """Settings from the flags of a command, the environment and the file. Takes the shared flags out of ``flags``."""
+    config, options = flags.pop("config", None), flags.pop("options", ())
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"-o {text!r} is no KEY=VALUE", mend="write -o draft_max=4, or -o PLUGIN.key=value")
+        given[key] = value
+    plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
+    for variable, nearly in misspelt(os.environ, plugins).items():
+        note(f"warning: {variable} is no setting and is ignored; did you mean {nearly}?")
+    return resolve(given, os.environ, read_file(config, os.environ), plugins)
+
+
+def target_of(settings: Settings, weights: bool = True) -> Target:
+    """The target the settings name. Raises UsageError when they name none."""
+    import attrs
+
+    from spec_core.assembly.loading import load
+    from spec_core.settings.tables import LoadSettings
+
+    if settings["model"] is None:
+        raise UsageError("no model is given", mend="name one: -m zoo:pico, or model = ... in spec.toml")
+    settled = settings.build(LoadSettings)
+    always = ("device", "dtype", "threads", "context")  # a loader need not know what was not asked for
+    options = {
+        f.name: v
+        for f in attrs.fields(LoadSettings)
+        if (v := getattr(settled, f.name)) != f.default or f.name in always
+    }
+    return load(settings["model"], **options | ({} if weights else {"weights": False}))
+
+
+def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
+    """The target, read once every chain of methods has agreed to what its metadata say. Raises UsageError, Refused."""
+    from spec_core.assembly.assemble import check
+
+    bare, given, names = target_of(settings, weights=False), plugin_settings(settings), set()
+    for methods in chains:
+        names |= {c.name for c in check(bare, methods, settings["rule"], settings["rollback"], given)}
+    check_used(settings, names)
+    return target_of(settings)
+
+
+def run_of(
+    target: Target, settings: Settings, methods: Iterable[Any] | None = None, judged: bool = True, **changes: Any
+) -> Run:
+    """A run with the settings' plugins, or with other methods.
+
+    judged: False leaves the settings' rule out: what is compared with is plain decoding.
+    """
+    import attrs
+
+    from spec_core.loop.run import Run
+    from spec_core.settings.tables import RunSettings
+
+    wanted = settings["methods"] if methods is None else list(methods)
+    return Run(
+        target,
+        methods=wanted,
+        rule=settings["rule"] if judged else None,
+        rollback=settings["rollback"],
+        plugin_settings=plugin_settings(settings),
+        settings=attrs.evolve(settings.build(RunSettings), **changes),
+    )
+
+
+def note_owners(runs: Iterable[Run], settings: Settings) -> None:
+    """Say, once, who puts back the target's state without having been named."""
+    given = [*settings["methods"], settings["rollback"] or ""]
+    named = {part.partition("=")[0] for spec in given for part in spec.split("+")}
+    owners = {
+        c.name: c.compat.owns
+        for run in runs
+        for c in run.plugins
+        if c.compat.owns and c.name not in named and c.plugin is not run.target
+    }
+    for name, owns in owners.items():
+        note(f"{name} puts back the target's {' and '.join(sorted(owns))} state")
+
+
+def check_used(settings: Settings, names: Iterable[str]) -> None:
+    """A plugin's setting given as a flag is for one of these plugins. Raises UsageError."""
+    names = set(names)
+    for name, setting in settings.table.items():
+        plugin, dot, _ = name.partition(".")
+        if dot and setting.origin == FLAG and plugin not in names:
+            raise UsageError(
+                f"-o {name} was given, {plugin} takes no part here",
+                mend=f"add {_flag(plugin)} {plugin}, or leave the setting out",
+            )
+
+
+def _flag(plugin: str) -> str:
+    """The option that names an installed plugin of this kind."""
+    kind = find(plugin).kind
+    return f"--{kind}" if kind in ("rule", "rollback") else "--method"
+
+
+def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
+    names = {name.partition(".")[0] for name in settings.table if "." in name}
+    return {name: settings.given(name) for name in names}
+
+
+def sampling_of(settings: Settings, **more: Any) -> Any:
+    from spec_core.sampling.parameters import Sampling
+
+    names = (
+        "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    )  # fmt: skip
+    return Sampling(**{name: settings[name] for name in names}, **more)
+
+
+def token_ids(text: str) -> list[int]:
+    """``1,2,3`` as ids. Raises UsageError for anything else."""
+    try:
+        return [int(part) for part in text.replace(" ", "").split(",") if part]
+    except ValueError as error:
+        raise UsageError(f"--tokens {text[:60]!r}: no token ids", mend="write --tokens 1,2,3") from error
+
+
+def save(tensors: dict[str, Tensor], out: Path) -> None:
+    """Write a safetensors file and say what is in it. Raises UsageError where it cannot be written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, out)
+    except (OSError, SafetensorError) as error:
+        raise unwritable(out, error) from error
+    note(f"{out}: {', '.join(f'{name} {list(t.shape)}' for name, t in tensors.items())}")
+
+
+def unwritable(out: Path, error: Exception) -> UsageError:
+    return UsageError(f"{out} cannot be written: {why(error)}", mend="give --out a place that can be written to")
+
+
+def note(text: str) -> None:
+    """Progress and remarks: standard error."""
+    click.echo(text, err=True)
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,98 @@
+"""``spec compat``: would this run? From metadata alone: no weight is read, no accelerator taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spec_cli import common
+
+if TYPE_CHECKING:
+    from spec_core.assembly.construct import Chosen
+    from spec_core.contract.target import Target
+    from spec_core.settings.resolve import Settings
+
+MEMORY = ("weight_bytes", "row_bytes")
+"""What a target may say of its memory: of all weights, and of one token in a sequence's cache."""
+
+
+@click.command()
+@common.add(common.MODEL, common.METHODS)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def compat(as_json: bool, **flags: Any) -> int:
+    """Say what target and plugins are, own, need and refuse, from metadata."""
+    settings = common.settings_of(flags)
+    target = common.target_of(settings, weights=False)
+    chosen, refused = inspect(target, settings)
+    body = {"target": facts(target), "plugins": [answer(c) for c in chosen], "refused": refused}
+    click.echo(common.as_json(body) if as_json else "\n".join(lines(body)))
+    return 2 if refused else 0
+
+
+def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str, str] | None]:
+    """Every plugin with its answer, or all refusals together."""
+    from spec_core.assembly.assemble import check
+    from spec_core.errors import Refused
+
+    given = common.plugin_settings(settings)
+    try:
+        chosen = check(target, settings["methods"], settings["rule"], settings["rollback"], given)
+    except Refused as error:
+        return [], {"reason": error.reason, "mend": error.mend}
+    common.check_used(settings, [c.name for c in chosen])
+    return chosen, None
+
+
+def answer(chosen: Chosen) -> dict[str, Any]:
+    compat = chosen.compat
+    return {
+        "name": chosen.name,
+        "owns": sorted(compat.owns),
+        "needs": needed(compat.needs),
+        "drafts": sorted(chosen.laws),
+        "judges": None if compat.judges is None else sorted(compat.judges),
+        "lossy": compat.lossy,
+        "hooks": sorted(chosen.hooks),
+        "notes": list(compat.notes),
+    }
+
+
+def needed(needs: Any) -> list[str]:
+    """Demands of every forward, in words."""
+    wanted = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
+    wanted += [name for name in ("final", "trees", "all_logits") if getattr(needs, name)]
+    return wanted + ([f"trace of {needs.trace}"] if needs.trace else [])
+
+
+def facts(target: Target) -> dict[str, Any]:
+    info = target.info
+    names = ("name", "family", "vocab", "width", "layers", "context", "dtype", "device", "trees")
+    plain = {name: getattr(info, name) for name in names}
+    return plain | {"states": sorted(info.states)} | {k: info.extras[k] for k in MEMORY if k in info.extras}
+
+
+def lines(body: dict[str, Any]) -> list[str]:
+    t = body["target"]
+    out = [
+        f"{t['name']}: {t['family']}, {t['layers']} layers of {t['width']}, vocabulary {t['vocab']}",
+        f"  context {t['context']}, {t['dtype']} on {t['device']}, state: {', '.join(t['states'])}",
+    ]
+    out += memory(t) + [said(plugin) for plugin in body["plugins"]]
+    if refused := body["refused"]:
+        out += ["refused:", *(f"  {line}" for line in refused["reason"].split("\n")), f"  {refused['mend']}"]
+    return out
+
+
+def memory(target: dict[str, Any]) -> list[str]:
+    if any(key not in target for key in MEMORY):
+        return []
+    weights, row = (target[key] / 2**20 for key in MEMORY)
+    return [f"  weights {weights:.1f} MiB, cache of a sequence {row * target['context']:.1f} MiB at full context"]
+
+
+def said(plugin: dict[str, Any]) -> str:
+    parts = [f"{what} {', '.join(plugin[what])}" for what in ("owns", "needs", "drafts", "judges") if plugin[what]]
+    parts += [f"lossy: {plugin['lossy']}"] if plugin["lossy"] else []
+    parts += plugin["notes"]
+    return f"{plugin['name']}: {'; '.join(parts) or 'needs nothing'}"

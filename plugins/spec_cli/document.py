@@ -1,0 +1,100 @@
+"""Pages of the documentation that are made from the program: ``python -m spec_cli.document docs``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import attrs
+
+from spec_core import hookspecs
+from spec_core.assembly.discovery import discover, imported
+from spec_core.assembly.hooks import HOOKS
+from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+
+TITLES = {
+    ChoiceSettings: "What runs",
+    RunSettings: "The run",
+    LoadSettings: "Loading a target",
+    TextSettings: "A generated text",
+}
+
+DISTRIBUTION = "spec-core"
+KINDS = {
+    "method": ("Methods", "methods"),
+    "control": ("Control of draft length", "methods"),
+    "rollback": ("Owners of recurrent state", "methods"),
+    "rule": ("Acceptance rules", "rules"),
+}
+"""Title of a kind of plugin, and the folder of its pages."""
+
+
+def hooks() -> str:
+    """The manual of the hooks: their docstrings."""
+    parts = ["# Hooks", inspect.getdoc(hookspecs) or ""]
+    for name in HOOKS:
+        hook = getattr(hookspecs, name)
+        parts += [f"## {name}({', '.join(inspect.signature(hook).parameters)})", inspect.getdoc(hook) or ""]
+    return "\n\n".join(parts) + "\n"
+
+
+def settings() -> str:
+    """Every core setting with default, help and the three ways to give it."""
+    parts = [
+        "# Settings",
+        "Strongest first: a flag (`--draft-max` has none: `-o draft_max=4`), a variable (`SPEC_DRAFT_MAX=4`), "
+        "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o NAME.n_max=8`, "
+        "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin, "
+        "`spec settings --toml` a file that reproduces them.\n"
+        "Unknown names are refused; of variables, which other programs may have too, one that is nearly ours is warned "
+        "of, and the rest are ignored.\n"
+        "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
+        "what begins with a scheme, such as `zoo:pico`, is left as it is.\n"
+        "`--debug`, or `SPEC_DEBUG=1`, shows the traceback behind an error.",
+    ]
+    for table in TABLES:
+        rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]
+        parts += [f"## {TITLES[table]}", "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _default(value: object) -> str:
+    if value is None or value == ():
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def plugins() -> str:
+    """Every plugin of this distribution, with the first line of its class and its page."""
+    parts = [
+        "# Plugins",
+        "What is part of this distribution; `spec plugins` lists what is installed on a machine, others' too.",
+    ]
+    for kind, (title, folder) in KINDS.items():
+        mine = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
+        if mine:
+            rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(imported(e))} |" for e in mine]
+            parts += [f"## {title}", "\n".join(["| name | what it does |", "| --- | --- |", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _first_line(plugin: type) -> str:
+    return (inspect.getdoc(plugin) or "").split("\n")[0]
+
+
+PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins}
+
+
+def document(page: str) -> str:
+    return PAGES[page]()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for page in PAGES:
+        (folder / page).write_text(document(page), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""``spec env``: what runs here, for a bug report."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+import click
+
+from spec_cli import common
+
+PACKAGES = (
+    "spec-core",
+    "torch",
+    "triton",
+    "transformers",
+    "pluggy",
+    "attrs",
+    "cattrs",
+    "gguf",
+    "safetensors",
+    "tokenizers",
+)
+FACTS = "spec_core.facts"
+"""Entry points of functions without arguments, each a fact in words that its package adds under the point's name."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def env(as_json: bool) -> None:
+    """Print versions, device, threads, kernels and plugins."""
+    body = environment()
+    if as_json:
+        click.echo(common.as_json(body))
+        return
+    for name, value in body.items():
+        click.echo(f"{name:12}{_line(value)}")
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def environment() -> dict[str, Any]:
+    """Facts that a number or a bug depends on."""
+    import torch
+
+    from spec_core.hookspecs import CONTRACT
+
+    cuda = torch.cuda.is_available()
+    return {
+        "contract": ".".join(map(str, CONTRACT)),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "cpu": _cpu(),
+        "simd": torch.backends.cpu.get_cpu_capability(),
+        "threads": f"{torch.get_num_threads()} of {os.cpu_count()}",
+        "dtype": "bfloat16" if cuda else "float32",
+        "blas": "mkl" if torch.backends.mkl.is_available() else "other",
+        **facts(metadata.entry_points(group=FACTS)),
+        "plugins": installed(),
+    }
+
+
+def facts(points: Iterable[metadata.EntryPoint]) -> dict[str, str]:
+    """What packages say of themselves. One that cannot answer says why: a bug report is when it may be broken."""
+    return {point.name: _fact(point) for point in points}
+
+
+def _fact(point: metadata.EntryPoint) -> str:
+    try:
+        return point.load()()
+    except Exception as error:
+        return f"unknown: {type(error).__name__}: {error}"
+
+
+def installed() -> list[str]:
+    """Everything installed that is no command: name, kind, distribution and version."""
+    from spec_core.assembly.discovery import discover
+
+    return [f"{e.name} ({e.kind}, {e.distribution} {e.version})" for e in discover() if e.kind != "command"]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"

@@ -1,0 +1,115 @@
+"""The ``spec`` program. Commands arrive by entry point; torch is imported by the ones that run a model."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import click
+
+from spec_cli.debug import DEBUG, debug_option, debugging
+from spec_core.assembly.discovery import Entry, discover, find, imported
+from spec_core.assembly.early import prepare
+from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
+
+INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Commands(click.Group):
+    """Commands are what is installed in the group ``spec_core.commands``."""
+
+    def _entries(self) -> dict[str, Entry]:
+        return {entry.name: entry for entry in discover(["command"])}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self._entries())
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return imported(find(name, ["command"])) if name in self._entries() else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
+        known = self._entries()
+        if args and not args[0].startswith("-") and args[0] not in known:
+            raise UsageError(f"spec has no command {args[0]!r}", mend=f"commands: {nearest(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One line per command; one that cannot be imported says so, and does not take the help away."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _about(entry)) for name, entry in sorted(self._entries().items())])
+
+
+def _about(entry: Entry) -> str:
+    try:
+        return imported(entry).get_short_help_str(limit=100)
+    except UsageError as error:
+        return error.reason
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="spec-core", prog_name="spec")
+@debug_option
+def cli() -> None:
+    """Speculative decoding with methods as plugins: generate, compare, look inside.
+
+    Results go to standard output, progress and notes to standard error. Exit code 1 is a failure, 2 a refusal.
+    """
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the program: a user's mistake is one message with a mend, a bug keeps its traceback."""
+    if sys.stdout is None:  # closed by the caller: nobody reads
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character is no reason to stop
+            stream.reconfigure(errors="replace")
+    sys.exit(run(argv))
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    prepare()
+    flags: dict[str, bool] = {}
+    try:
+        value = cli.main(argv, prog_name="spec", standalone_mode=False, obj=flags)
+        sys.stdout.flush()
+        return value if isinstance(value, int) else 0
+    except SpecError as error:
+        _tell(error, flags)
+        return 2 if isinstance(error, UsageError) else 1
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _reader_left()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        click.echo(f"error: the output cannot be written: {error.strerror}\n  make room, or write elsewhere", err=True)
+        return _reader_left()
+
+
+def _tell(error: SpecError, flags: dict[str, bool]) -> None:
+    """The message and its mend; the traceback of what is behind it only for who asked for it."""
+    if debugging(flags):
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    click.echo(f"error: {error.reason}\n  {error.mend}", err=True)
+    if isinstance(error, (PluginError, LoadError)) and not debugging(flags):
+        click.echo(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
+
+
+def _reader_left() -> int:
+    """Nobody reads on: no complaint, and none from the interpreter when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+if __name__ == "__main__":
+    main()

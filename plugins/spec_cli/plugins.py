@@ -1,0 +1,47 @@
+"""``spec plugins``: what is installed, from metadata alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from spec_cli import common
+from spec_core.assembly.discovery import PLUGIN_KINDS, Entry, discover, imported
+from spec_core.errors import UsageError
+
+
+@click.command()
+@click.option("--hooks", is_flag=True, help="List the hooks each implements, or why it cannot be imported.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def plugins(hooks: bool, as_json: bool) -> None:
+    """List installed plugins: name, kind, distribution, version."""
+    for entry in discover():
+        row: dict[str, Any] = {
+            "name": entry.name,
+            "kind": entry.kind,
+            "distribution": entry.distribution,
+            "version": entry.version,
+        }
+        if hooks:
+            row |= _hooks(entry)
+        click.echo(common.as_json(row) if as_json else _line(row))
+
+
+def _hooks(entry: Entry) -> dict[str, Any]:
+    """The hooks of a plugin; of one that cannot be imported, why."""
+    from spec_core.assembly.hooks import HOOKS, MARK
+
+    if entry.kind not in PLUGIN_KINDS:
+        return {"hooks": []}
+    try:
+        cls = imported(entry)
+    except UsageError as error:
+        return {"hooks": [], "problem": error.reason}
+    return {"hooks": [hook for hook in HOOKS if hasattr(getattr(cls, hook, None), MARK)]}
+
+
+def _line(row: dict) -> str:
+    where = f"{row['distribution']} {row['version']}"
+    said = row.get("problem") or ", ".join(row.get("hooks", []))
+    return f"{row['name']:16}{row['kind']:10}{where:24}{said}".rstrip()

@@ -1,0 +1,90 @@
+"""Where a prompt comes from: a text, a file, token ids, messages, or standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spec_cli.common import token_ids
+from spec_core.errors import UsageError, why
+
+if TYPE_CHECKING:
+    from spec_core.contract.target import Target
+
+Messages = list[dict[str, Any]]
+FLAGS = {"prompt": "-p", "file": "-f", "tokens": "--tokens", "messages": "--messages"}
+"""The places of a prompt, and what the user calls them."""
+EXAMPLE = 'write [{"role": "user", "content": "..."}]'
+
+OPTIONS = [
+    click.option("-p", "--prompt", help="The prompt."),
+    click.option("-f", "--file", help="A file with the prompt; - is standard input."),
+    click.option("--tokens", help="The prompt as token ids: 1,2,3."),
+    click.option("--chat", is_flag=True, help="Put the prompt through the model's chat template, as a user's message."),
+    click.option("--messages", help="A JSON file of messages for the chat template."),
+]
+
+
+def given(prompt: str | None, file: str | None, tokens: str | None, chat: bool, messages: str | None) -> Any:
+    """The prompt from the one place it was given in: text, ids, or Messages. Raises UsageError for none, or for two."""
+    values = {"prompt": prompt, "file": file, "tokens": tokens, "messages": messages}
+    places = [FLAGS[name] for name, value in values.items() if value is not None]
+    if len(places) > 1:
+        raise UsageError(f"the prompt is given by {' and '.join(places)}", mend="give it once")
+    if tokens is not None:
+        if chat:
+            raise UsageError("--chat needs a text, the prompt is --tokens", mend="leave one of them out")
+        return token_ids(tokens)
+    if messages is not None:
+        return read_messages(messages)
+    text = prompt if prompt is not None else read_text(_file(file))
+    return [{"role": "user", "content": text}] if chat else text
+
+
+def _file(file: str | None) -> str:
+    if file is None and sys.stdin.isatty():
+        raise UsageError("no prompt is given", mend="give -p TEXT, -f FILE, --tokens IDS, or pipe a text in")
+    return file or "-"
+
+
+def encoded(prompt: Any, target: Target) -> str | list[int]:
+    """Messages become token ids by the model's chat template; everything else stays as it is."""
+    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], dict)):
+        return prompt
+    encode: Any = getattr(target.tokenizer, "encode_chat", None)
+    if not callable(encode):
+        raise UsageError(
+            f"{target.info.name} has no chat template", mend="give the prompt as text (-p), without --chat"
+        )
+    return encode(prompt)
+
+
+def read_text(path: str) -> str:
+    """A file's text, or standard input for ``-``. Raises UsageError for what cannot be read or is not UTF-8."""
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        name = "standard input" if path == "-" else path
+        raise UsageError(
+            f"{name}: byte {error.start} is not UTF-8 ({error.reason})", mend="convert the text to UTF-8"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {why(error)}", mend="give a file that can be read") from error
+
+
+def read_messages(path: str) -> Messages:
+    """Messages of a JSON file. Raises UsageError for anything that is no list of them."""
+    try:
+        messages = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is no JSON: {str(error)[:80]}", mend=EXAMPLE) from error
+    if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
+        raise UsageError(f"{path} is no list of messages", mend=EXAMPLE)
+    if not messages:
+        raise UsageError(f"{path} has no messages", mend=EXAMPLE)
+    return messages

@@ -1,0 +1,60 @@
+"""``spec score``: logits and hidden states of given tokens, to hold a model against another implementation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spec_cli import common
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from spec_core.contract.target import Target
+
+
+@click.command()
+@common.add(common.MODEL)
+@click.option("--tokens", required=True, help="Token ids: 1,2,3.")
+@click.option("--hidden", is_flag=True, help="Write hidden states too.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")
+def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
+    """Write logits of every token, and the hidden states it had.
+
+    ``logits`` [T, V]; with --hidden also ``hidden.0`` ... ``hidden.L`` and ``hidden.final`` [T, D], float32. hidden.i
+    is the residual stream entering block i, i = L after the last; hidden.final is after the final norm.
+    """
+    settings = common.settings_of(flags)
+    ids = common.token_ids(tokens)
+    common.save(scored(common.target_of(settings), ids, hidden), out)
+
+
+def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
+    """One forward over the tokens, from position 0."""
+    from spec_core.contract.batch import Part
+    from spec_core.contract.request import Request
+    from spec_core.contract.step import Step
+    from spec_core.contract.values import Needs
+    from spec_core.loop.admission import sequence
+    from spec_core.loop.schedule import batch
+
+    if len(tokens) > target.info.context:
+        raise UsageError(
+            f"{len(tokens)} tokens, the context is {target.info.context}", mend="give fewer, or a larger --context"
+        )
+    layers = frozenset(range(target.info.layers + 1) if hidden else ())
+    needs = Needs(hidden=layers, final=hidden, all_logits=True)
+    seq = sequence(Request(tokens, n=0), target, frozenset(), frozenset(), {})
+    target.open(seq, 0)
+    step = Step(target, {})
+    step.add(Part(seq, 0, tokens, decides=True))
+    checked = target.forward(batch(step, needs, target.info.device), needs)
+    named = {"logits": checked.logits} | {f"hidden.{i}": h for i, h in checked.hidden.items()}
+    if checked.final is not None:
+        named["hidden.final"] = checked.final
+    tensors = {name: tensor.float().cpu().clone() for name, tensor in named.items()}
+    target.close(seq)
+    return tensors

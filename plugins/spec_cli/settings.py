@@ -1,0 +1,66 @@
+"""``spec settings``: every value and where it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import click
+
+from spec_cli import common
+from spec_core.errors import UsageError
+from spec_core.settings.resolve import DEFAULT, Setting, Settings
+
+
+@click.command()
+@common.add(common.MODEL, common.METHODS, common.SAMPLING)
+@click.option("--toml", "as_toml", is_flag=True, help="A settings file that reproduces them.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
+    """Print the resolved settings with their origins; of named methods too."""
+    if as_toml and as_json:
+        raise UsageError("the output is asked for by --toml and --json", mend="leave one of them out")
+    resolved = with_plugins(common.settings_of(flags))
+    if as_toml:
+        click.echo(resolved.as_toml(), nl=False)
+    elif as_json:
+        click.echo(common.as_json(resolved.as_json()))
+    else:
+        for name, setting in resolved.table.items():
+            click.echo(f"{name:26}{_shown(setting.value):20}{setting.origin:14}{setting.help}".rstrip())
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
+
+
+def with_plugins(resolved: Settings) -> Settings:
+    """The table with every setting of the chosen plugins, checked, their defaults included. Raises UsageError."""
+    table = dict(resolved.table)
+    chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
+    for spec in chosen:
+        name, _, file = spec.partition("=")
+        given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
+        if file:
+            given[f"{name}.file"] = attrs.evolve(table["methods"], name=f"{name}.file", value=file)
+        table |= of_plugin(name, given)
+    common.check_used(resolved, {spec.partition("=")[0] for spec in chosen})
+    return Settings(table)
+
+
+def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
+    """Settings of one plugin by dotted name. Raises UsageError for unknown or unfit ones."""
+    from spec_core.assembly.construct import construct
+    from spec_core.assembly.discovery import find, imported
+
+    cls = imported(find(name))
+    plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
+    found = {}
+    for field in attrs.fields(cls) if attrs.has(cls) else ():
+        key = f"{name}.{field.name}"
+        if field.init and not field.name.startswith("_"):
+            origin = given[key].origin if key in given else DEFAULT
+            found[key] = Setting(key, getattr(plugin, field.name), origin, field.metadata.get("help", ""))
+    return found

@@ -1,0 +1,68 @@
+"""A text on standard output while it comes, and who proposed what of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from spec_cli.common import note
+
+if TYPE_CHECKING:
+    from spec_core.contract.request import Emitted
+
+COLOURS = ("green", "cyan", "yellow", "magenta", "blue", "bright_green", "bright_cyan", "bright_yellow")
+BRACKETS = ("[]", "{}", "<>", "()", "«»", "‹›", "⟦⟧", "⟨⟩")
+REST = "the rest is the target's own choice"
+
+Show = Callable[["Emitted"], None]
+
+
+def nothing(event: Emitted) -> None:
+    """Shows no text."""
+
+
+def plain(event: Emitted) -> None:
+    """The text as it comes."""
+    if event.text:
+        sys.stdout.write(event.text)
+        sys.stdout.flush()
+
+
+def drafts(methods: Iterable[str]) -> Show:
+    """Every token of a method in its colour, or in its brackets where there are no colours; the legend is a note."""
+    marks = _colours(methods) if has_colours() else _brackets(methods)
+    legend = ", ".join(mark(name) for name, mark in marks.items())
+    note(f"proposed by {legend}; {REST}" if legend else "no method drafts here; every token is the target's own choice")
+
+    def show(event: Emitted) -> None:
+        mark = marks.get(event.source or "")
+        if event.text:
+            sys.stdout.write(mark(event.text) if mark else event.text)
+            sys.stdout.flush()
+
+    return show
+
+
+def has_colours() -> bool:
+    """A terminal, and nobody asked for none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _colours(methods: Iterable[str]) -> dict[str, Callable[[str], str]]:
+    return {name: _colour(COLOURS[i % len(COLOURS)]) for i, name in enumerate(methods)}
+
+
+def _colour(colour: str) -> Callable[[str], str]:
+    return lambda text: click.style(text, fg=colour)
+
+
+def _brackets(methods: Iterable[str]) -> dict[str, Callable[[str], str]]:
+    return {name: _bracket(*BRACKETS[i % len(BRACKETS)]) for i, name in enumerate(methods)}
+
+
+def _bracket(left: str, right: str) -> Callable[[str], str]:
+    return lambda text: f"{left}{text}{right}"

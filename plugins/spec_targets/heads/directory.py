@@ -1,0 +1,138 @@
+"""Tensors of a head's Hugging Face directory under our names: safetensors, or ``pytorch_model.bin``."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_targets.files.damage import damaged
+from spec_targets.files.safetensors import INDEX, open_directory
+
+PICKLED = "pytorch_model.bin"
+MASK_VECTOR = "mask_embedding.pt"
+NAMES = {
+    "embed_tokens.weight": "token_embd.weight",
+    "lm_head.weight": "output.weight",
+    "norm.weight": "output_norm.weight",
+    "input_norm.weight": "input_norm.weight",
+    "hidden_norm.weight": "hidden_norm.weight",
+    "fc.weight": "fc.weight",
+    "fc.bias": "fc.bias",
+    "d2t": "d2t",
+    "t2d": "t2d",
+}
+LAYER = {
+    "input_layernorm.weight": "attn_norm.weight",
+    "hidden_norm.weight": "attn_norm_2.weight",
+    "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.o_proj.weight": "attn_output.weight",
+    "self_attn.o_proj.bias": "attn_output.bias",
+    "self_attn.q_norm.weight": "attn_q_norm.weight",
+    "self_attn.k_norm.weight": "attn_k_norm.weight",
+    "mlp.gate_proj.weight": "ffn_gate.weight",
+    "mlp.up_proj.weight": "ffn_up.weight",
+    "mlp.down_proj.weight": "ffn_down.weight",
+} | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias")}
+OLD_NORMS = {"aux_norm_low": 0, "aux_norm_mid": 1, "aux_norm_high": 2}
+"""What ``fc_norm.I`` was called."""
+TARGETS_OWN = re.compile(r"verifier_.*|.*\.rotary_emb\..*")
+"""Copies of what the target has; nobody reads them."""
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+class Stored(Protocol):
+    """A tensor of either format."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def load(self) -> Tensor: ...
+
+
+@attrs.frozen(eq=False)
+class Loaded:
+    """A tensor that is in memory already."""
+
+    value: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+    def load(self) -> Tensor:
+        return self.value
+
+
+def our_name(name: str) -> str:
+    """A name of a published head in ours; what has none stays as it is."""
+    name = name.removeprefix("model.")
+    if name in NAMES:
+        return NAMES[name]
+    if match := re.fullmatch(r"(?:midlayer|layers\.(\d+))\.(.+)", name):
+        return f"blk.{int(match[1] or 0)}.{LAYER.get(match[2], match[2])}"
+    if match := re.fullmatch(r"fc_norm\.(\d+)\.weight", name):
+        return f"input_norm.{match[1]}.weight"
+    if (stem := name.removesuffix(".weight")) in OLD_NORMS:
+        return f"input_norm.{OLD_NORMS[stem]}.weight"
+    return name
+
+
+class HfHead:
+    """Tensors of a directory; rows of q and k are in our order already."""
+
+    def __init__(self, directory: Path) -> None:
+        self.where = directory.name
+        if (directory / MASK_VECTOR).exists():
+            raise UsageError(
+                f"{self.where}: a vector of its own for the mask token ({MASK_VECTOR}) is not supported",
+                mend="use another head",
+            )
+        self.tensors = {our_name(n): t for n, t in stored(directory).items() if not TARGETS_OWN.fullmatch(n)}
+
+    def names(self) -> Iterable[str]:
+        return self.tensors
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return self.tensors[name].shape if name in self.tensors else None
+
+    def load(self, name: str) -> Tensor:
+        value = self.tensors[name].load()
+        if value.dtype not in FLOATS:
+            raise UsageError(
+                f"{self.where}: tensor {name!r} is {str(value.dtype).removeprefix('torch.')}, which is not supported",
+                mend="use a head with weights of float32, bfloat16 or float16",
+            )
+        return value
+
+    def d2t(self) -> Tensor | None:
+        return self.tensors["d2t"].load() if "d2t" in self.tensors else None
+
+
+def stored(directory: Path) -> Mapping[str, Stored]:
+    """Tensors by their own names; of both formats safetensors is read. Raises UsageError."""
+    if (directory / INDEX).exists() or (directory / "model.safetensors").exists():
+        return open_directory(directory)
+    if (directory / PICKLED).exists():
+        return pickled(directory / PICKLED)
+    raise UsageError(
+        f"{directory.name}: there is neither model.safetensors nor {PICKLED}", mend="get the directory again, whole"
+    )
+
+
+def pickled(path: Path) -> dict[str, Stored]:
+    """Tensors of a pickled dictionary, read by a loader that makes tensors and runs nothing."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, OSError, KeyError) as error:
+        raise damaged(path, f"cannot be read as tensors alone: {str(error).splitlines()[0][:120]}") from error
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise damaged(path, "holds something else than tensors by name")
+    return {str(name): Loaded(value) for name, value in found.items()}

@@ -1,0 +1,101 @@
+"""A head's file as an object like a target's, of which only metadata and weights can be asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import attrs
+from torch import Tensor
+
+from spec_core.contract.values import TargetInfo
+from spec_core.errors import UsageError
+from spec_targets.files.gguf import GgufFile
+from spec_targets.heads import gguf, hf
+from spec_targets.heads.head import Head, Problem
+from spec_targets.heads.tensors import Source, expected
+from spec_targets.runtime.rope import turning
+
+
+@attrs.define(eq=False)
+class HeadFile:
+    """What ``load(FILE, weights=False)`` gives for a draft head.
+
+    ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows; ``misfit(target,
+    reading="auto")``, a reason and a mend where it cannot draft for a target, or None; ``turning()``, the radians per
+    position [head / 2] float32 by which q and k turn, and the factor of cos and sin.
+    """
+
+    head: Head
+    source: Source
+    tokenizer: Any = None
+    info: TargetInfo = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        h = self.head
+        self.info = TargetInfo(
+            name=h.name,
+            vocab=h.vocab,
+            width=h.width,
+            layers=h.layers,
+            context=h.context,
+            vocab_id=self.tokenizer.identity if self.tokenizer is not None else "",
+            family=h.kind,
+            extras={
+                "head": h,
+                "tensors": frozenset(expected(h)),
+                "misfit": self.misfit,
+                "turning": lambda: turning(h.head, h.rope_base, h.scaling, h.divisors),
+            },
+        )
+
+    def tensor(self, name: str) -> Tensor:
+        """A weight in the type it is stored in, float32 where it was quantised. Raises KeyError."""
+        if name not in self.info.extras["tensors"]:
+            raise KeyError(name)
+        return self.source.load(name)
+
+    def misfit(self, target: Any, reading: Any = "auto") -> Problem | None:
+        """Why it cannot draft for a target, or None: another width, vocabulary, number of layers, or context."""
+        return self.head.misfit(target.info, reading) or self._other_tokens(target)
+
+    def _other_tokens(self, target: Any) -> Problem | None:
+        """A file that carries its tokenizer is held against the target's, padding aside."""
+        own, other = self.tokenizer, target.tokenizer
+        if own is None or other is None or own.identity == other.identity:
+            return None
+        most = min(own.vocab_size, other.vocab_size)
+        differs = next((i for i in range(most) if own.token_bytes(i) != other.token_bytes(i)), None)
+        if differs is None:
+            return None
+        found = f"{self.head.name}: token {differs} is {own.token_bytes(differs)!r} for this head"
+        wanted = f"{other.token_bytes(differs)!r} for {target.info.name}"
+        return f"{found}, {wanted}", "use a head trained for this very model"
+
+    def forward(self, batch: Any, needs: Any) -> NoReturn:
+        raise UsageError(f"{self.head.name}: a draft head generates nothing by itself", mend=_mend(self.head))
+
+
+def from_gguf(file: GgufFile, weights: bool) -> HeadFile:
+    """The head in a GGUF file of architecture eagle3 or dflash."""
+    from spec_targets.tokenizer.gguf import from_gguf as tokenizer_of
+
+    head, source = gguf.read(file)
+    has = "tokenizer.ggml.model" in file.metadata
+    return _given(HeadFile(head, source, tokenizer_of(file.metadata, file.path.name) if has else None), weights)
+
+
+def from_directory(directory: Path, raw: dict[str, Any], weights: bool) -> HeadFile:
+    """The head in a Hugging Face directory whose config is one's (``hf.is_head``)."""
+    return _given(HeadFile(*hf.read(directory, raw)), weights)
+
+
+def _given(file: HeadFile, weights: bool) -> HeadFile:
+    """As a model it cannot be loaded."""
+    if weights:
+        raise UsageError(f"{file.head.name}: this is a draft head, no model", mend=_mend(file.head))
+    return file
+
+
+def _mend(head: Head) -> str:
+    return f"give it to a method, with the model it belongs to: -m MODEL --method {head.kind}=FILE"

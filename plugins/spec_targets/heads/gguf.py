@@ -1,0 +1,216 @@
+"""A head in a GGUF file, as llama.cpp writes and reads it: architectures ``eagle3`` and ``dflash``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from spec_kernels.ops.dequant import TYPES
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_targets.files.gguf import GgufFile
+from spec_targets.gguf.metadata import Keys, name_of, scaling_of
+from spec_targets.gguf.weights import floats
+from spec_targets.heads import tensors
+from spec_targets.heads.head import Head
+from spec_targets.runtime.config import Config
+
+NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
+"""What ``enc.output_norm.weight`` is: before ``fc`` in one kind, behind it in the other."""
+NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
+"""Optional factors, with the value that changes nothing; no other is run."""
+
+
+class GgufHead:
+    """Tensors of the file under our names."""
+
+    def __init__(self, file: GgufFile, kind: str, heads: tuple[int, int]) -> None:
+        self.file, self.where = file, file.path.name
+        self.stored = {NORM_OF_ENCODER[kind] if n == "enc.output_norm.weight" else n: n for n in file.tensors}
+        self.permuted = dict(zip(("attn_q.", "attn_k."), heads, strict=True)) if kind == "eagle3" else {}
+        for name, tensor in file.tensors.items():
+            if tensor.type not in TYPES and name != "d2t":
+                raise UsageError(
+                    f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
+                    mend=f"convert the head to one of {', '.join(TYPES)}",
+                )
+
+    def names(self) -> Iterable[str]:
+        return self.stored
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return self.file.tensors[self.stored[name]].shape if name in self.stored else None
+
+    def load(self, name: str) -> Tensor:
+        value = floats(self.file.tensors[self.stored[name]])
+        heads = next((n for part, n in self.permuted.items() if part in name), 0)
+        return tensors.halves(value, heads) if heads else value
+
+    def d2t(self) -> Tensor | None:
+        info = self.file.tensors.get("d2t")
+        if info is None:
+            return None
+        kinds = {"I64": torch.int64, "I32": torch.int32}
+        if info.type not in kinds or len(info.shape) != 1:
+            raise UsageError(f"{self.where}: 'd2t' is {info.type} {list(info.shape)}", mend="get the file again")
+        return info.bytes().contiguous().view(kinds[info.type])
+
+
+def read(file: GgufFile) -> tuple[Head, GgufHead]:
+    """Description and tensors. Raises UsageError for anything missing, damaged or not run."""
+    where, kind = file.path.name, file.metadata["general.architecture"]
+    tensors.check_family(file.tensors, where)
+    keys = Keys(file, kind)
+    config = _config(file, keys)
+    config.check(where)
+    source = GgufHead(file, kind, (config.heads, config.kv_heads))
+    head = _head(file, keys, config, source)
+    tensors.check(head, source)
+    return head, source
+
+
+def _config(file: GgufFile, keys: Keys) -> Config:
+    """Sizes, checked as those of any decoder are."""
+    width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
+    head = keys.get("attention.key_length", width // max(1, heads), int)
+    return Config(
+        arch="qwen3" if keys.arch == "dflash" else "llama",
+        name=name_of(file),
+        layers=keys.get("block_count", kind=int),
+        width=width,
+        heads=heads,
+        kv_heads=keys.get("attention.head_count_kv", heads, int),
+        head=head,
+        ff=keys.get("feed_forward_length", kind=int),
+        vocab=_vocab(file, keys),
+        context=keys.get("context_length", kind=int),
+        eps=float(keys.get("attention.layer_norm_rms_epsilon")),
+        rope_base=float(keys.get("rope.freq_base", 10000.0)),
+        turned=head,
+        scaling=scaling_of(keys),
+    )
+
+
+def _vocab(file: GgufFile, keys: Keys) -> int:
+    """Tokens of the target: stated, or those of its tokenizer, which the file carries."""
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    return keys.get("vocab_size", len(tokens) if isinstance(tokens, list) else None, int)
+
+
+def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
+    wide, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
+    rows = output[0] if output else c.vocab
+    target_width = keys.get("target_hidden_size", c.width, int)
+    prefix = "blk.0."
+    return Head(
+        kind="eagle3" if keys.arch == "eagle3" else "dflash",
+        name=c.name,
+        producer="llama.cpp",
+        width=c.width,
+        target_width=target_width,
+        inputs=_inputs(source.where, wide[-1], target_width),
+        heads=c.heads,
+        kv_heads=c.kv_heads,
+        head=c.head,
+        ff=c.ff,
+        layers=c.layers,
+        eps=c.eps,
+        context=c.context,
+        rope_base=c.rope_base,
+        vocab=c.vocab,
+        draft_vocab=rows,
+        scaling=c.scaling,
+        divisors=_divisors(source, c.head),
+        d2t=tensors.mapping(source.d2t(), rows, c.vocab, offsets=False, where=source.where),
+        own_embedding=source.shape("token_embd.weight") is not None,
+        own_output=output is not None,
+        ids=_ids(file, keys.arch),
+        certain=True,
+        norm_before_residual=keys.get("norm_before_residual", False, bool),
+        norm_before_fc=source.shape("input_norm.weight") is not None,
+        qk_norm=source.shape(f"{prefix}attn_q_norm.weight") is not None,
+        biases=source.shape(f"{prefix}attn_q.bias") is not None,
+        fc_bias=source.shape("fc.bias") is not None,
+        output_bias=source.shape(f"{prefix}attn_output.bias") is not None,
+        **(_blocks(file, keys, c) if keys.arch == "dflash" else {}),
+    )
+
+
+def _inputs(where: str, wide: int, width: int) -> int:
+    if width < 1 or wide < width or wide % width:
+        raise UsageError(
+            f"{where}: 'fc.weight' reads {wide} numbers, a multiple of the target's width {width} was needed",
+            mend=tensors.DAMAGED,
+        )
+    return wide // width
+
+
+def _divisors(source: GgufHead, head: int) -> Tensor | None:
+    if (found := source.shape("rope_freqs.weight")) is None:
+        return None
+    if found != (head // 2,):
+        raise UsageError(
+            f"{source.where}: tensor 'rope_freqs.weight' has shape {list(found)}, {[head // 2]} was needed",
+            mend=tensors.DAMAGED,
+        )
+    return source.load("rope_freqs.weight")
+
+
+def _ids(file: GgufFile, kind: str) -> tuple[int, ...] | None:
+    listed = file.metadata.get(f"{kind}.target_layers")
+    return None if listed is None else layer_ids(listed, f"{kind}.target_layers", file.path.name)
+
+
+def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
+    """Numbers of layers. Raises UsageError for anything else."""
+    good = isinstance(listed, list) and listed and all(type(i) is int and 0 <= i < 1 << 16 for i in listed)
+    if not good:
+        raise UsageError(
+            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed", mend="get the file again"
+        )
+    return tuple(listed)
+
+
+def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
+    """What only a block drafter has."""
+    for key, neutral in NEUTRAL.items():
+        if (value := keys.get(key, neutral)) != neutral:
+            raise UsageError(f"{file.path.name}: {keys.arch}.{key} = {value} is not supported", mend="use another head")
+    window = keys.get("attention.sliding_window", 0, int)
+    sliding = file.metadata.get(f"{keys.arch}.attention.sliding_window_pattern", [bool(window)] * c.layers)
+    if not isinstance(sliding, list) or len(sliding) != c.layers or any(x not in (0, 1) for x in sliding):
+        raise UsageError(
+            f"{file.path.name}: {keys.arch}.attention.sliding_window_pattern is {str(sliding)[:60]!r}, "
+            f"a yes or no for each of {c.layers} layers was needed",
+            mend="get the file again",
+        )
+    causal = keys.get("attention.causal", False, bool)
+    return block_facts(
+        keys.get("block_size", kind=int),
+        file.metadata.get("tokenizer.ggml.mask_token_id"),
+        tuple(window if on else 0 for on in sliding),
+        (causal,) * c.layers,
+        c,
+        file.path.name,
+    )
+
+
+def block_facts(
+    block: Any, mask: Any, windows: tuple[int, ...], causal: tuple[bool, ...], c: Config, where: str
+) -> dict[str, Any]:
+    """Fields of a block drafter. Raises UsageError for a size or a token that cannot be."""
+    if type(block) is not int or not 2 <= block <= c.context:
+        raise UsageError(
+            f"{where}: its block size is {str(block)[:40]}, 2 to {c.context} (its context) was needed",
+            mend="get the file again",
+        )
+    if type(mask) is not int or not 0 <= mask < c.vocab:
+        raise UsageError(
+            f"{where}: its mask token is {str(mask)[:40]}, one of 0 to {c.vocab - 1} was needed",
+            mend="the file is damaged, or for another model; get it again",
+        )
+    if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
+        raise UsageError(f"{where}: a sliding window of {max(windows)} positions", mend="get the file again")
+    return {"block": block, "mask": mask, "windows": windows, "causal": causal}

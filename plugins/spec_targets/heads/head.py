@@ -1,0 +1,136 @@
+"""What a draft head is, in one value, whatever file it came from."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+from torch import Tensor
+
+from spec_targets.runtime.rope import Scaling
+
+Reading = Literal["inputs", "outputs"]
+Problem = tuple[str, str]
+"""What is wrong, and what to do about it."""
+
+
+@attrs.frozen(eq=False)
+class Head:
+    """Sizes and flags of a head, and where it reads its target.
+
+    kind: ``eagle3`` (2503.01840) or ``dflash`` (block diffusion). producer: who wrote the file.
+    width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
+    heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder; every dimension of
+    an attention head turns, halves of it together.
+    vocab: tokens of the target. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the target's id of
+    every row, or None where rows are the target's ids. own_embedding, own_output: matrices that are in the file; what
+    is not is the target's.
+    ids: source layers as the file states them, None where it does not. reading: what the file means by them.
+    certain: whether its format leaves no doubt about that.
+    norm_before_residual: the residual stream begins with the normed feature. norm_before_fc: one norm over the joined
+    hidden states. fc_norm: a norm for each instead. norm_output: the final norm's output is fed back. qk_norm: a norm
+    per attention head on q and k. biases: q, k and v have biases. fc_bias, output_bias: ``fc`` has one, the attention's
+    output matrix has one.
+    block: tokens of a block, the last committed one included. mask: the token that stands for an unknown one.
+    windows: per layer how many positions back it looks, 0 for all. causal: per layer whether a row of the block sees
+    only those before it.
+    """
+
+    kind: Literal["eagle3", "dflash"]
+    name: str
+    producer: str
+    width: int
+    target_width: int
+    inputs: int
+    heads: int
+    kv_heads: int
+    head: int
+    ff: int
+    layers: int
+    eps: float
+    context: int
+    rope_base: float
+    vocab: int
+    draft_vocab: int
+    scaling: Scaling = Scaling()
+    divisors: Tensor | None = None
+    d2t: Tensor | None = None
+    own_embedding: bool = False
+    own_output: bool = False
+    ids: tuple[int, ...] | None = None
+    reading: Reading = "inputs"
+    certain: bool = False
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+    qk_norm: bool = False
+    biases: bool = False
+    fc_bias: bool = False
+    output_bias: bool = False
+    block: int = 0
+    mask: int = -1
+    windows: tuple[int, ...] = ()
+    causal: tuple[bool, ...] = ()
+
+    def sources(self, layers: int, reading: Literal["auto", "inputs", "outputs"] = "auto") -> tuple[int, ...]:
+        """Hidden states of a target of ``layers`` blocks: i enters block i; i = layers is the one after the final norm.
+
+        reading: ``inputs`` takes the ids of the file as they are, ``outputs`` as blocks whose output is read. ``auto``
+        goes by the producer, but ids that are the default of one reading are read that way (eagle3, where the format
+        leaves a doubt).
+        """
+        defaults = _defaults(self, layers)
+        if self.ids is None:
+            return defaults
+        chosen = self._auto(defaults) if reading == "auto" else reading
+        return tuple(i + (chosen == "outputs") for i in self.ids)
+
+    def _auto(self, defaults: tuple[int, ...]) -> Reading:
+        doubtful = self.kind == "eagle3" and not self.certain
+        if doubtful and self.ids == defaults:
+            return "inputs"
+        if doubtful and self.ids == tuple(i - 1 for i in defaults):
+            return "outputs"
+        return self.reading
+
+    def misfit(self, target: Any, reading: Literal["auto", "inputs", "outputs"] = "auto") -> Problem | None:
+        """Why it cannot draft for a target (its TargetInfo), or None."""
+        return self._other_model(target) or self._other_layers(target, reading) or self._other_context(target)
+
+    def _other_model(self, target: Any) -> Problem | None:
+        if self.target_width != target.width:
+            found = f"{self.name}: this {self.kind} head reads hidden states of width {self.target_width}"
+            return f"{found}, {target.name} has {target.width}", "use a head trained for this very model"
+        if self.vocab != target.vocab:
+            found = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
+            return f"{found}, {target.name} has {target.vocab}", "use a head trained for this very model"
+        return None
+
+    def _other_layers(self, target: Any, reading: Literal["auto", "inputs", "outputs"]) -> Problem | None:
+        sources = self.sources(target.layers, reading)
+        if len(sources) != self.inputs:
+            found = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
+            return f"{found}; as many were needed", "get the file again, or a head that names its layers"
+        if not all(0 <= i <= target.layers for i in sources):
+            found = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
+            mend = "use a head trained for this very model; or its layer ids are meant the other way (inputs, outputs)"
+            return f"{found}, {target.name} has 0 to {target.layers}", mend
+        return None
+
+    def _other_context(self, target: Any) -> Problem | None:
+        if self.block >= target.context:
+            found = (
+                f"{self.name}: its blocks have {self.block} tokens, the context of {target.name} is {target.context}"
+            )
+            return found, "load the model with a larger --context if it has one, or use another head"
+        return None
+
+
+def _defaults(head: Head, layers: int) -> tuple[int, ...]:
+    """What is read where a file does not say: of eagle3 low, middle and high (SafeAILab); of dflash evenly (z-lab)."""
+    if head.kind == "eagle3":
+        return (2, layers // 2, layers - 3)
+    if head.layers == 1:
+        return (layers // 2 + 1,)
+    return tuple(1 + round(1 + i * (layers - 4) / (head.layers - 1)) for i in range(head.layers))

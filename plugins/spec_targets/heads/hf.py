@@ -1,0 +1,218 @@
+"""A head in a Hugging Face directory: SafeAILab, SpecForge and speculators (eagle3), z-lab and speculators (dflash)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from spec_core.errors import UsageError
+from spec_targets.heads import tensors
+from spec_targets.heads.directory import HfHead
+from spec_targets.heads.gguf import block_facts, layer_ids
+from spec_targets.heads.head import Head, Reading
+from spec_targets.hf.config import config_of, divisors_of
+from spec_targets.runtime.config import Config
+
+EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
+DFLASH = ("DFlashDraftModel", "DFlashSpeculator")
+AUX = "eagle_aux_hidden_state_layer_ids"
+NEUTRAL: dict[str, Any] = {
+    "attention_value_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": 0.0,
+    "input_embedding_scale": 1.0, "sample_from_anchor": False, "rope_is_neox_style": True, "use_swa": False,
+}  # fmt: skip
+"""Options of block drafters, with the value that changes nothing; no other is run."""
+SLIDING = ("use_sliding_window", "sliding_window", "layer_types", "max_window_layers")
+"""Keys of the layers that are read here; the reader of models refuses them."""
+
+
+def is_head(raw: Mapping[str, Any]) -> bool:
+    """Whether config.json is a draft head's, also one that is refused by name later."""
+    names = raw.get("architectures")
+    first = str(names[0]) if isinstance(names, list) and names else ""
+    told = first in (*EAGLE3, *DFLASH) or "DSpark" in first or "DFlash" in first
+    return told or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
+
+
+def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
+    """Description and tensors. Raises UsageError for anything missing, damaged or not run."""
+    name = directory.name
+    source = HfHead(directory)
+    tensors.check_family(source.names(), name)
+    kind = kind_of(raw, source)
+    sizes = raw.get("transformer_layer_config", raw)
+    if not isinstance(sizes, dict):
+        raise UsageError(f"{name}: config.json has transformer_layer_config = {str(sizes)[:40]!r}", mend="get it again")
+    arch = "LlamaForCausalLM" if kind == "eagle3" else "Qwen3ForCausalLM"
+    plain = {key: value for key, value in sizes.items() if key not in SLIDING}
+    config = config_of({**plain, "architectures": [arch]}, name)
+    config.check(name)
+    head = (_eagle3 if kind == "eagle3" else _dflash)(_common(raw, sizes, config, source, kind), raw, sizes, source)
+    tensors.check(head, source)
+    return head, source
+
+
+def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
+    """By its config, then by its tensors. Raises UsageError for a head that is neither."""
+    told = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
+    if "dflash_config" in raw or "DFlash" in told or "dflash" in told:
+        return "dflash"
+    if "agle3" in told or source.shape("blk.0.attn_norm_2.weight") is not None:
+        return "eagle3"
+    raise UsageError(
+        f"{source.where}: this is neither an eagle3 nor a dflash head ({told[:60]})",
+        mend="give one of them; heads of EAGLE-1 and EAGLE-2 are another algorithm",
+    )
+
+
+def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source: HfHead, kind: str) -> Head:
+    """What both kinds have."""
+    target_width = raw.get("target_hidden_size") or c.width
+    fc, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
+    rows = output[0] if output else c.vocab
+    if type(target_width) is not int or target_width < 1 or fc[-1] < target_width or fc[-1] % target_width:
+        raise UsageError(
+            f"{source.where}: 'fc.weight' reads {fc[-1]} numbers, a multiple of the target's width "
+            f"{str(target_width)[:20]} was needed",
+            mend=tensors.DAMAGED,
+        )
+    stated = raw.get("draft_vocab_size")
+    if stated not in (None, rows):
+        raise UsageError(
+            f"{source.where}: config.json has draft_vocab_size = {str(stated)[:40]}, its logits have {rows} rows",
+            mend=tensors.DAMAGED,
+        )
+    return Head(
+        kind="eagle3" if kind == "eagle3" else "dflash",
+        name=source.where,
+        producer=producer(raw),
+        width=c.width,
+        target_width=target_width,
+        inputs=fc[-1] // target_width,
+        heads=c.heads,
+        kv_heads=c.kv_heads,
+        head=c.head,
+        ff=c.ff,
+        layers=c.layers,
+        eps=c.eps,
+        context=c.context,
+        rope_base=c.rope_base,
+        vocab=c.vocab,
+        draft_vocab=rows,
+        scaling=c.scaling,
+        divisors=divisors_of({**sizes, "architectures": None}, c),
+        d2t=tensors.mapping(source.d2t(), rows, c.vocab, offsets=True, where=source.where),
+        own_embedding=source.shape("token_embd.weight") is not None,
+        own_output=output is not None,
+        qk_norm=source.shape("blk.0.attn_q_norm.weight") is not None,
+        biases=source.shape("blk.0.attn_q.bias") is not None,
+        fc_bias=source.shape("fc.bias") is not None,
+        output_bias=source.shape("blk.0.attn_output.bias") is not None,
+    )
+
+
+def producer(raw: Mapping[str, Any]) -> str:
+    """Who wrote it, as far as that changes what its numbers mean."""
+    if "speculators_model_type" in raw:
+        return "speculators"
+    if "dflash_config" in raw:
+        return "z-lab"
+    return "SpecForge" if "eagle_config" in raw else "SafeAILab"
+
+
+def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
+    ids, reading = _aux(raw, head)
+    return attrs.evolve(
+        head,
+        ids=ids,
+        reading=reading,
+        norm_before_residual=_residual(raw, head),
+        norm_before_fc=source.shape("input_norm.weight") is not None,
+        fc_norm=source.shape("input_norm.0.weight") is not None,
+        norm_output=_flag(raw, "norm_output", head.name),
+    )
+
+
+def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
+    """The key stands at the top, where ids are layers that are entered (vLLM, nvidia, speculators), or in
+    ``eagle_config``, where they are layers that are left (SpecForge)."""
+    nested = raw.get("eagle_config")
+    listed, reading = raw.get(AUX), "inputs"
+    if listed is None and isinstance(nested, dict):
+        listed, reading = nested.get(AUX), "outputs"
+    ids = None if listed is None else layer_ids(listed, AUX, head.name)
+    return ids, "outputs" if reading == "outputs" else "inputs"
+
+
+def _residual(raw: Mapping[str, Any], head: Head) -> bool:
+    """Loaders of speculators files disagree where the key is missing, so it is not guessed."""
+    if head.producer == "speculators" and "norm_before_residual" not in raw:
+        raise UsageError(
+            f"{head.name}: config.json does not say norm_before_residual, a speculators file must",
+            mend="add it, as the head was trained: true or false",
+        )
+    return _flag(raw, "norm_before_residual", head.name)
+
+
+def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
+    value = raw.get(key)
+    if value not in (None, True, False):
+        raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", mend="true or false is needed")
+    return bool(value)
+
+
+def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
+    told = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
+    _check_neutral(told, head.name)
+    ids, reading = _block_ids(told, head)
+    windows = _windows(sizes, head)
+    facts = block_facts(told.get("block_size"), told.get("mask_token_id"), windows, (), _limits(head), head.name)
+    return attrs.evolve(
+        head, ids=ids, reading=reading, certain=True, **{**facts, "causal": _causal(told, windows, head.name)}
+    )
+
+
+def _limits(head: Head) -> Any:
+    """What block_facts asks of a config."""
+    return attrs.make_class("Limits", ["context", "vocab"])(head.context, head.vocab)
+
+
+def _check_neutral(told: Mapping[str, Any], name: str) -> None:
+    for key, neutral in NEUTRAL.items():
+        if told.get(key) not in (None, neutral):
+            raise UsageError(f"{name}: {key} = {str(told[key])[:40]} is not supported", mend="use another head")
+
+
+def _block_ids(told: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
+    """speculators counts layers that are entered, z-lab layers that are left."""
+    for key, reading in (("aux_hidden_state_layer_ids", "inputs"), ("target_layer_ids", "outputs")):
+        if told.get(key) is not None:
+            return layer_ids(told[key], key, head.name), "inputs" if reading == "inputs" else "outputs"
+    return None, "outputs"
+
+
+def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
+    """Per layer the sliding window, 0 for full attention."""
+    kinds = sizes.get("layer_types") or ["full_attention"] * head.layers
+    known = {"full_attention", "sliding_attention"}
+    if not isinstance(kinds, list) or len(kinds) != head.layers or not set(map(str, kinds)) <= known:
+        raise UsageError(
+            f"{head.name}: config.json has layer_types = {str(kinds)[:60]!r}",
+            mend=f"{' or '.join(sorted(known))} for each of {head.layers} layers is needed",
+        )
+    window = sizes.get("sliding_window")
+    if "sliding_attention" in kinds and (type(window) is not int or window < 1):
+        raise UsageError(
+            f"{head.name}: config.json has sliding_window = {str(window)[:40]!r}", mend="a positive number is needed"
+        )
+    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+
+
+def _causal(told: Mapping[str, Any], windows: tuple[int, ...], name: str) -> tuple[bool, ...]:
+    """Sliding layers are causal inside the block (vLLM, SGLang, SpecForge) unless the file says otherwise."""
+    if _flag(told, "sliding_window_non_causal", name):
+        return (False,) * len(windows)
+    given = next((_flag(told, key, name) for key in ("causal", "is_causal") if told.get(key) is not None), None)
+    return tuple(bool(w) if given is None else given for w in windows)

@@ -1,0 +1,155 @@
+"""The tensors a head has, by one set of names: those of GGUF, where it has one.
+
+What stands before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
+``hidden_norm.weight`` stands behind ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
+``blk.0.attn_norm_2.weight`` the feature (eagle3). Rows of q and k are ordered so that halves of a head turn together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_targets.heads.head import Head
+
+Shapes = dict[str, tuple[int, ...]]
+DAMAGED = "its metadata and its tensors do not belong together; get the file again"
+FAMILIES = {
+    "DFlash2": ("candidate_selector", "attention_conv", "mlp_conv", "selector_", "attn_conv_", "ffn_conv_"),
+    "DSpark": ("markov_", "conf_proj", "confidence_head"),
+}
+"""Later kinds of block drafters, by what their tensors' names contain."""
+UNREAD = ("d2t", "t2d", "rope_freqs.weight")
+"""Read apart, or not needed."""
+
+
+class Source(Protocol):
+    """Tensors of a file under our names."""
+
+    where: str
+
+    def names(self) -> Iterable[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...] | None: ...
+
+    def load(self, name: str) -> Tensor: ...
+
+
+def expected(head: Head) -> Shapes:
+    """Every tensor a head of this description has, with its shape."""
+    wide = head.inputs * head.target_width
+    shapes: Shapes = {"fc.weight": (head.width, wide), "output_norm.weight": (head.width,)}
+    shapes |= {"fc.bias": (head.width,)} if head.fc_bias else {}
+    shapes |= {"input_norm.weight": (wide,)} if head.norm_before_fc else {}
+    shapes |= {f"input_norm.{i}.weight": (head.target_width,) for i in range(head.inputs)} if head.fc_norm else {}
+    shapes |= {"token_embd.weight": (head.vocab, head.width)} if head.own_embedding else {}
+    shapes |= {"output.weight": (head.draft_vocab, head.width)} if head.own_output else {}
+    shapes |= {"hidden_norm.weight": (head.width,)} if head.kind == "dflash" else {}
+    for i in range(head.layers):
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in _block(head).items()}
+    return shapes
+
+
+def _block(h: Head) -> Shapes:
+    q, kv, read = h.heads * h.head, h.kv_heads * h.head, h.width * (2 if h.kind == "eagle3" else 1)
+    shapes: Shapes = {
+        "attn_norm.weight": (h.width,),
+        "attn_q.weight": (q, read),
+        "attn_k.weight": (kv, read),
+        "attn_v.weight": (kv, read),
+        "attn_output.weight": (h.width, q),
+        "ffn_norm.weight": (h.width,),
+        "ffn_gate.weight": (h.ff, h.width),
+        "ffn_up.weight": (h.ff, h.width),
+        "ffn_down.weight": (h.width, h.ff),
+    }
+    shapes |= {"attn_norm_2.weight": (h.width,)} if h.kind == "eagle3" else {}
+    shapes |= {"attn_q_norm.weight": (h.head,), "attn_k_norm.weight": (h.head,)} if h.qk_norm else {}
+    shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if h.biases else {}
+    return shapes | ({"attn_output.bias": (h.width,)} if h.output_bias else {})
+
+
+def check_family(names: Iterable[str], where: str) -> None:
+    """Raise UsageError for a kind of head that is known and not run."""
+    for name in names:
+        for family, parts in FAMILIES.items():
+            if any(part in name for part in parts):
+                raise UsageError(
+                    f"{where}: this is a {family} head (it has {name!r}); eagle3 and dflash are run",
+                    mend="use the DFlash or EAGLE-3 head of the same model",
+                )
+
+
+def check(head: Head, source: Source) -> Shapes:
+    """Raise UsageError for a tensor that is missing, misshapen, unknown or not finite; returns what is there."""
+    shapes = expected(head)
+    for name, wanted in shapes.items():
+        found = source.shape(name)
+        if found is None:
+            raise UsageError(
+                f"{source.where}: tensor {name!r} is missing, this {head.kind} head needs it",
+                mend="get the file again",
+            )
+        if found != wanted:
+            raise UsageError(
+                f"{source.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed", mend=DAMAGED
+            )
+    for name in source.names():
+        if name not in shapes and name not in UNREAD:
+            raise UsageError(
+                f"{source.where}: tensor {name!r} is no part of an {head.kind} head as it is run here",
+                mend="its drafts would be wrong without it; use another head",
+            )
+    _check_finite(shapes, source)
+    return shapes
+
+
+def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: Source) -> None:
+    for name in shapes:
+        if not bool(torch.isfinite(source.load(name)).all()):
+            raise UsageError(
+                f"{source.where}: tensor {name!r} holds numbers that are not finite", mend="get the file again"
+            )
+
+
+def mapping(d2t: Tensor | None, rows: int, vocab: int, offsets: bool, where: str) -> Tensor | None:
+    """[rows] int64: the target's id of every draft row; None where rows are the target's ids. Raises UsageError.
+
+    offsets: what is stored is the distance from the row's own number (Hugging Face layouts), not the id (GGUF).
+    """
+    if d2t is None:
+        if rows != vocab:
+            raise UsageError(
+                f"{where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
+                mend="it says which row is which token; get the file again",
+            )
+        return None
+    if tuple(d2t.shape) != (rows,) or d2t.dtype.is_floating_point or d2t.dtype == torch.bool:
+        raise UsageError(
+            f"{where}: 'd2t' is {str(d2t.dtype).removeprefix('torch.')} {list(d2t.shape)}, "
+            f"a whole number for each of {rows} rows was needed",
+            mend="get the file again",
+        )
+    ids = d2t.to(torch.int64) + (torch.arange(rows) if offsets else 0)
+    _check_ids(ids, vocab, where)
+    return None if rows == vocab and torch.equal(ids, torch.arange(rows)) else ids.clone()
+
+
+def _check_ids(ids: Tensor, vocab: int, where: str) -> None:
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocab:
+        raise UsageError(
+            f"{where}: 'd2t' leads to token {low if low < 0 else high}, tokens 0 to {vocab - 1} are there",
+            mend="the file is damaged, or for another model; get it again",
+        )
+    if len(ids.unique()) != len(ids):
+        raise UsageError(f"{where}: 'd2t' leads two rows to one token", mend="the file is damaged; get it again")
+
+
+def halves(rows: Tensor, heads: int) -> Tensor:
+    """Rows 2i and 2i + 1 of an attention head become rows i and i + d/2: how llama.cpp's order is undone."""
+    return rows.view(heads, -1, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)

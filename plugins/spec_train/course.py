@@ -1,0 +1,154 @@
+"""Training proper: rows are picked by the number of the step, so a course goes on after a kill as if undisturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import numpy as np
+
+from spec_core.errors import UsageError, why
+from spec_train.exam import Exam, Marks
+from spec_train.lessons import Teacher
+from spec_train.loop import advance, optimizers, rate, restore, save, set_rate
+from spec_train.pupils import Pupil
+from spec_train.texts import Rows
+
+SLOWER = 0.2
+"""How fast a matrix with a row per token learns, which began as the target's, beside all others."""
+EXAMS = 10
+"""How often a head is tried on held-out prompts."""
+EVERY = 30.0
+"""Seconds between checkpoints."""
+SMOOTH = 0.95
+
+
+@attrs.frozen
+class Plan:
+    """How long, and how: by ``steps`` or by ``minutes``. batch: rows of a step."""
+
+    seed: int
+    lr: float
+    batch: int
+    steps: int | None = None
+    minutes: float | None = None
+
+
+@attrs.define
+class Diary:
+    """What happened so far: the smoothed loss after every step, and (share of the course, what the head is worth)."""
+
+    step: int = 0
+    spent: float = 0.0
+    losses: list[float] = attrs.field(factory=list)
+    marks: list[tuple[float, Marks]] = attrs.field(factory=list)
+
+    @property
+    def loss(self) -> float:
+        return self.losses[-1] if self.losses else float("nan")
+
+    def add(self, loss: float) -> None:
+        self.step += 1
+        self.losses.append(SMOOTH * self.loss + (1 - SMOOTH) * loss if self.losses else loss)
+
+
+@attrs.define(eq=False)
+class Course:
+    """told: called after every step, and with marks after every trial; ``place``: the checkpoint's file."""
+
+    pupil: Pupil
+    teacher: Teacher
+    rows: Rows
+    exam: Exam
+    plan: Plan
+    place: Path
+    mark: str
+    told: Callable[[Diary, float, Marks | None], None]
+    diary: Diary = attrs.field(factory=Diary)
+
+    def run(self) -> Diary:
+        """Learn to the end of the plan. Raises UsageError for a checkpoint of something else, and for a full disk."""
+        opts = optimizers(self.pupil.head, self.plan.lr, lambda name: name == "output/weight", SLOWER)
+        self._resume(opts)
+        try:
+            self._learn(opts)
+        except KeyboardInterrupt:
+            self._keep(opts)
+            raise
+        self._try(1.0)
+        return self.diary
+
+    def _learn(self, opts: list) -> None:
+        kept = time.monotonic()
+        for progress in self._progress():
+            if int(progress * EXAMS) > int(self._tried * EXAMS):
+                self._try(progress)
+            set_rate(opts, self.plan.lr * rate(progress))
+            self.diary.add(self._step())
+            advance(self.pupil.head, opts)
+            self.told(self.diary, progress, None)
+            if time.monotonic() - kept > EVERY:
+                self._keep(opts)
+                kept = time.monotonic()
+
+    def _progress(self) -> Iterator[float]:
+        """Shares of the course, until it is over."""
+        began = time.monotonic() - self.diary.spent
+        while True:
+            self.diary.spent = time.monotonic() - began
+            done = self.diary.step / self.plan.steps if self.plan.steps else self.diary.spent / (60 * self.plan.minutes)
+            if done >= 1:
+                return
+            yield done
+
+    @property
+    def _tried(self) -> float:
+        return self.diary.marks[-1][0] if self.diary.marks else 0.0
+
+    def _step(self) -> float:
+        """Gradients of the mean loss of a batch, row by row."""
+        rng = np.random.default_rng([self.plan.seed, 2, self.diary.step])
+        total = 0.0
+        for _ in range(self.plan.batch):
+            loss = self.pupil.loss(self.teacher.lesson(self.rows.pick(rng)), rng) / self.plan.batch
+            loss.backward()
+            total += float(loss.detach())
+        return total
+
+    def _try(self, progress: float) -> None:
+        marks = self.exam.mark(self.pupil)
+        self.diary.marks.append((progress, marks))
+        self.told(self.diary, progress, marks)
+
+    def _keep(self, opts: list) -> None:
+        d = self.diary
+        marks = [(at, m.tokens_per_step, list(m.accepted)) for at, m in d.marks]
+        try:
+            save(
+                self.place, self.pupil.head, opts,
+                of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
+            )  # fmt: skip
+        except (OSError, RuntimeError) as error:
+            raise UsageError(
+                f"the checkpoint {self.place} cannot be written: {why(error)}", mend="make room, or give another --out"
+            ) from error
+
+    def _resume(self, opts: list) -> None:
+        try:
+            state = restore(self.place, self.pupil.head, opts)
+        except Exception as error:
+            raise self._foreign("cannot be read") from error
+        if state is None:
+            return
+        if state["of"] != self.mark:
+            raise self._foreign("is of another head, other data or other options")
+        marks = [(at, Marks(worth, tuple(accepted))) for at, worth, accepted in state["marks"]]
+        self.diary = Diary(state["step"], state["spent"], state["losses"], marks)
+
+    def _foreign(self, found: str) -> UsageError:
+        return UsageError(
+            f"the checkpoint {self.place} {found}",
+            mend="give the same options to go on, or remove it to begin again",
+        )

@@ -1,0 +1,137 @@
+"""What is learnt from: texts and prompts of a JSONL file, or the texts that a target brings along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import numpy as np
+
+from spec_core.contract.target import Target
+from spec_core.errors import UsageError, why
+from spec_train.lessons import Row
+
+EXAMPLE = 'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}'
+HELD_OUT, MOST_HELD_OUT = 0.05, 16
+"""Share of a file's texts that is never trained on, and most of them."""
+ANSWERS = 0.5
+"""Share of rows that are the target's own answers, where there are texts too."""
+
+
+@attrs.frozen
+class Entry:
+    """A line: a prompt that may be empty, and what follows it; None where that is still to be written."""
+
+    prompt: str
+    text: str | None
+
+
+def read(path: Path) -> list[Entry]:
+    """Entries of a file. Raises UsageError naming the line that is wrong."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {why(error)}", mend=f"--data is a JSONL file: {EXAMPLE}") from error
+    found = [_entry(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise UsageError(f"{path} has no texts", mend=EXAMPLE)
+    return found
+
+
+def _entry(path: Path, number: int, line: str) -> Entry:
+    try:
+        given = json.loads(line)
+        texts = {key: given.get(key) for key in ("text", "prompt", "answer")}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path.name}, line {number}: no JSON object", mend=EXAMPLE) from error
+    if any(not isinstance(value, str) for value in texts.values() if value is not None) or not any(texts.values()):
+        raise UsageError(f"{path.name}, line {number}: neither a text nor a prompt", mend=EXAMPLE)
+    if texts["prompt"] is None:
+        return Entry("", texts["text"])
+    return Entry(texts["prompt"], texts["answer"] if texts["answer"] is not None else texts["text"])
+
+
+def brought(target: Target) -> list[Entry]:
+    """Texts that came with the model. Raises UsageError where there are none."""
+    texts = target.info.extras.get("texts")
+    if texts is None:
+        raise UsageError(f"{target.info.name} brings no training text", mend=f"give some: --data FILE.jsonl; {EXAMPLE}")
+    return [Entry("", text) for text in texts()]
+
+
+def tokenized(entries: Sequence[Entry], target: Target) -> list[Row]:
+    """Entries whose text is there, as tokens."""
+    encode = target.tokenizer.encode
+    rows = []
+    for entry in entries:
+        if entry.text is not None:
+            prompt = encode(entry.prompt) if entry.prompt else []
+            rows.append(Row((*prompt, *encode(entry.text, bos=not prompt)), len(prompt)))
+    return rows
+
+
+def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
+    """Those to learn from, and those to be tried on; the same ones for the same seed. Raises UsageError."""
+    if len(entries) < 2:
+        raise UsageError("there is one text", mend="give at least two: one is held out, to be tried on")
+    order = np.random.default_rng(seed).permutation(len(entries))
+    held = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(entries))))
+    return [entries[i] for i in sorted(order[held:])], [entries[i] for i in sorted(order[:held])]
+
+
+@attrs.define(eq=False)
+class Rows:
+    """Endless rows of at most ``length`` tokens: texts, long ones as often as they are long, and answers."""
+
+    texts: list[Row]
+    answers: list[Row]
+    length: int
+    _odds: np.ndarray = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        sizes = np.array([max(len(row.tokens), self.length // 4) for row in self.texts] or [1], dtype=float)
+        self._odds = np.cumsum(sizes) / sizes.sum()
+
+    def pick(self, rng: np.random.Generator) -> Row:
+        if self.answers and (not self.texts or rng.random() < ANSWERS):
+            row = self.answers[rng.integers(len(self.answers))]
+        else:
+            row = self.texts[min(int(np.searchsorted(self._odds, rng.random())), len(self.texts) - 1)]
+        at = int(rng.integers(max(1, len(row.tokens) - self.length + 1)))
+        return Row(row.tokens[at : at + self.length], max(0, row.start - at))
+
+
+def long_enough(rows: Sequence[Row], least: int, what: str) -> list[Row]:
+    """Rows that teach anything. Raises UsageError where none does."""
+    good = [row for row in rows if len(row.tokens) >= max(least, row.start + 1)]
+    if rows and not good:
+        longest = max(len(row.tokens) for row in rows)
+        raise UsageError(
+            f"the longest {what} has {longest} tokens, {least} were needed",
+            mend="give longer texts, a smaller --block, or a smaller --depth",
+        )
+    return good
+
+
+def frequencies(rows: Sequence[Row], vocab: int) -> np.ndarray:
+    """[vocab] how often each token occurs."""
+    counts = np.zeros(vocab, dtype=np.int64)
+    for row in rows:
+        counts += np.bincount(row.tokens, minlength=vocab)[:vocab]
+    return counts
+
+
+def most_frequent(counts: np.ndarray, most: int) -> tuple[np.ndarray, float]:
+    """Ids, ascending, of the ``most`` most frequent tokens, and the share of the text that they are."""
+    chosen = np.sort(np.argsort(-counts, kind="stable")[:most])
+    return chosen, float(counts[chosen].sum() / max(1, counts.sum()))
+
+
+def unused(counts: np.ndarray) -> int:
+    """The last token that no text has: to stand for an unknown one. Raises UsageError where all occur."""
+    free = np.flatnonzero(counts == 0)
+    if not len(free):
+        raise UsageError("every token occurs in the texts", mend="name one that may stand for unknown ones: --mask ID")
+    return int(free[-1])

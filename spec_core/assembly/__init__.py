@@ -1,0 +1,1 @@
+"""From names to the plugins of a run: discovery, construction, matching, loading."""

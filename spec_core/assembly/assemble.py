@@ -1,0 +1,117 @@
+"""From what the user named to the plugins of a run, asked and matched before any weight is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spec_core.assembly.construct import Chosen, make
+from spec_core.assembly.discovery import PLUGIN_KINDS, discover
+from spec_core.assembly.matching import admitted, asked, check_laws, check_needs, check_owned, check_owners
+from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.loop.accept import RULE, Coupled
+
+log = logging.getLogger("spec_core")
+Given = Mapping[str, Mapping[str, Any]]
+
+
+def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+    """The plugins of a run in the user's order: methods, rule, owners of state, the target itself.
+
+    Raises Refused with all refusals together. Weights are read last, once everything is clean.
+    """
+    plugins = check(target, methods, rule, rollback, given)
+    for c in plugins:
+        _load(c, target)
+    return plugins
+
+
+def _load(chosen: Chosen, target: Any) -> None:
+    if chosen.compat.load is None:
+        return
+    try:
+        chosen.compat.load(target)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise PluginError(chosen.name, "load", error) from error
+
+
+def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+    """The same, without reading a weight."""
+    _check_given(given)
+    chosen = [make(spec, given) for spec in methods]
+    if rule is not None and rule != RULE and not isinstance(rule, Coupled):
+        chosen.append(make(rule, given, ("rule",)))
+    chosen.append(Chosen("target", target))
+    if rollback is not None:
+        chosen.append(make(rollback, given, ("rollback",)))
+    plugins = admitted(asked(chosen, target))
+    drafting = any(c.laws for c in plugins)
+    if drafting:
+        plugins += _found_owners(plugins, target, given)
+        check_owners(plugins, target.info.states)
+    check_owned(plugins, target.info.states)
+    check_laws(plugins)
+    check_needs(plugins, target)
+    return plugins
+
+
+def _check_given(given: Given) -> None:
+    """Settings are for plugins that are installed, in use or not. Raises UsageError."""
+    known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"settings are given for {name!r}, no plugin of that name is installed",
+                mend=f"installed: {nearest(name, known)}; an instance has its settings already",
+            )
+
+
+def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chosen]:
+    """The installed owners that accept this target, for kinds of state without one; of several the user must choose.
+
+    Raises Refused with every reason where nobody accepts it.
+    """
+    owned = frozenset().union(*(c.compat.owns for c in plugins))
+    missing = target.info.states - owned
+    if not missing:
+        return []
+    able, reasons, mends = [], [], []
+    for entry in discover(["rollback"]):
+        answer = _asked_alone(entry.name, target, given)
+        if isinstance(answer, SpecError):
+            reasons.append(answer.reason if entry.name in answer.reason else f"{entry.name}: {answer.reason}")
+        elif answer.compat.refusals:
+            reasons += [f"{entry.name}: {refusal.reason}" for refusal in answer.compat.refusals]
+            mends += [refusal.mend for refusal in answer.compat.refusals if answer.compat.owns & missing]
+        elif answer.compat.owns & missing:
+            able.append(answer)
+    if not able:
+        raise _ownerless(missing, reasons, mends)
+    _log(able, reasons)
+    return admitted(able)
+
+
+def _asked_alone(name: str, target: Any, given: Given) -> Chosen | SpecError:
+    """An installed owner with its answer. One that fails when asked takes no part: others may know this target."""
+    try:
+        return asked([make(name, given, ("rollback",))], target)[0]
+    except SpecError as error:
+        return error
+
+
+def _ownerless(missing: frozenset[str], reasons: list[str], mends: list[str]) -> Refused:
+    states = " and ".join(map(repr, sorted(missing)))
+    return Refused(
+        "\n".join([f"nobody would roll back the target's {states} state; it needs one owner", *reasons]),
+        mend="\n  ".join([*dict.fromkeys(mends), "install a rollback plugin for it, or run without --method"]),
+    )
+
+
+def _log(able: list[Chosen], reasons: list[str]) -> None:
+    for c in able:
+        log.info("%s owns the target's %s state", c.name, ", ".join(sorted(c.compat.owns)))
+    for reason in reasons:
+        log.info("takes no part: %s", reason)

@@ -1,0 +1,116 @@
+"""A plugin from what the user named, with its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from spec_core.assembly.discovery import find, imported
+from spec_core.assembly.hooks import implementations
+from spec_core.contract.values import Compat
+from spec_core.errors import UsageError, message, nearest
+from spec_core.settings.convert import structure
+
+
+@attrs.frozen
+class Chosen:
+    """A plugin in use: its name in this run, its object, its answer to ``compat``, and what it is installed as."""
+
+    name: str
+    plugin: Any
+    compat: Compat = Compat()
+    kind: str = ""
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return frozenset(implementations(self.plugin, self.name))
+
+    @property
+    def laws(self) -> frozenset[str]:
+        """Laws its drafts may have. Unsaid: deterministic, unless it is a controller or marked for another turn."""
+        if self.compat.drafts is not None:
+            return self.compat.drafts
+        unsaid = self.kind != "control" and not self._marks and "draft" in self.hooks
+        return frozenset({"deterministic"} if unsaid else ())
+
+    @property
+    def controls(self) -> bool:
+        """It has a draft hook and drafts nothing: asked before all methods, where a limit still means something."""
+        return "draft" in self.hooks and not self.laws
+
+    @property
+    def _marks(self) -> frozenset[str]:
+        """For another turn of its draft hook than the user's order."""
+        _, options = implementations(self.plugin, self.name).get("draft", (None, {}))
+        return frozenset(mark for mark in ("tryfirst", "trylast", "wrapper") if options.get(mark))
+
+    def check(self) -> None:
+        if not self.hooks:
+            raise UsageError(
+                f"{self.name} implements no hook: {self.plugin!r}",
+                mend="give an instance, and mark its hooks with @hookimpl",
+            )
+        if self._marks and self.laws:
+            raise UsageError(
+                f"{self.name} drafts and is marked tryfirst, trylast or wrapper: it would jump the user's order",
+                mend="remove the mark from its draft hook",
+            )
+        if "trylast" in self._marks:
+            raise UsageError(
+                f"{self.name} drafts nothing and its draft hook is marked trylast: nobody is left whom it could limit",
+                mend="remove the mark: what drafts nothing is asked first; to look at drafts use a wrapper or accept",
+            )
+
+
+def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")) -> Chosen:
+    """A plugin from ``"name"``, ``"name=FILE"``, ``(name, settings or instance)`` or an instance.
+
+    given: settings by plugin name.
+    """
+    if isinstance(spec, tuple):
+        name, second = spec
+        if not isinstance(second, Mapping):
+            return Chosen(name, second)
+        entry = find(name, kinds)
+        return Chosen(name, construct(imported(entry), {**given.get(name, {}), **second}, name), kind=entry.kind)
+    if not isinstance(spec, str):
+        return Chosen(kebab(type(spec).__name__), spec)
+    name, equals, file = spec.partition("=")
+    settings = dict(given.get(name, {}))
+    entry = find(name, kinds)
+    cls = imported(entry)
+    if equals:
+        _check_takes_file(cls, name, file)
+        settings["file"] = file
+    return Chosen(name, construct(cls, settings, name), kind=entry.kind)
+
+
+def _check_takes_file(cls: type, name: str, file: str) -> None:
+    if not (attrs.has(cls) and any(f.name == "file" for f in attrs.fields(cls))):
+        raise UsageError(f"{name} has no weights, got the file {file!r}", mend=f"write --method {name}")
+
+
+def kebab(name: str) -> str:
+    """TwoWords -> two-words."""
+    return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
+    """An instance of a plugin class from its settings. Raises UsageError for unknown or unfit ones."""
+    if not attrs.has(cls):
+        if given:
+            raise UsageError(f"{plugin} has no settings, got {', '.join(given)}", mend="leave them out")
+        return cls()
+    declared = {f.name: f for f in attrs.fields(attrs.resolve_types(cls)) if f.init and not f.name.startswith("_")}
+    for key in given:
+        if key not in declared:
+            raise UsageError(f"{plugin} has no setting {key!r}", mend=f"it has: {nearest(key, declared)}")
+    values = {key: structure(value, declared[key], f"{plugin}.{key}") for key, value in given.items()}
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{plugin}: {message(error)}", mend=f"`spec settings --method {plugin}` shows its settings"
+        ) from error

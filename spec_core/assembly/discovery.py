@@ -1,0 +1,101 @@
+"""What is installed, from entry-point metadata: nothing is imported until it is selected."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib import metadata
+from typing import Any
+
+import attrs
+
+from spec_core.errors import UsageError, message, nearest
+
+GROUPS = {
+    "method": "spec_core.methods",
+    "rule": "spec_core.rules",
+    "rollback": "spec_core.rollback",
+    "control": "spec_core.control",
+    "target": "spec_core.targets",
+    "command": "spec_core.commands",
+}
+"""What a plugin is for, and the entry-point group that says so."""
+PLUGIN_KINDS = ("method", "rule", "rollback", "control")
+
+
+@attrs.frozen
+class Entry:
+    """An installed plugin, known from metadata; what its distribution is called is read when it is asked for."""
+
+    name: str
+    kind: str
+    point: metadata.EntryPoint = attrs.field(repr=False, eq=False)
+
+    @property
+    def distribution(self) -> str:
+        return self.point.dist.name if self.point.dist else "?"
+
+    @property
+    def version(self) -> str:
+        return self.point.dist.version if self.point.dist else "?"
+
+
+def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
+    """Installed plugins of these kinds, by kind and name. Imports nothing."""
+    points = _points(metadata.entry_points, tuple((folder, _changed(folder)) for folder in sys.path))
+    return [
+        Entry(point.name, kind, point)
+        for kind in kinds
+        for point in sorted(points.select(group=GROUPS[kind]), key=lambda point: point.name)
+    ]
+
+
+@lru_cache(maxsize=2)
+def _points(read: Callable[[], Any], places: tuple[tuple[str, int], ...]) -> Any:
+    """Entry points of everything installed in these places: a file of every distribution, read when one has changed."""
+    return read()
+
+
+def _changed(folder: str) -> int:
+    """When something was installed in a folder of the path, or removed; 0 where there is none."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
+    """The installed plugin of that name.
+
+    Raises UsageError listing the known ones, nearest first, or all that have the name: nobody takes another's place.
+    """
+    kinds = tuple(kinds)
+    entries = discover(kinds)
+    found = [entry for entry in entries if entry.name == name]
+    if len(found) > 1:
+        several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in found)
+        raise UsageError(
+            f"{name!r} is the name of several plugins: {several}",
+            mend=f"remove all but one, such as: pip uninstall {found[-1].distribution}",
+        )
+    if found:
+        return found[0]
+    raise UsageError(
+        f"no {' or '.join(kinds)} named {name!r} is installed",
+        mend=f"installed: {nearest(name, (e.name for e in entries))}",
+    )
+
+
+def imported(entry: Entry) -> Any:
+    """The object an entry point names. Raises UsageError when it cannot be imported."""
+    try:
+        return entry.point.load()
+    except Exception as error:  # its module runs at import, and can fail like any other
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise UsageError(
+            f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: "
+            f"{kind}{message(error)}",
+            mend=f"install what it needs, or remove it: pip uninstall {entry.distribution}",
+        ) from error

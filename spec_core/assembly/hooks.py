@@ -1,0 +1,74 @@
+"""Which hooks a plugin implements, and how."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from spec_core import hookspecs
+from spec_core.errors import UsageError, nearest
+from spec_core.hookspecs import PROJECT
+
+HOOKS = ("compat", "draft", "accept", "rollback", "process")
+STEP_HOOKS = HOOKS[1:]
+MARK = f"{PROJECT}_impl"
+
+
+def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """{hook: (bound method, options)} of everything marked ``@hookimpl``. Raises UsageError for an unknown hook."""
+    found = {}
+    kind = plugin if inspect.ismodule(plugin) else type(plugin)
+    for attribute in dir(kind):
+        # Asked of the class: a property of the plugin may read what is not loaded yet.
+        options = getattr(getattr(kind, attribute, None), MARK, None)
+        if isinstance(options, dict):
+            method = getattr(plugin, attribute)
+            hook = options.get("specname") or attribute
+            _check(method, hook, name)
+            _check_kind(method, options, hook, name)
+            found[hook] = (method, options)
+    return found
+
+
+def _check(method: Callable[..., Any], hook: str, name: str) -> None:
+    """A misspelt hook or argument would be silent otherwise."""
+    if hook not in HOOKS:
+        raise UsageError(
+            f"plugin {name!r} implements {hook!r}, which is no hook", mend=f"hooks: {nearest(hook, HOOKS)}"
+        )
+    allowed = list(inspect.signature(getattr(hookspecs, hook)).parameters)
+    for parameter in inspect.signature(method).parameters.values():
+        if parameter.name not in allowed:
+            raise UsageError(
+                f"plugin {name!r}: {hook} has no argument {parameter.name!r}", mend=f"it may name: {', '.join(allowed)}"
+            )
+        if parameter.default is not parameter.empty:
+            raise UsageError(
+                f"plugin {name!r}: argument {parameter.name!r} of {hook} has a default",
+                mend="remove it: pluggy versions differ in whether the default or the caller wins",
+            )
+
+
+def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, name: str) -> None:
+    """A body that yields or awaits is not run by calling it: nothing would happen, and nobody would hear of it."""
+    if options["hookwrapper"]:
+        raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", mend="mark it @hookimpl(wrapper=True)")
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise UsageError(f"plugin {name!r}: {hook} is async, and nobody awaits it", mend="remove async")
+    if inspect.isgeneratorfunction(method) and not options["wrapper"]:
+        raise UsageError(
+            f"plugin {name!r}: {hook} yields and is no wrapper: its body would never run",
+            mend="remove the yield, or mark it @hookimpl(wrapper=True)",
+        )
+    if options["wrapper"] and not inspect.isgeneratorfunction(method):
+        raise UsageError(f"plugin {name!r}: the wrapper {hook} never yields", mend="yield once: the others' turn")
+
+
+def ask_compat(plugin: Any, name: str, target: Any) -> Any:
+    """The plugin's own answer, or None where it does not implement ``compat``."""
+    found = implementations(plugin, name).get("compat")
+    if found is None:
+        return None
+    method, _ = found
+    return method(target) if inspect.signature(method).parameters else method()

@@ -1,0 +1,78 @@
+"""A target from where it is: ``gguf:FILE``, ``hf:DIRECTORY``, ``zoo:NAME``, or a bare path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from spec_core.assembly.discovery import Entry, discover, find, imported
+from spec_core.contract.target import Target, lacking
+from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
+
+GGUF_MAGIC = b"GGUF"
+
+
+def load(model: str | Path, **options: Any) -> Target:
+    """Load a target by scheme, or by what a bare path is.
+
+    options: those of ``LoadSettings`` (``device``, ``dtype``, ``threads``, ``context``, ``kernels``, ...);
+    ``weights=False`` reads metadata only: ``info`` and ``tokenizer`` are complete, ``forward`` is not possible.
+
+    Raises UsageError for an unknown scheme or a path that is no model, SpecError for a damaged file, LoadError with
+    the loader's name for anything else that the loader raises.
+    """
+    scheme, location = split(str(model))
+    entry = find(scheme, ("target",))
+    loader = imported(entry)
+    try:
+        target = loader(location, **options)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise _failed(entry, location, f"{type(error).__name__}: {message(error)}") from error
+    if found := lacking(target):
+        raise _failed(entry, location, found)
+    return target
+
+
+def _failed(entry: Entry, location: str, why: str) -> LoadError:
+    return LoadError(
+        f"target {entry.name!r} of {entry.distribution} {entry.version} failed to load {location!r}: {why}",
+        mend=f"check what is there, or report it to the author of {entry.distribution}",
+    )
+
+
+def split(model: str) -> tuple[str, str]:
+    """("zoo", "pico") of "zoo:pico"; the scheme of a bare path is found by looking at it."""
+    scheme, colon, location = model.partition(":")
+    schemes = {entry.name for entry in discover(("target",))}
+    if colon and scheme in schemes:
+        return scheme, location
+    path = Path(model)
+    if not path.exists():
+        if colon and not scheme.startswith((".", "/")) and len(scheme) > 1:
+            raise UsageError(f"{model}: no target scheme {scheme!r}", mend=f"schemes: {nearest(scheme, schemes)}")
+        raise UsageError(
+            f"{model}: no such file or directory", mend="give a GGUF file, a Hugging Face directory, or zoo:NAME"
+        )
+    return recognise(path), model
+
+
+def recognise(path: Path) -> str:
+    """The scheme of a path that exists."""
+    if path.is_dir():
+        if (path / "config.json").exists():
+            return "hf"
+        raise UsageError(
+            f"{path} is a directory without config.json", mend="give a Hugging Face directory or a GGUF file"
+        )
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", mend="check the file's permissions") from error
+    if magic == GGUF_MAGIC:
+        return "gguf"
+    raise UsageError(
+        f"{path} is no GGUF file (it begins with {magic!r})", mend="give a GGUF file or a Hugging Face directory"
+    )

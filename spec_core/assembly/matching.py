@@ -1,0 +1,130 @@
+"""Plugins constructed with settings, asked what they can, and matched: the user's order, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from spec_core.assembly.construct import Chosen
+from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.values import Compat
+from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
+
+RESERVED = ("coupled", "stats")
+
+
+def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
+    """Every plugin with its answer to ``compat``."""
+    return [attrs.evolve(c, compat=_answer(c, target)) for c in chosen]
+
+
+def admitted(answered: list[Chosen]) -> list[Chosen]:
+    """The same plugins, if none refuses and all fit together. Raises Refused with all refusals together."""
+    refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
+    if refusals:
+        raise Refused(
+            "\n".join(f"{name}: {r.reason}" for name, r in refusals),
+            mend="\n  ".join(dict.fromkeys(r.mend for _, r in refusals)),
+        )
+    _check_names(answered)
+    for c in answered:
+        c.check()
+    return answered
+
+
+def _answer(chosen: Chosen, target: Any) -> Compat:
+    try:
+        answer = ask_compat(chosen.plugin, chosen.name, target)
+    except SpecError:
+        raise
+    except Exception as error:
+        raise PluginError(chosen.name, "compat", error) from error
+    if answer is not None and not isinstance(answer, Compat):
+        raise UsageError(
+            f"compat of {chosen.name} returned {type(answer).__name__}", mend="it must return a Compat, or None"
+        )
+    return answer or Compat()
+
+
+def _check_names(chosen: list[Chosen]) -> None:
+    names = [c.name for c in chosen]
+    for name in names:
+        if name in RESERVED:
+            raise UsageError(f"the name {name!r} is the core's own", mend="give the plugin another name")
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{name} is asked for twice", mend="name it once, or give the second another name in Python"
+            )
+
+
+def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
+    """Every kind of target state has exactly one owner when drafting: leaving it out would be wrong text."""
+    for state in sorted(states):
+        owners = [c.name for c in chosen if state in c.compat.owns]
+        if len(owners) != 1:
+            raise Refused(
+                f"{' and '.join(owners) or 'nobody'} would roll back the target's {state!r} state; it needs one owner",
+                mend="choose one with --rollback NAME"
+                if owners
+                else "install a rollback plugin for it, or run without --method",
+            )
+
+
+def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
+    """A kind of state that the target does not have is misspelt, or its owner is made for another target."""
+    for c in chosen:
+        for state in sorted(c.compat.owns - states):
+            raise Refused(
+                f"{c.name} owns {state!r} state, this target has none",
+                mend=f"kinds of state of this target, nearest first: {nearest(state, states)}; or run without {c.name}",
+            )
+
+
+def wants_probs(chosen: Iterable[Chosen]) -> bool:
+    """Does a rule in force read the rows that drafts were drawn from?"""
+    return any("rows" in (c.compat.judges or ()) for c in chosen)
+
+
+def drafted_laws(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
+    """{plugin: laws its drafts may have in this run}. Who can give rows gives them where a rule reads them."""
+    wanted = wants_probs(chosen)
+    return {c.name: c.laws - {"unknown"} if wanted and "rows" in c.laws else c.laws for c in chosen}
+
+
+def check_laws(chosen: list[Chosen]) -> None:
+    """Rules and methods are matched before anything runs: a rule must be able to judge what is drafted."""
+    rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
+    laws = drafted_laws(chosen)
+    for rule in rules:
+        for method in chosen:
+            unfit = laws[method.name] - (rule.compat.judges or frozenset())
+            if unfit:
+                raise Refused(
+                    f"rule {rule.name} judges drafts of law {', '.join(sorted(rule.compat.judges or ()))}; "
+                    f"{method.name} drafts {', '.join(sorted(unfit))}",
+                    mend=f"leave --rule out (the default judges every law), or run {rule.name} without {method.name}",
+                )
+
+
+def check_needs(chosen: list[Chosen], target: Any) -> None:
+    """What plugins need must be there: layers that exist, trees where the target takes them."""
+    _check_traces(chosen)
+    for c in chosen:
+        if c.compat.needs.trees and not target.info.trees:
+            raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", mend=f"run without {c.name}")
+        wrong = [i for i in c.compat.needs.hidden if not 0 <= i <= target.info.layers]
+        if wrong:
+            raise Refused(
+                f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
+                mend="use a file made for this target",
+            )
+
+
+def _check_traces(chosen: list[Chosen]) -> None:
+    """A forward records one kind of trace: two wishes would leave one plugin with what it did not ask for."""
+    wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
+    if len(wishes) > 1:
+        (one, first), (other, second) = sorted(wishes.items())
+        raise Refused(f"{first} needs a trace of {one}, {second} one of {other}", mend="run without one of them")

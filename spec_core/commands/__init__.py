@@ -1,1 +1,0 @@
-"""The commands that come with the core. None imports torch before it runs a model."""

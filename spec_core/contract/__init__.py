@@ -1,0 +1,1 @@
+"""What plugins see: values, sequences, batches, steps, and the protocol of a target."""

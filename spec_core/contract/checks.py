@@ -1,0 +1,116 @@
+"""What a draft and a verdict must satisfy. A violation is the plugin's error, named at the boundary."""
+
+from __future__ import annotations
+
+import torch
+
+from spec_core.contract.values import Draft, Verdict
+
+PRECISE = (torch.float32, torch.float64)
+ONE_WITHIN = 1e-4
+"""Of a row's sum: float32 rounding over the largest vocabularies, with room. A float64 row may be a float32 softmax."""
+
+
+def check_law(draft: Draft, declared: frozenset[str]) -> None:
+    """A rule was matched to the laws a plugin declared in ``compat``; another law would be judged wrongly."""
+    if not isinstance(draft, Draft):
+        raise TypeError(f"propose takes a Draft, got {type(draft).__name__}")
+    if draft.law not in declared:
+        raise ValueError(f"a draft of law {draft.law!r}; compat declared {', '.join(sorted(declared)) or 'none'}")
+
+
+def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) -> None:
+    """Raise ValueError or TypeError for a draft that breaks the contract."""
+    ids = draft.ids
+    if not ids:
+        raise ValueError("an empty draft; to draft nothing, propose nothing")
+    if draft.parents is None:
+        _check_length(len(ids), budget)
+    else:
+        _check_tree(draft, budget, nodes, trees)
+    if min(ids) < 0 or max(ids) >= vocab:
+        bad = next(i for i in ids if not 0 <= i < vocab)
+        raise ValueError(f"token id {bad} is outside the vocabulary of {vocab}")
+    if draft.confidence is not None:
+        _check_confidence(draft.confidence, len(ids))
+    if draft.law == "rows":
+        _check_probs(draft, vocab)
+
+
+def _check_confidence(confidence: tuple[float, ...], count: int) -> None:
+    if len(confidence) != count:
+        raise ValueError(f"{len(confidence)} confidences for {count} tokens")
+    if not all(0 <= c <= 1 for c in confidence):
+        raise ValueError(f"confidences are from 0 to 1, got {list(confidence)}")
+
+
+def _check_length(length: int, budget: int) -> None:
+    if length > budget:
+        raise ValueError(f"a draft of {length} tokens, the budget is {budget}")
+
+
+def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
+    parents = draft.parents or ()
+    if not trees:
+        raise ValueError("a tree was proposed, but no plugin declared Needs(trees=True)")
+    if len(parents) != len(draft.ids):
+        raise ValueError(f"{len(parents)} parents for {len(draft.ids)} tokens")
+    if any(not -1 <= p < i for i, p in enumerate(parents)):
+        raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
+    if len(parents) > nodes:
+        raise ValueError(f"a tree of {len(parents)} tokens, {nodes} are allowed")
+    _check_length(draft.depth, budget)
+    if draft.law == "deterministic":
+        _check_siblings(draft)
+
+
+def _check_siblings(draft: Draft) -> None:
+    """Only the first of equal siblings can be kept. Drawn ones may be equal: their law is that of every draw."""
+    pairs = list(zip(draft.parents or (), draft.ids, strict=True))
+    if len(set(pairs)) < len(pairs):
+        parent, token = next(pair for i, pair in enumerate(pairs) if pair in pairs[:i])
+        raise ValueError(f"token {token} is drafted twice after draft {parent}: one row checks it, draft it once")
+
+
+def _check_probs(draft: Draft, vocab: int) -> None:
+    """``rows`` claims a law: the rows must be one, and must have been able to draw the token."""
+    probs = draft.probs
+    if probs is None or probs.shape != (len(draft.ids), vocab):
+        got = None if probs is None else list(probs.shape)
+        raise ValueError(f"law 'rows' needs probs [{len(draft.ids)}, {vocab}], got {got}")
+    if probs.dtype not in PRECISE:
+        raise TypeError(f"probs must be float32 or float64, got {probs.dtype}: fewer digits are another distribution")
+    _check_rows(probs)
+    drawn = probs.gather(1, draft.tokens.to(probs.device)[:, None])
+    if not torch.all(drawn > 0):
+        raise ValueError("a drafted token has probability 0 in its own row of probs")
+
+
+def _check_rows(probs: torch.Tensor) -> None:
+    """Two passes over [K, V]. A sum that is near 1 has no NaN and no infinity among its terms."""
+    sums = probs.sum(-1)
+    if bool(((sums - 1).abs() < ONE_WITHIN).all()) and float(probs.min()) >= 0:
+        return
+    row = next(i for i, p in enumerate(probs) if not (abs(float(sums[i]) - 1) < ONE_WITHIN and float(p.min()) >= 0))
+    found = f"sums to {float(sums[row]):.6g}, its least is {float(probs[row].min()):.6g}"
+    raise ValueError(f"row {row} of probs is no distribution (at least 0, sum 1 within {ONE_WITHIN:g}): it {found}")
+
+
+def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:
+    """Raise ValueError for a path that is not one of the draft's, or a token outside the vocabulary."""
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"decide takes a Verdict, got {type(verdict).__name__}")
+    if not 0 <= verdict.token < vocab:
+        raise ValueError(f"token id {verdict.token} is outside the vocabulary of {vocab}")
+    count = 0 if draft is None else len(draft)
+    parent = -1
+    for i in verdict.path:
+        if not 0 <= i < count or _parent(draft, i) != parent:
+            raise ValueError(f"path {list(verdict.path)} is not a path of the draft")
+        parent = i
+
+
+def _parent(draft: Draft | None, i: int) -> int:
+    if draft is None or draft.parents is None:
+        return i - 1
+    return draft.parents[i]

@@ -1,0 +1,53 @@
+"""Committed rows, as plugins learn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+from torch import Tensor
+
+from spec_core.contract.values import Streams
+
+if TYPE_CHECKING:
+    from spec_core.contract.sequence import Sequence
+    from spec_core.contract.step import Step
+
+
+@attrs.frozen(eq=False)
+class Span:
+    """Committed rows of one sequence, positions ``start`` ... ``start + n - 1``, delivered once.
+
+    Whatever a plugin holds for positions at or after ``start`` is void.
+    tokens: the n tokens of these rows.
+    next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
+    next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
+    hidden: {i: [n, D]}; an i that no plugin asked for raises NotAskedFor. final: [n, D] or None.
+    """
+
+    start: int
+    tokens: list[int]
+    next: list[int]
+    next_embeds: Mapping[int, Tensor]
+    hidden: Mapping[int, Tensor] = attrs.field(converter=Streams)
+    final: Tensor | None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """Everything committed in one step, by sequence."""
+
+    step: Step
+    spans: Mapping[Sequence, Span]
+
+    def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
+        """(sequence, span) of the sequences that concern the asking plugin."""
+        for seq, span in self.spans.items():
+            if seq.wants(self.step.asking):
+                self.step.about = seq
+                yield seq, span

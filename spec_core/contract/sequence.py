@@ -1,0 +1,90 @@
+"""A sequence: one request in flight, and the slot of target memory it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from spec_core.contract.stash import Stash
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from spec_core.sampling.parameters import Sampling
+    from spec_core.sampling.stop import Stop
+
+
+@attrs.define(eq=False)
+class Slot:
+    """One place in the target's memory. It outlives a request, so that an equal prefix can be reused.
+
+    state: the target's, None until ``target.open``.
+    tokens: what the rows hold, position by position; rows given as embeddings have -1.
+    evaluated: rows that are valid. checkpoints: {position: recurrent state}.
+    seen: {plugin: first position it was not told about}.
+    """
+
+    stash: Stash = attrs.field(factory=Stash)
+    state: Any = None
+    tokens: list[int] = attrs.field(factory=list)
+    evaluated: int = 0
+    checkpoints: dict[int, Any] = attrs.field(factory=dict)
+    seen: dict[str, int] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class Sequence:
+    """One request in flight. Written by the core only; a plugin's own data lives in ``seq.stash[key]``.
+
+    tokens: prompt and output; the core appends. prompt: number of prompt tokens.
+    embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
+    limit: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
+    draft_max: longest draft for this request; None is the run's.
+    evaluated: rows the target holds. delivered: rows that ``process`` has told.
+    number: requests of the run before it; private noise is keyed by it, so no two requests share any.
+    rounds: steps in which it decided. finish: "stop", "length", "cancelled", "error" or None.
+    error: what ended it, its own or somebody else's. noise: {t: [V]} that drafters asked for, while it runs.
+    """
+
+    tokens: list[int]
+    prompt: int
+    limit: int
+    sampling: Sampling
+    stop: Stop
+    seed: int = 0
+    name: str = ""
+    embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
+    methods: frozenset[str] | None = None
+    draft_max: int | None = None
+    offset: int = 0
+    stream: int = 0
+    number: int = 0
+    slot: Slot = attrs.field(factory=Slot)
+    evaluated: int = 0
+    delivered: int = 0
+    reused: int = 0
+    rounds: int = 0
+    finish: str | None = None
+    error: Exception | None = None
+    text: Any = None
+    noise: dict[int, Tensor] = attrs.field(factory=dict)
+
+    @property
+    def t(self) -> int:
+        """Output position of the next token: 0 is the first generated one."""
+        return len(self.tokens) - self.prompt + self.offset
+
+    @property
+    def stash(self) -> Stash:
+        """Plugins' data about this sequence; it stays with the slot, like the rows it describes."""
+        return self.slot.stash
+
+    def wants(self, plugin: str) -> bool:
+        """May this plugin serve the sequence?"""
+        return self.methods is None or plugin in self.methods
+
+    def __repr__(self) -> str:
+        name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt
+        return f"<Sequence {name} {self.prompt}+{output} {self.finish or ''}>"

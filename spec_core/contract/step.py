@@ -1,0 +1,269 @@
+"""One round over all running sequences: what hooks read, and what they write into.
+
+A call that belongs to another hook raises PhaseError: it would be silently lost, or change what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import index
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+from torch import Tensor
+
+from spec_core.contract.batch import Batch, Checked, Part
+from spec_core.contract.checks import check_draft, check_law, check_verdict
+from spec_core.contract.values import Draft, Verdict
+from spec_core.errors import PhaseError
+from spec_core.sampling.noise import (
+    DOMAIN_CHOICE,
+    DOMAIN_COIN,
+    DOMAIN_TOKEN,
+    draft_domain,
+    gumbel,
+    private_key,
+    uniform,
+)
+
+if TYPE_CHECKING:
+    from spec_core.contract.sequence import Sequence
+    from spec_core.contract.target import Target
+
+
+@attrs.define(eq=False)
+class Step:
+    """One step. ``parts`` in batch order; ``asking`` is the plugin whose hook runs now, ``about`` its last sequence."""
+
+    target: Target
+    laws: Mapping[str, frozenset[str]]
+    owners: frozenset[str] = frozenset()
+    parts: list[Part] = attrs.field(factory=list)
+    wants_probs: bool = False
+    trees: bool = False
+    private: bool = False
+    phase: str = "plan"
+    asking: str = ""
+    about: Sequence | None = None
+    batch: Batch | None = None
+    checked: Checked | None = None
+    seconds: dict[str, float] = attrs.field(factory=dict)
+    forwards: dict[str, int] = attrs.field(factory=dict)
+    rows: dict[str, int] = attrs.field(factory=dict)
+    failures: list[Exception] = attrs.field(factory=list)
+    began: float = attrs.field(factory=perf_counter)
+    _by_seq: dict[Sequence, Part] = attrs.field(factory=dict, init=False)
+    _private: dict[tuple[Sequence, int, int], Tensor] = attrs.field(factory=dict, init=False)
+
+    # always
+
+    def add(self, part: Part) -> None:
+        """The core's: a sequence joins the step."""
+        self.parts.append(part)
+        self._by_seq[part.seq] = part
+
+    def part(self, seq: Sequence) -> Part:
+        part = self._by_seq[seq]
+        self.about = seq
+        return part
+
+    def spent(self, forwards: int = 0, rows: int = 0) -> None:
+        """A plugin reports forwards of its own and the rows they had."""
+        self.forwards[self.asking] = self.forwards.get(self.asking, 0) + forwards
+        self.rows[self.asking] = self.rows.get(self.asking, 0) + rows
+
+    def _in(self, what: str, *phases: str) -> None:
+        if self.phase not in phases:
+            raise PhaseError(f"step.{what} belongs to the hook {phases[0]!r}; this is {self.phase!r}")
+
+    # draft
+
+    @property
+    def undrafted(self) -> Iterator[tuple[Sequence, int]]:
+        """(sequence, budget) of those that may draft and have no draft yet; budget is at least 1."""
+        self._in("undrafted", "draft")
+        for part in self.parts:
+            if part.budget and part.draft is None and part.seq.wants(self.asking):
+                budget = self._budget(part)
+                if budget > 0:
+                    self.about = part.seq
+                    yield part.seq, budget
+
+    def _budget(self, part: Part) -> int:
+        limits = part.limits
+        if not limits:
+            return part.budget
+        return min(part.budget, limits.get(None, part.budget), limits.get(self.asking, part.budget))
+
+    def nodes(self, seq: Sequence) -> int:
+        """Most tokens that a tree for this sequence may have; its depth is bounded by the budget."""
+        self._in("nodes", "draft")
+        return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
+
+    def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
+        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step.
+
+        For a plugin that drafts nothing, which is asked before all that do: Compat(drafts=()). Raises ValueError for
+        another: named after a method it would find nothing left to limit, and nobody would hear of it.
+        """
+        self._in("limit", "draft")
+        if self.laws.get(self.asking):
+            raise ValueError(
+                "step.limit is for a plugin that drafts nothing, which is asked first: return Compat(drafts=()) "
+                "from compat, or propose a shorter draft"
+            )
+        n, limits = index(n), self._by_seq[seq].limits
+        limits[method] = min(n, limits.get(method, n))
+
+    def propose(self, seq: Sequence, draft: Draft) -> None:
+        """Offer a draft. Raises ValueError or TypeError where it breaks the contract."""
+        self._in("propose", "draft")
+        part = self.part(seq)
+        if part.draft is not None or not part.budget or not seq.wants(self.asking):
+            raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
+        check_law(draft, self.laws.get(self.asking, frozenset()))
+        if draft.law == "rows":
+            draft = own(draft)
+        check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
+        part.draft, part.source = draft, self.asking
+
+    def noise(self, seq: Sequence, i: int, branch: int = 0) -> Tensor:
+        """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
+
+        The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
+        Under a rule with private noise it is the drafter's alone and new in every round and for every request of the
+        run: a position that was rejected must not be drawn again from the same numbers.
+
+        :param i: from 0; the longest draft is the budget. The tensor is the caller's own.
+        :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
+            private noise is not, since a rule may look below a node before it rejects it.
+        """
+        self._in("noise", "draft")
+        if (i := index(i)) < 0:
+            raise ValueError(f"noise of the token {i}: tokens to be drafted count from 0")
+        return (self._private_noise(seq, i, index(branch)) if self.private else self._shared_noise(seq, i)).clone()
+
+    def _shared_noise(self, seq: Sequence, i: int) -> Tensor:
+        """Kept for the rule, as far as a draft of this step can reach."""
+        made = seq.noise.get(seq.t + i)
+        if made is None:
+            made = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, DOMAIN_TOKEN)
+            if i <= self._by_seq[seq].budget:
+                seq.noise[seq.t + i] = made
+        return made
+
+    def _private_noise(self, seq: Sequence, i: int, branch: int) -> Tensor:
+        key, domain = (seq, i, branch), draft_domain(i, branch)
+        if key not in self._private:
+            key_word, vocab = private_key(seq.seed, seq.stream), self.target.info.vocab
+            self._private[key] = gumbel(key_word, seq.t, vocab, seq.number, domain)
+        return self._private[key]
+
+    def made_noise(self, seq: Sequence, i: int) -> Tensor | None:
+        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection.
+
+        The core's own memory, to be read only.
+        """
+        return None if self.private else seq.noise.get(seq.t + i)
+
+    # accept
+
+    def coins(self, seq: Sequence, n: int) -> np.ndarray:
+        """Uniforms in (0, 1) for a rule with private noise: [n] float64, the same n in every call of a step.
+
+        No drafter reads them, no other step of the sequence and no other request of the run meets them again.
+        """
+        self._in("coins", "accept")
+        return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+
+    def choosing(self, seq: Sequence) -> tuple[int, int, int]:
+        """(seed, stream, domain) of the noise by which the core chooses a token."""
+        if not self.private:
+            return seq.seed, seq.stream, DOMAIN_TOKEN
+        return private_key(seq.seed, seq.stream), seq.number, DOMAIN_CHOICE
+
+    @property
+    def undecided(self) -> Iterator[Sequence]:
+        """Sequences that reach a decision in this step and have none yet."""
+        self._in("undecided", "accept")
+        for part in self.parts:
+            if part.decides and part.verdict is None and part.seq.finish != "error":
+                self.about = part.seq
+                yield part.seq
+
+    def logits(self, seq: Sequence) -> Tensor:
+        """[1+K, V]: row 0 follows the last committed token, row 1+j follows draft j."""
+        self._in("logits", "accept", "rollback", "process")
+        part = self.part(seq)
+        assert self.checked is not None
+        return self.checked.logits[part.at : part.at + 1 + part.drafted]
+
+    def history(self, seq: Sequence, row: int) -> list[int]:
+        """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
+        self._in("history", "accept", "rollback", "process")
+        draft = self.part(seq).draft
+        if row == 0 or draft is None:
+            return seq.tokens
+        return seq.tokens + [draft.ids[i] for i in draft.ancestry(row - 1)]
+
+    def decide(self, seq: Sequence, verdict: Verdict) -> None:
+        """Settle what is kept. Raises ValueError for a path the draft does not have."""
+        self._in("decide", "accept")
+        part = self.part(seq)
+        if part.verdict is not None or not part.decides:
+            raise ValueError("this sequence is decided already, or reaches no decision in this step")
+        check_verdict(verdict, part.draft, self.target.info.vocab)
+        part.verdict, part.rule = verdict, self.asking
+
+    # rollback
+
+    @property
+    def verdicts(self) -> dict[Sequence, Verdict]:
+        """What is kept, per sequence that decided, after the cut at stop tokens and limits."""
+        self._in("verdicts", "rollback", "process")
+        return {p.seq: p.verdict for p in self.parts if p.verdict is not None}
+
+    def kept(self, seq: Sequence) -> list[int]:
+        """Batch rows of the kept drafts, root first."""
+        self._in("kept", "rollback", "process")
+        part = self.part(seq)
+        return [part.spec + i for i in part.verdict.path] if part.verdict else []
+
+    @property
+    def judged(self) -> Iterator[tuple[Sequence, Part]]:
+        """The asking plugin's own drafts that were decided on: where a method learns how it fared.
+
+        ``part.raw`` is the verdict before it was cut at a stop or limit; ``part.verdict`` is what was kept.
+        """
+        for seq in self.verdicts:
+            if self._by_seq[seq].source == self.asking:
+                yield seq, self._by_seq[seq]
+
+    def rewind(self, seq: Sequence, position: int) -> None:
+        """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
+
+        Only for a sequence that decided in this step, else a long prompt would never end; and only by an owner, who
+        has put the state it owns back to ``position``.
+        """
+        self._in("rewind", "rollback")
+        part = self.part(seq)
+        if self.asking not in self.owners:
+            raise ValueError("only an owner of target state can rewind a sequence: Compat(owns={...})")
+        if part.verdict is None:
+            raise ValueError("only a sequence that decided in this step can be rewound")
+        if not 0 <= position <= part.end + len(part.verdict.path):
+            raise ValueError(f"cannot rewind to position {position}: rows 0 to {part.end} are committed")
+        part.rewound = position if part.rewound is None else min(part.rewound, position)
+
+    def fail(self, seq: Sequence, error: Exception) -> None:
+        """End this sequence with an error; its slot is dropped. What it was given before stands."""
+        self._in("fail", "accept", "rollback")
+        seq.finish, seq.error = "error", error
+
+
+def own(draft: Draft) -> Draft:
+    """The draft with rows of its own: a drafter may use its buffer again before a rule reads what was drawn from."""
+    probs = None if draft.probs is None else draft.probs.detach().clone()
+    return Draft(draft.ids, draft.law, probs, draft.parents, draft.confidence)

@@ -1,0 +1,93 @@
+"""After the verdicts: cut at what ends a sequence, append, and tell everybody."""
+
+from __future__ import annotations
+
+from spec_core.contract.batch import Part
+from spec_core.contract.rows import Rows, Span
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Verdict
+from spec_core.loop.schedule import remaining
+
+
+def settle(step: Step) -> None:
+    """Cut every verdict at the first stop token, stop text or limit inside it.
+
+    The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's token.
+    """
+    for part in step.parts:
+        if part.verdict is None or part.seq.finish == "error":
+            continue
+        part.raw = part.verdict
+        draft = part.draft
+        tokens = [draft.ids[i] for i in part.verdict.path] if draft else []
+        tokens.append(part.verdict.token)
+        last = _ends_at(part.seq, tokens, step.target.info.context)
+        part.emitted = tokens[: last + 1]
+        if last < len(part.verdict.path):
+            part.verdict = Verdict(part.verdict.path[:last], tokens[last])
+
+
+def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
+    """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
+    left = remaining(seq, context)
+    for i, token in enumerate(tokens):
+        if token in seq.stop.tokens or (seq.text is not None and seq.text.put(token)):
+            seq.finish = "stop"
+        elif i + 1 >= left:
+            seq.finish = "length"
+        if seq.finish:
+            return i
+    return len(tokens) - 1
+
+
+def commit(step: Step) -> Rows:
+    """Append the emitted tokens and build the rows that nobody was told about yet."""
+    spans = {}
+    for part in step.parts:
+        seq = part.seq
+        if seq.finish == "error":
+            part.emitted = []
+            continue
+        kept = len(part.verdict.path) if part.verdict else 0
+        end = part.end + kept
+        seq.tokens += part.emitted
+        seq.noise = {t: noise for t, noise in seq.noise.items() if t >= seq.t}
+        seq.rounds += part.decides
+        seq.evaluated = end if part.rewound is None else min(end, part.rewound)
+        _hold(seq)
+        if end > seq.delivered:
+            spans[seq] = _span(step, part, seq.delivered, end)
+            seq.delivered = end
+    return Rows(step, spans)
+
+
+def _hold(seq: Sequence) -> None:
+    """The slot remembers what its rows hold."""
+    slot = seq.slot
+    have = min(slot.evaluated, seq.evaluated)
+    slot.tokens[have:] = seq.tokens[have : seq.evaluated]
+    slot.evaluated = seq.evaluated
+
+
+def _span(step: Step, part: Part, start: int, end: int) -> Span:
+    seq = part.seq
+    rows = _rows(part, start, end)
+    checked = step.checked
+    assert checked is not None
+    return Span(
+        start=start,
+        tokens=seq.tokens[start:end],
+        next=seq.tokens[start + 1 : end + 1],
+        next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end},
+        hidden={i: h[rows] for i, h in checked.hidden.items()},
+        final=None if checked.final is None else checked.final[rows],
+    )
+
+
+def _rows(part: Part, start: int, end: int) -> slice | list[int]:
+    """Batch rows of positions start ... end-1; a slice where they lie together."""
+    if part.verdict is None or part.draft is None or part.draft.parents is None:
+        return slice(part.row + start - part.start, part.row + end - part.start)
+    rows = [*range(part.row, part.spec), *(part.spec + i for i in part.verdict.path)]
+    return rows[start - part.start : end - part.start]

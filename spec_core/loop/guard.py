@@ -1,0 +1,91 @@
+"""Between pluggy and a plugin: every hook implementation is wrapped once.
+
+pluggy's results are anonymous and one exception ends a broadcast. Wrapped, the step knows who is asking, time is
+counted per plugin, and one plugin's exception withholds nothing from the next.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import Any
+
+from pluggy import HookimplMarker
+
+from spec_core.assembly.hooks import implementations
+from spec_core.contract.rows import Rows
+from spec_core.contract.step import Step
+from spec_core.hookspecs import PROJECT
+
+Failed = Callable[[str, str, Exception, Step], None]
+
+
+class Proxy:
+    """Carries the guarded hooks of one plugin. Compared by identity: two plugins may look alike."""
+
+
+def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
+    """What is registered with pluggy in the plugin's place. controls: its draft hook is asked before the methods'."""
+    proxy = Proxy()
+    for hook, (method, options) in implementations(plugin, name).items():
+        if hook == "compat":
+            continue
+        call = _around if options["wrapper"] else _wrap
+        marker = HookimplMarker(PROJECT)
+        kinds = {kind: options[kind] for kind in ("wrapper", "tryfirst", "trylast")}
+        kinds["tryfirst"] |= controls and hook == "draft"
+        setattr(proxy, hook, marker(call(method, hook, name, failed), **kinds))
+    return proxy
+
+
+def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., Any]:
+    """A wrapper: it sees the other plugins' turns begin and end. If it raises, theirs are not lost."""
+    takes_argument = bool(inspect.signature(method).parameters)
+
+    def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
+        step.asking, step.about = name, None
+        try:
+            around = method(argument) if takes_argument else method()
+            next(around)
+        except Exception as error:
+            failed(name, hook, error, step)
+            return (yield)
+        result = yield
+        step.asking, step.about = name, None
+        try:
+            around.send(result)
+            around.close()
+            raise RuntimeError("a wrapper yields once")
+        except StopIteration:
+            pass
+        except Exception as error:
+            failed(name, hook, error, step)
+        return result
+
+    def of_step(step: Step) -> Generator[None, Any, Any]:
+        return (yield from ask(step, step))
+
+    def of_rows(rows: Rows) -> Generator[None, Any, Any]:
+        return (yield from ask(rows.step, rows))
+
+    return of_rows if hook == "process" else of_step
+
+
+def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., None]:
+    takes_argument = bool(inspect.signature(method).parameters)
+    label = f"{hook}.{name}"
+
+    def ask(step: Step, argument: Any) -> None:
+        step.asking, step.about = name, None
+        began = perf_counter()
+        try:
+            method(argument) if takes_argument else method()
+        except Exception as error:
+            failed(name, hook, error, step)
+        finally:
+            step.seconds[label] = step.seconds.get(label, 0.0) + perf_counter() - began
+
+    if hook == "process":
+        return lambda rows: ask(rows.step, rows)
+    return lambda step: ask(step, step)

@@ -1,0 +1,294 @@
+"""Everything about a request is settled when it is submitted: after that, no request can end another.
+
+Each function takes what the user gave, and returns it in the type that the loop relies on, or raises UsageError. What
+is returned is a copy: a list or tensor that the user changes later changes nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_core.sampling.numbers import real, whole
+from spec_core.sampling.parameters import Sampling
+
+if TYPE_CHECKING:
+    from spec_core.contract.request import Request
+    from spec_core.contract.target import Target
+
+SEEDS, STREAMS, POSITIONS = 1 << 64, 1 << 16, 1 << 32
+"""How many there are of each; larger ones would be cut, and two would be the same."""
+TEXTLESS = (bytes, bytearray, memoryview, Mapping)
+"""What can be iterated over and is no list of what it yields."""
+
+
+@attrs.frozen(eq=False)
+class Clean:
+    """A request after the checks: the fields of Request in one type each."""
+
+    prompt: list[int]
+    n: int
+    sampling: Sampling
+    seed: int
+    stop: tuple[str, ...]
+    stop_tokens: frozenset[int]
+    ignore_eos: bool
+    methods: tuple[str, ...] | None
+    draft_max: int | None
+    embeds: dict[int, Tensor]
+    offset: int
+    stream: int
+    name: str
+
+
+def checked(request: Request, target: Target) -> Clean:
+    """The request, held against the target. Raises UsageError."""
+    vocab = target.info.vocab
+    embeds = _embeds(request.embeds, target)
+    tokens = prompt(request.prompt, embeds, target)
+    return Clean(
+        prompt=tokens,
+        n=_length(request.n, len(tokens), target.info.context),
+        sampling=_sampling(request.sampling, vocab),
+        seed=_seed(request.seed),
+        stop=_stops(request.stop, target),
+        stop_tokens=_stop_tokens(request.stop_tokens, vocab),
+        ignore_eos=_flag("ignore_eos", request.ignore_eos),
+        methods=None if request.methods is None else _texts("methods", request.methods, "a list of names"),
+        draft_max=None if request.draft_max is None else _draft_max(request.draft_max),
+        embeds=embeds,
+        offset=_below("offset", request.offset, POSITIONS),
+        stream=_below("stream", request.stream, STREAMS),
+        name=_name(request.name),
+    )
+
+
+# the prompt
+
+
+def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int]:
+    """Token ids of the prompt; -1 where an embedding is given."""
+    tokens = _encoded(given, target) if isinstance(given, str) else _ids(given)
+    vocab = target.info.vocab
+    for at, token in enumerate(tokens):
+        if not 0 <= token < vocab and at not in embeds:
+            raise UsageError(
+                f"prompt token {token} at position {at} is outside the vocabulary of {vocab}",
+                mend="tokenize the prompt with this model's own tokenizer",
+            )
+    for at in embeds:
+        if not 0 <= at < len(tokens):
+            raise UsageError(
+                f"an embedding is given for position {at}, the prompt has {len(tokens)}",
+                mend="put the token -1 into the prompt at every position that is given as an embedding",
+            )
+    return [-1 if at in embeds else token for at, token in enumerate(tokens)] if embeds else tokens
+
+
+def _encoded(text: str, target: Target) -> list[int]:
+    if target.tokenizer is None:
+        raise UsageError(f"{target.info.name} has no tokenizer", mend="give the prompt as token ids (--tokens 1,2,3)")
+    _check_text("the prompt", text)
+    return target.tokenizer.encode(text)
+
+
+def _check_text(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{what} has half a surrogate pair at character {error.start}",
+            mend="read the text as UTF-8, with errors='replace' if it is damaged",
+        ) from error
+
+
+def _ids(given: Any) -> list[int]:
+    """A list of whole numbers, or an integral array or tensor of one dimension."""
+    mend = "give a text, or its token ids as a list of whole numbers"
+    items = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else given
+    if not isinstance(items, Sequence) or isinstance(items, TEXTLESS):
+        raise UsageError(f"the prompt is {_kind(given)}", mend)
+    if all(type(item) is int for item in items):
+        return list(items)
+    tokens = [whole(item) for item in items]
+    if None in tokens:
+        at = tokens.index(None)
+        raise UsageError(f"prompt token {_shown(items[at])} at position {at} is no whole number", mend)
+    return [token for token in tokens if token is not None]
+
+
+def _length(given: Any, prompt: int, context: int) -> int:
+    n = whole(given)
+    if n is None or n < 0:
+        raise UsageError(f"n = {_shown(given)} tokens", mend="ask for 0 or more tokens")
+    if not prompt:
+        raise UsageError("the prompt is empty and this model adds no beginning token", mend="give at least one token")
+    if prompt >= context and n > 0:
+        raise UsageError(
+            f"the prompt has {prompt} tokens, the context is {context} and one must be left to generate",
+            mend=f"shorten the prompt to {context - 1} tokens, or load the model with a larger --context if it has one",
+        )
+    return n
+
+
+# embeddings
+
+
+def _embeds(given: Any, target: Target) -> dict[int, Tensor]:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"embeds is {_kind(given)}", mend="give {position: vector}, or leave it out")
+    made: dict[int, Tensor] = {}
+    for place, vector in given.items():
+        at = whole(place)
+        if at is None:
+            raise UsageError(f"an embedding is given for position {_shown(place)}", mend="give whole positions")
+        made[at] = _embedding(vector, at, target)
+    return made
+
+
+def _embedding(given: Any, at: int, target: Target) -> Tensor:
+    """[D] on the target's device; of the narrow types, whose numbers float32 holds exactly, as float32."""
+    width, where = target.info.width, f"the embedding at position {at}"
+    vector = _tensor(given, where, width)
+    if tuple(vector.shape) != (width,):
+        raise UsageError(
+            f"{where} has shape {list(vector.shape)}, this model's are [{width}]",
+            mend="give one vector of the model's width per position",
+        )
+    dtype = vector.dtype if vector.dtype in (torch.float32, torch.float64) else torch.float32
+    vector = vector.detach().to(device=target.info.device, dtype=dtype, copy=True)
+    if not bool(vector.isfinite().all()):
+        raise UsageError(f"{where} holds numbers that are not finite", mend="look at where it was made")
+    return vector
+
+
+def _tensor(given: Any, where: str, width: int) -> Tensor:
+    mend = f"give a floating-point tensor or array of shape [{width}]"
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.dtype.itemsize <= 8:
+        return torch.from_numpy(np.array(given, dtype=np.float64 if given.dtype.itemsize == 8 else np.float32))
+    if not isinstance(given, Tensor):
+        raise UsageError(f"{where} is {_kind(given)}", mend)
+    if not given.dtype.is_floating_point or given.layout != torch.strided or given.is_meta:
+        raise UsageError(f"{where} is a tensor of {given.dtype}, {given.layout}, on {given.device}", mend)
+    return given
+
+
+# how tokens are chosen
+
+
+def _sampling(given: Any, vocab: int) -> Sampling:
+    if not isinstance(given, Sampling):
+        raise UsageError(f"sampling is {_kind(given)}", mend="give a Sampling, such as Sampling(temperature=0.8)")
+    if not isinstance(given.logit_bias, Mapping):
+        raise UsageError(f"logit_bias is {_kind(given.logit_bias)}", mend="give {token: number}")
+    return attrs.evolve(given, logit_bias=dict(_bias(*pair, vocab) for pair in given.logit_bias.items()))
+
+
+def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
+    token, bias = whole(key), real(value)
+    if token is None or not 0 <= token < vocab:
+        raise UsageError(
+            f"logit bias for token {_shown(key)}, the vocabulary has {vocab}",
+            mend=f"give whole numbers from 0 to {vocab - 1}",
+        )
+    if bias is None or not bias < math.inf:
+        raise UsageError(
+            f"logit bias {_shown(value)} for token {token}", mend="give a finite number, or -inf to ban it"
+        )
+    return token, bias
+
+
+def _seed(given: Any) -> int:
+    seed = whole(given)
+    if seed is None or not 0 <= seed < SEEDS:
+        raise UsageError(f"seed {_shown(given)} is no 64-bit number", mend=f"give one from 0 to {SEEDS - 1}")
+    return seed
+
+
+def _below(name: str, given: Any, count: int) -> int:
+    value = whole(given)
+    if value is None or not 0 <= value < count:
+        raise UsageError(f"{name} = {_shown(given)}", mend=f"give a whole number from 0 to {count - 1}")
+    return value
+
+
+def _draft_max(given: Any) -> int:
+    value = whole(given)
+    if value is None or value < 0:
+        raise UsageError(f"draft_max = {_shown(given)}", mend="give 0 (off) or more, as a whole number")
+    return value
+
+
+# where it ends, and the rest
+
+
+def _stops(given: Any, target: Target) -> tuple[str, ...]:
+    stops = _texts("stop", given, "a text or a list of texts; ids are stop_tokens")
+    if stops and target.tokenizer is None:
+        raise UsageError("stop texts need a tokenizer, this target has none", mend="use stop tokens (--stop-token ID)")
+    if "" in stops:
+        raise UsageError("an empty stop text would end every output at once", mend="leave it out")
+    return stops
+
+
+def _texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
+    items = _items(name, given, wanted)
+    for item in items:
+        if not isinstance(item, str):
+            raise UsageError(f"{name} holds {_shown(item)}, which is no text", mend=f"give {wanted}")
+        _check_text(name, item)
+    return items
+
+
+def _items(name: str, given: Any, wanted: str) -> tuple[Any, ...]:
+    """A text alone is one, not its letters."""
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, Iterable) or isinstance(given, TEXTLESS) or getattr(given, "ndim", 1) != 1:
+        raise UsageError(f"{name} is {_kind(given)}", mend=f"give {wanted}")
+    return tuple(given)
+
+
+def _stop_tokens(given: Any, vocab: int) -> frozenset[int]:
+    found = set()
+    for item in _items("stop_tokens", given, "a list of token ids"):
+        token = whole(item)
+        if token is None or not 0 <= token < vocab:
+            raise UsageError(
+                f"stop token {_shown(item)} is outside the vocabulary of {vocab}",
+                mend=f"give whole numbers from 0 to {vocab - 1}",
+            )
+        found.add(token)
+    return frozenset(found)
+
+
+def _flag(name: str, given: Any) -> bool:
+    if not isinstance(given, (bool, np.bool_)):
+        raise UsageError(f"{name} = {_shown(given)}", mend="give True or False")
+    return bool(given)
+
+
+def _name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise UsageError(f"the name {_shown(given)} is no text", mend="give a text, or leave it out")
+    return str(given)
+
+
+def _kind(given: Any) -> str:
+    """What was found, where the whole of it would be too long to show."""
+    shape = f" of shape {list(given.shape)}" if isinstance(given, (np.ndarray, Tensor)) else ""
+    return f"of type {type(given).__name__}{shape}"
+
+
+def _shown(given: Any) -> str:
+    """A value as the user wrote it; numbers of numpy without their type."""
+    number = real(given)
+    text = repr(given if number is None or isinstance(given, int) else number)
+    return text if len(text) <= 40 else f"{text[:37]}..."

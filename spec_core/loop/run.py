@@ -1,0 +1,337 @@
+"""A run: one target, some plugins, and the loop. ``step`` is the page to hold against the paper."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from itertools import count
+from operator import or_
+from time import perf_counter
+from typing import Any
+
+import attrs
+
+from spec_core import hookspecs
+from spec_core.assembly.assemble import assemble
+from spec_core.assembly.construct import Chosen
+from spec_core.assembly.matching import drafted_laws, wants_probs
+from spec_core.contract.batch import Part
+from spec_core.contract.request import Emitted, Request, Result
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Needs
+from spec_core.errors import PluginError, UsageError
+from spec_core.loop.accept import RULE, Coupled
+from spec_core.loop.admission import sequence
+from spec_core.loop.commit import commit, settle
+from spec_core.loop.events import emitted
+from spec_core.loop.generation import Generation, Stream
+from spec_core.loop.guard import guarded
+from spec_core.loop.schedule import batch, plan
+from spec_core.loop.slots import Slots
+from spec_core.loop.stats import Observer, Stats
+from spec_core.loop.turns import Turns
+from spec_core.settings.tables import RunSettings
+
+log = logging.getLogger("spec_core")
+
+
+class Run:
+    """Generate texts with one target and some methods, all running sequences in every step.
+
+    It may be used from several threads: whatever one of them asks for happens between two steps.
+
+    :param target: what ``spec_core.load`` returned.
+    :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
+        ``(name, instance)``, instances.
+    :param rule: an acceptance rule; the default is lossless and seed-coupled.
+    :param rollback: the owner of recurrent state, where several are installed.
+    :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
+    :param settings: a RunSettings; keywords of one are stronger.
+
+    Raises UsageError, or Refused with every plugin's refusal, before a weight is read.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        methods: Iterable[Any] = (),
+        rule: Any = None,
+        rollback: Any = None,
+        plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: RunSettings | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.target = target
+        self.settings = attrs.evolve(settings or RunSettings(), **keywords)
+        named = [methods] if isinstance(methods, str) else methods
+        self.plugins = assemble(target, named, rule, rollback, plugin_settings or {})
+        self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
+        self.laws = drafted_laws(self.plugins)
+        self.drafters = frozenset(name for name, laws in self.laws.items() if laws)
+        lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
+        self.stats = Stats(lossy=lossy, exact=target.info.extras.get("exact"))
+        self._wants_probs = wants_probs(self.plugins)
+        self._private = any(c.compat.noise == "private" for c in self.plugins)
+        self._owners = frozenset({RULE, *(c.name for c in self.plugins if c.compat.owns)})
+        self._manager = hookspecs.manager()
+        self._register()
+        learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
+        self._slots = Slots(self.settings.slots, self.settings.reuse, learners)
+        self._numbers = count()
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.results: dict[Sequence, Result] = {}
+        self._logprobs: dict[Sequence, list[Any]] = {}
+        self._streams: dict[Sequence, Stream] = {}
+        self._dropped: deque[Sequence] = deque()
+        self._turns = Turns()
+        self._stepping = False
+
+    def _register(self) -> None:
+        """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
+        self._manager.register(self.stats, "stats")
+        for chosen in reversed([*self.plugins, Chosen(RULE, Coupled())]):
+            if not self._manager.has_plugin(chosen.name):
+                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed, chosen.controls), chosen.name)
+        self._manager.check_pending()
+
+    # requests
+
+    def submit(self, request: Request | str | list[int], **keywords: Any) -> Sequence:
+        """Queue a request; it joins at the next step. Keywords are Request's fields. Raises UsageError."""
+        return self._queue(request, keywords)
+
+    def _queue(self, request: Any, keywords: Mapping[str, Any], stream: Stream | None = None) -> Sequence:
+        made = attrs.evolve(request, **keywords) if isinstance(request, Request) else Request(request, **keywords)
+        always = frozenset(c.name for c in self.plugins) - self.drafters
+        seq = sequence(made, self.target, always, self.drafters, self.stats.switched_off)
+        seq.number = next(self._numbers)
+        with self._turns:
+            if stream is not None:
+                self._streams[seq] = stream
+            if seq.limit == 0:
+                seq.finish = "length"
+                self._finish(seq)
+            else:
+                self.waiting.append(seq)
+        return seq
+
+    def cancel(self, seq: Sequence) -> None:
+        """End a sequence now; from within a step, with that step or the next. What it was given stands."""
+        with self._turns:
+            if seq.finish is None:
+                seq.finish = "cancelled"
+                if not self._stepping:
+                    self._release()
+
+    def generate(self, request: Request | str | list[int], **keywords: Any) -> Generation:
+        """An iterator of events of one request; ``.result`` is the Result once it is exhausted."""
+        stream = Stream()
+        return Generation(self, self._queue(request, keywords, stream), stream)
+
+    def _drop(self, seq: Sequence) -> None:
+        """Nobody reads this sequence any more: it ends at the next step. Takes no turn: garbage is found anywhere."""
+        if seq.finish is None:
+            self._dropped.append(seq)
+
+    def observe(self, look: Callable[[Step], None]) -> None:
+        """Call ``look(step)`` at the end of every step, when everything in it is decided and counted."""
+        with self._turns:
+            self._manager.register(Observer(look))
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    # the loop
+
+    def step(self) -> list[Emitted]:
+        """One round over all running sequences; returns what they emitted. Not to be called from within a step."""
+        with self._turns:
+            if self._stepping:
+                raise UsageError(
+                    "a step was asked for within a step", mend="call step, or read a text, outside of hooks"
+                )
+            self._stepping = True
+            try:
+                return self._step()
+            except BaseException as error:
+                self._abandon(error)
+                raise
+            finally:
+                self._stepping = False
+
+    def _step(self) -> list[Emitted]:
+        hook = self._manager.hook
+        self._admit()
+        step = self._plan()  # who runs, pending rows, budgets
+        if not step.parts:
+            return []
+        self._ask(hook.draft, step, when=any(part.budget for part in step.parts))  # in the user's order
+        if not self._verify(step):  # one forward: pending tokens and drafts of everybody
+            return self._close(step, [])
+        self._ask(hook.accept, step)  # kept path, and one token more
+        settle(step)  # cut at stop and limit
+        self._ask(hook.rollback, step)  # every owner of state
+        rows = commit(step)  # committed rows only
+        events = emitted(step)
+        step.phase = "process"
+        hook.process(rows=rows)
+        return self._close(step, events)
+
+    def _plan(self) -> Step:
+        step = Step(
+            self.target,
+            self.laws,
+            self._owners,
+            wants_probs=self._wants_probs,
+            trees=self.needs.trees,
+            private=self._private,
+        )
+        return plan(self.running, self.target, self.settings, bool(self.drafters), step)
+
+    def _ask(self, hook: Any, step: Step, when: bool = True) -> None:
+        step.phase = hook.name
+        if when:
+            hook(step=step)
+        self._raise_failures(step)
+
+    def _verify(self, step: Step) -> bool:
+        """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
+        step.phase = "verify"
+        step.batch = batch(step, self.needs, self.target.info.device)
+        began = perf_counter()
+        try:
+            step.checked = self.target.forward(step.batch, self.needs)
+        except Exception as error:
+            for part in step.parts:
+                part.seq.finish, part.seq.error = "error", error
+        step.seconds["verify"] = perf_counter() - began
+        step.forwards["target"] = 1
+        step.rows["target"] = len(step.batch.tokens)
+        return step.checked is not None
+
+    def _admit(self) -> None:
+        """Cancelled sequences leave, waiting ones take slots."""
+        while self._dropped:
+            self.cancel(self._dropped.popleft())
+        self._release()
+        while self.waiting and self._enter(self.waiting[0]):
+            self.waiting.popleft()
+
+    def _release(self) -> None:
+        """What was cancelled leaves."""
+        for seq in [s for s in self.running if s.finish]:
+            self._leave(seq)
+        for seq in [s for s in self.waiting if s.finish]:
+            self.waiting.remove(seq)
+            self._finish(seq)
+
+    def _enter(self, seq: Sequence) -> bool:
+        """Give a waiting sequence a slot; False when all are taken. Without memory for it, it ends with the error."""
+        try:
+            entered = self._slots.admit(seq, self.target)
+        except Exception as error:
+            seq.finish, seq.error = "error", error
+            self._finish(seq)
+            return True
+        if entered:
+            self.running.append(seq)
+        return entered
+
+    def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
+        for part in step.parts:
+            for name in self._slots.learners:
+                if part.seq.wants(name):
+                    part.seq.slot.seen[name] = part.seq.delivered
+        for event in events:
+            if event.logprob is not None:
+                self._logprobs.setdefault(event.seq, []).append(event.logprob)
+            if event.seq in self._streams:
+                self._streams[event.seq].events.append(event)
+        for seq in [p.seq for p in step.parts if p.seq.finish]:
+            self._leave(seq)
+        self._raise_failures(step)
+        return events
+
+    def _leave(self, seq: Sequence) -> None:
+        self.running.remove(seq)
+        self._slots.leave(seq, self.target)
+        self._finish(seq)
+
+    def _finish(self, seq: Sequence) -> None:
+        """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
+        tally = self.stats.close(seq)
+        seq.noise.clear()
+        result = Result(
+            text=seq.text.whole if seq.text is not None else "",
+            tokens=seq.tokens[seq.prompt :],
+            finish_reason=seq.finish or "",
+            prompt_tokens=seq.prompt,
+            reused=seq.reused,
+            seed=seq.seed,
+            stats={**tally.report(), "lossy": self.stats.lossy},
+            logprobs=self._logprobs.pop(seq, None),
+        )
+        if (stream := self._streams.pop(seq, None)) is not None:
+            stream.result = result
+        else:
+            self.results[seq] = result
+
+    def take(self, seq: Sequence) -> Result:
+        """The result of a finished sequence that was submitted, handed over once.
+
+        Raises the error that ended it, its own or that of the step it was in. After an interruption (Ctrl-C) there is
+        none: ``finish_reason`` is "error", and the text is as far as it came.
+        """
+        result = self.results.pop(seq)
+        if seq.error is not None:
+            raise seq.error
+        return result
+
+    # failures
+
+    def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
+        """A plugin raised. Nobody can stand in for an owner: it fails its sequences. Others follow ``on_error``."""
+        failure = PluginError(name, hook, error, step.about.name if step.about else "")
+        failure.__cause__ = error
+        if self.settings.on_error == "raise":
+            step.failures.append(failure)
+        elif name in self._owners:
+            for part in concerned(name, hook, step):
+                part.seq.finish, part.seq.error = "error", failure
+        else:
+            log.warning("%s; it is switched off for this run", failure.reason)
+            self.stats.switched_off[name] = failure.reason
+            self._manager.unregister(name=name)
+            self.drafters -= {name}
+
+    def _raise_failures(self, step: Step) -> None:
+        if step.failures:
+            raise step.failures[0]
+
+    def _abandon(self, error: BaseException) -> None:
+        """A step was interrupted: what the slots hold is unknown, so every running sequence closes with its error."""
+        for seq in list(self.running):
+            seq.finish = "error"
+            if seq.error is None and isinstance(error, Exception):
+                seq.error = error
+            self._leave(seq)
+
+    def __iter__(self) -> Iterator[Emitted]:
+        """Events of all sequences until nobody runs or waits."""
+        while self.busy:
+            yield from self.step()
+
+
+def concerned(name: str, hook: str, step: Step) -> list[Part]:
+    """The parts that are in doubt when an owner of state, or the core's own rule, raises in this hook."""
+    if name == RULE:
+        return [p for p in step.parts if p.decides and p.verdict is None]
+    if hook == "rollback":
+        return [p for p in step.parts if p.verdict is not None]
+    return step.parts

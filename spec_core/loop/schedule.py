@@ -1,0 +1,75 @@
+"""Who runs in a step, and on which slot: admission by prefix, pending rows, budgets."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from spec_core.contract.batch import Batch, Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.target import Target
+from spec_core.contract.values import Needs
+from spec_core.settings.tables import RunSettings
+
+
+def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
+    """Fill a step with parts: decoding sequences first, prompts share the room that is left."""
+    room = settings.rows_max
+    decoding = [s for s in running if len(s.tokens) > s.prompt]
+    prompts = [s for s in running if len(s.tokens) == s.prompt]
+    for i, seq in enumerate([*decoding, *prompts]):
+        if room <= 0:
+            break
+        kept = max(0, len(decoding) - i - 1)  # nobody drafts away the row of a sequence behind it
+        part = share(seq, room, kept, target.info.context, settings, drafting)
+        room -= len(part.pending) + (part.nodes if step.trees else part.budget)
+        step.add(part)
+    return step
+
+
+def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
+    """Pending rows of a sequence and how long a path may be drafted after them. kept: rows of others."""
+    start = seq.evaluated
+    most = min(max(settings.chunk, 1 + settings.draft_max), room)
+    pending = seq.tokens[start : start + most]
+    decides = start + len(pending) == len(seq.tokens)
+    spare = room - kept - len(pending)
+    budget = 0
+    if drafting and decides and len(seq.tokens) > seq.prompt and seq.delivered == len(seq.tokens) - 1:
+        budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))
+    nodes = max(budget, min(settings.nodes_max, spare)) if budget else 0
+    return Part(seq, start, pending, decides, budget, nodes)
+
+
+def draft_limit(seq: Sequence, settings: RunSettings) -> int:
+    return settings.draft_max if seq.draft_max is None else min(seq.draft_max, settings.draft_max)
+
+
+def remaining(seq: Sequence, context: int) -> int:
+    """Output tokens that may still come."""
+    return min(seq.limit - (len(seq.tokens) - seq.prompt), context - len(seq.tokens))
+
+
+def batch(step: Step, needs: Needs, device: str) -> Batch:
+    """Lay the rows of all parts out: one transfer for tokens and positions together."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    embeds = {}
+    at = 0
+    for part in step.parts:
+        part.row = len(tokens)
+        for position in part.seq.embeds:
+            if part.start <= position < part.end:
+                embeds[part.row + position - part.start] = part.seq.embeds[position]
+        tokens += part.pending
+        positions += range(part.start, part.end)
+        part.spec = len(tokens)
+        if part.draft is not None:
+            tokens += part.draft.ids
+            positions += [part.end - 1 + depth for depth in part.draft.depths]
+        part.at = part.spec - 1 if needs.all_logits else at
+        at += (1 + part.drafted) if part.decides else 0
+    host = np.array([tokens, positions], dtype=np.int64)  # half the time of torch.tensor on lists
+    both = torch.from_numpy(host).to(device, non_blocking=True)
+    return Batch(both[0], both[1], tuple(step.parts), embeds)

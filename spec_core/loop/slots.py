@@ -1,0 +1,79 @@
+"""The places of the target's memory, and which of them a sequence gets."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_core.contract.sequence import Sequence, Slot
+from spec_core.contract.target import Target
+
+
+def common_prefix(slot: Slot, tokens: list[int]) -> int:
+    """Equal leading tokens of what a slot holds; comparison stops at a row given as an embedding."""
+    n = 0
+    for held, wanted in zip(slot.tokens[: slot.evaluated], tokens, strict=False):
+        if held != wanted or held < 0:
+            break
+        n += 1
+    return n
+
+
+@attrs.define(eq=False)
+class Slots:
+    """The places of the target's memory: free ones keep what they hold, so that a prefix can be reused.
+
+    learners: plugins that keep something about rows; a slot is reused only as far as all of them have seen.
+    free: the least recently used first.
+    """
+
+    most: int
+    reuse: bool
+    learners: tuple[str, ...]
+    free: list[Slot] = attrs.field(factory=list)
+    taken: int = 0
+
+    def admit(self, seq: Sequence, target: Target) -> bool:
+        """Give the sequence a slot, and start it behind the rows that can be reused; False when all are taken."""
+        if self.taken >= self.most:
+            return False
+        slot, want = self._best(seq)
+        seq.slot = slot
+        try:
+            start = target.open(seq, want)
+        except Exception:
+            target.close(seq)
+            raise
+        if start == 0:
+            slot.stash = type(slot.stash)()
+            slot.seen.clear()
+        self._forget(slot, start)
+        seq.evaluated = seq.delivered = seq.reused = start
+        self.taken += 1
+        return True
+
+    def _best(self, seq: Sequence) -> tuple[Slot, int]:
+        """The slot with the longest usable prefix; if none helps a new one, or the least recently used."""
+        usable = [max(0, self._usable(slot, seq)) if self.reuse else 0 for slot in self.free]
+        want = max(usable, default=0)
+        if not want and len(self.free) + self.taken < self.most:
+            return Slot(), 0
+        return self.free.pop(usable.index(want)), want
+
+    def _usable(self, slot: Slot, seq: Sequence) -> int:
+        # The last equal row is followed by another token than before: pairs made from it would be stale.
+        want = common_prefix(slot, seq.tokens) - 1
+        return min([want, *(slot.seen.get(p, 0) for p in self.learners if seq.wants(p))])
+
+    def _forget(self, slot: Slot, start: int) -> None:
+        del slot.tokens[start:]
+        slot.evaluated = start
+        slot.checkpoints = {p: c for p, c in slot.checkpoints.items() if p <= start}
+        slot.seen = {name: min(position, start) for name, position in slot.seen.items()}
+
+    def leave(self, seq: Sequence, target: Target) -> None:
+        """Free the slot of a finished sequence; after an error its memory is not trusted and is dropped."""
+        self.taken -= 1
+        if seq.finish == "error":
+            target.close(seq)
+        else:
+            self.free.append(seq.slot)

@@ -1,0 +1,88 @@
+"""From steps to statistics. A step is one verify forward of the generation phase in which the sequence decided.
+
+The step that emits the first token of a prompt is none; a step without a draft counts with nothing drafted. Tokens
+cut off behind a stop are neither emitted nor accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from spec_core.contract.rows import Rows
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.hookspecs import hookimpl
+from spec_core.loop.tally import Tally, _ratio
+
+
+@attrs.define(eq=False)
+class Stats:
+    """Statistics of a run. A plugin like any other: it wraps ``process`` and reads the step afterwards."""
+
+    pooled: Tally = attrs.field(factory=Tally)
+    running: dict[Sequence, Tally] = attrs.field(factory=dict)
+    requests: int = 0
+    tau_sum: float = 0.0
+    tau_count: int = 0
+    seconds: dict[str, float] = attrs.field(factory=dict)
+    forwards: dict[str, int] = attrs.field(factory=dict)
+    rows: dict[str, int] = attrs.field(factory=dict)
+    switched_off: dict[str, str] = attrs.field(factory=dict)
+    lossy: str | None = None
+    exact: str | None = None
+
+    @hookimpl(wrapper=True)
+    def process(self, rows: Rows) -> Any:
+        result = yield
+        self.add(rows.step)
+        return result
+
+    def add(self, step: Step) -> None:
+        for part in step.parts:
+            if part.emitted and part.seq.t - len(part.emitted) > part.seq.offset:
+                self.running.setdefault(part.seq, Tally()).add(part)
+        for name, seconds in step.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
+            for name, n in theirs.items():
+                mine[name] = mine.get(name, 0) + n
+
+    def close(self, seq: Sequence) -> Tally:
+        """Fold a finished sequence into the totals; its own tally is returned."""
+        tally = self.running.pop(seq, None) or Tally()
+        self.pooled.merge(tally)
+        self.requests += 1
+        if tally.steps:
+            self.tau_sum += tally.emitted / tally.steps
+            self.tau_count += 1
+        return tally
+
+    def report(self) -> dict[str, Any]:
+        """The whole run: pooled counts, the mean over requests, time split and forwards."""
+        return {
+            "requests": self.requests,
+            **self.pooled.report(),
+            "tau_macro": _ratio(self.tau_sum, self.tau_count),
+            "seconds": dict(self.seconds),
+            "forwards": dict(self.forwards),
+            "rows": dict(self.rows),
+            "switched_off": dict(self.switched_off),
+            "lossy": self.lossy,
+            "exact": self.exact,
+        }
+
+
+@attrs.define(eq=False)
+class Observer:
+    """Shows every finished step to a function: for recordings and measurements."""
+
+    look: Callable[[Step], None]
+
+    @hookimpl(wrapper=True)
+    def process(self, rows: Rows) -> Any:
+        result = yield
+        self.look(rows.step)
+        return result

@@ -1,0 +1,92 @@
+"""Counts over steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from spec_core.contract.batch import Part
+from spec_core.loop.counts import drafted_and_accepted
+
+
+@attrs.define
+class Tally:
+    """Counts over steps. Lists are by position: index i is the (i+1)-th drafted token."""
+
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    drafts: int = 0
+    depth: int = 0
+    tv_spent: float = 0.0
+    reached: list[int] = attrs.field(factory=list)
+    tested: list[int] = attrs.field(factory=list)
+    kept: list[int] = attrs.field(factory=list)
+    by_method: dict[str, list[int]] = attrs.field(factory=dict)
+
+    def add(self, part: Part) -> None:
+        """One decided step of one sequence."""
+        counts = drafted_and_accepted(part)
+        self.steps += 1
+        self.drafted += counts["nodes"]
+        self.accepted += counts["accepted"]
+        self.emitted += counts["emitted"]
+        self.depth += counts["depth"]
+        self.drafts += part.draft is not None
+        self.tv_spent += part.raw.spent if part.raw else 0.0
+        _count(self.reached, counts["depth"])
+        _count(self.kept, counts["accepted"])
+        _count(self.tested, counts["tested"])
+        if part.source is not None:
+            mine = self.by_method.setdefault(part.source, [0, 0, 0])
+            mine[0] += 1
+            mine[1] += counts["nodes"]
+            mine[2] += counts["accepted"]
+
+    def merge(self, other: Tally) -> None:
+        for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_spent"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("reached", "tested", "kept"):
+            _add(getattr(self, name), getattr(other, name))
+        for method, counts in other.by_method.items():
+            _add(self.by_method.setdefault(method, [0, 0, 0]), counts)
+
+    def report(self) -> dict[str, Any]:
+        """Names and definitions as in docs/metrics.md; a ratio with nothing to divide by is None."""
+        return {
+            "steps": self.steps,
+            "emitted": self.emitted,
+            "drafts": self.drafts,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "tau_pooled": _ratio(self.emitted, self.steps),
+            "accepted_per_step": _ratio(self.accepted, self.steps),
+            "draft_acceptance": _ratio(self.accepted, self.drafted),
+            "mean_draft_length": _ratio(self.depth, self.drafts),
+            "tv_spent": self.tv_spent,
+            "marginal": [_ratio(k, r) for k, r in zip(self.kept, self.reached, strict=False)],
+            "conditional": [_ratio(k, t) for k, t in zip(self.kept, self.tested, strict=False)],
+            "methods": {
+                name: {"drafts": d, "drafted": n, "accepted": a, "draft_acceptance": _ratio(a, n)}
+                for name, (d, n, a) in self.by_method.items()
+            },
+        }
+
+
+def _count(counts: list[int], n: int) -> None:
+    """One more for each of the first n positions."""
+    counts.extend([0] * (n - len(counts)))
+    for i in range(n):
+        counts[i] += 1
+
+
+def _add(counts: list[int], more: list[int]) -> None:
+    counts.extend([0] * (len(more) - len(counts)))
+    for i, n in enumerate(more):
+        counts[i] += n
+
+
+def _ratio(a: float, b: float) -> float | None:
+    return a / b if b else None

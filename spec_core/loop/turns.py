@@ -1,0 +1,36 @@
+"""Threads take turns at a run."""
+
+from __future__ import annotations
+
+from threading import Lock, get_ident
+from typing import Any
+
+
+class Turns:
+    """A lock that is handed on: who waits goes before who had the last turn. The thread that has it may take it again.
+
+    A plain lock is not enough: a thread that steps without pause takes it back before anybody who waits is awake.
+    """
+
+    __slots__ = ("_again", "_holder", "_next", "_now")
+
+    def __init__(self) -> None:
+        self._next, self._now = Lock(), Lock()
+        self._holder, self._again = 0, 0
+
+    def __enter__(self) -> None:
+        me = get_ident()
+        if self._holder == me:
+            self._again += 1
+            return
+        if self._next.locked() or not self._now.acquire(False):
+            with self._next:
+                self._now.acquire()
+        self._holder = me
+
+    def __exit__(self, *_: Any) -> None:
+        if self._again:
+            self._again -= 1
+        else:
+            self._holder = 0
+            self._now.release()

@@ -1,0 +1,1 @@
+"""Choosing a token: parameters, seeded noise, and what ends a text."""

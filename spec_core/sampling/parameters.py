@@ -1,0 +1,85 @@
+"""What a request asks of sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from spec_core.errors import UsageError
+from spec_core.sampling.numbers import real, whole
+
+LOWEST = -math.inf
+
+
+def _check(low: float, high: float, *, open_low: bool = False) -> Any:
+    def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+        mend = f"give a number {'above' if open_low else 'from'} {low} to {high}"
+        if not isinstance(value, float):
+            raise UsageError(f"{attribute.name} = {value!r} is no number", mend=mend)
+        if not (low < value if open_low else low <= value) or value > high:
+            raise UsageError(f"{attribute.name} = {value} is out of range", mend=mend)
+
+    return validate
+
+
+def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise UsageError(f"{attribute.name} = {value!r} is no count", mend="give a whole number, 0 or more")
+
+
+def _number(default: float, low: float, high: float, *, open_low: bool = False) -> Any:
+    """A field that takes every kind of number; what is none is refused by its name."""
+    return attrs.field(default=default, converter=_as(real), validator=_check(low, high, open_low=open_low))
+
+
+def _count(default: int | None) -> Any:
+    return attrs.field(default=default, converter=_as(whole), validator=_whole)
+
+
+def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Convert what converts; the validator names the rest."""
+
+    def convert(value: Any) -> Any:
+        made = kind(value)
+        return value if made is None else made
+
+    return convert
+
+
+@attrs.frozen
+class Sampling:
+    """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
+
+    top_k: 0 is off. repetition_penalty divides positive and multiplies negative logits of every token in prompt and
+    output (CTRL, 1909.05858); presence and frequency penalties count the output only (OpenAI).
+    logit_bias: {token: added to its logit}. logprobs: None, or how many best tokens to report beside the chosen one.
+    """
+
+    temperature: float = _number(0.0, 0, 100)
+    top_k: int = _count(0)
+    top_p: float = _number(1.0, 0, 1, open_low=True)
+    min_p: float = _number(0.0, 0, 1)
+    repetition_penalty: float = _number(1.0, 0, 100, open_low=True)
+    presence_penalty: float = _number(0.0, -100, 100)
+    frequency_penalty: float = _number(0.0, -100, 100)
+    logit_bias: Mapping[int, float] = attrs.field(factory=dict)
+    logprobs: int | None = _count(None)
+
+    @property
+    def greedy(self) -> bool:
+        """The choice is the argmax of the target's own row."""
+        return self.temperature == 0 and not self.adjusts
+
+    @property
+    def truncates(self) -> bool:
+        """Some tokens cannot be drawn at all."""
+        return bool(self.top_k or self.top_p < 1 or self.min_p)
+
+    @property
+    def adjusts(self) -> bool:
+        """Logits are changed before temperature, in a way that may depend on the history."""
+        penalties = (self.repetition_penalty != 1.0, self.presence_penalty, self.frequency_penalty, self.logit_bias)
+        return any(penalties)

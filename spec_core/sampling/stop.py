@@ -1,0 +1,82 @@
+"""When a sequence ends, and the text it shows.
+
+Decided token by token, from committed text alone: a rejected draft can neither end a sequence nor leave text behind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from spec_core.contract.values import ints, strings
+
+
+@attrs.frozen
+class Stop:
+    """Token ids that end a sequence and are not shown, and texts that end it and are cut off."""
+
+    tokens: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
+    texts: tuple[str, ...] = attrs.field(default=(), converter=strings)
+
+
+@attrs.define(eq=False)
+class Text:
+    """Text of a sequence as it grows. Holds back what may turn out to be the beginning of a stop text.
+
+    stream: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
+    fresh: pieces that nobody took yet; of a step that fails nobody ever does. shown: those that were taken.
+    """
+
+    stream: Any
+    stops: tuple[str, ...] = ()
+    held: str = ""
+    shown: list[str] = attrs.field(factory=list)
+    fresh: list[str] = attrs.field(factory=list)
+    stopped: bool = False
+
+    def put(self, token: int) -> bool:
+        """Add a token; True when a stop text is complete. What may be shown is in ``take()``."""
+        self.fresh.append("")
+        self.held += self.stream.put(token)
+        return self._release(final=False)
+
+    def end(self) -> None:
+        """No more tokens: show what was held back, unless a stop text cut it off."""
+        if not self.stopped:
+            self.held += self.stream.end()
+            self._release(final=True)
+
+    def take(self) -> list[str]:
+        """Text that became certain since the last call: a piece per token put, each with what it made certain."""
+        fresh, self.fresh = self.fresh, []
+        self.shown += fresh
+        return fresh
+
+    @property
+    def whole(self) -> str:
+        return "".join(self.shown)
+
+    def _release(self, final: bool) -> bool:
+        found = [at for stop in self.stops if (at := self.held.find(stop)) >= 0]
+        if found:
+            self._show(self.held[: min(found)])
+            self.held = ""
+            self.stopped = True
+            return True
+        keep = 0 if final else self._doubtful()
+        visible, self.held = self.held[: len(self.held) - keep], self.held[len(self.held) - keep :]
+        self._show(visible)
+        return False
+
+    def _show(self, text: str) -> None:
+        if text:
+            self.fresh[-1:] = [(self.fresh or [""])[-1] + text]
+
+    def _doubtful(self) -> int:
+        """Length of the longest end of the held text that begins a stop text."""
+        longest = max((len(stop) - 1 for stop in self.stops), default=0)
+        for n in range(min(longest, len(self.held)), 0, -1):
+            if any(stop.startswith(self.held[-n:]) for stop in self.stops):
+                return n
+        return 0

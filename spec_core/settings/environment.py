@@ -1,0 +1,51 @@
+"""Settings from SPEC_* variables."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from spec_core.settings.tables import fields
+
+PREFIX = "SPEC_"
+CONFIG = "SPEC_CONFIG"
+"""Names the settings file where it is not ./spec.toml."""
+OURS = (CONFIG, "SPEC_DEBUG")
+"""Variables that the program reads and that are no settings."""
+NEAR = 0.8
+"""Likeness from which on a variable of nobody is taken for a misspelt one of ours."""
+
+
+def from_environment(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
+    """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min. Other programs use the prefix too."""
+    plugins = tuple(plugins)
+    names = {variable: _named(variable, plugins) for variable in environ if variable.startswith(PREFIX)}
+    return {name: environ[variable] for variable, name in names.items() if name is not None}
+
+
+def _named(variable: str, plugins: Iterable[str]) -> str | None:
+    """The setting that a variable is about, or None where it is nobody's."""
+    plugin, dunder, key = variable.removeprefix(PREFIX).partition("__")
+    if not dunder:
+        return plugin.lower() if plugin.lower() in fields() else None
+    owner = next((name for name in plugins if _shouted(name) == plugin), None)
+    return f"{owner}.{key.lower()}" if owner else None
+
+
+def _shouted(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def misspelt(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
+    """{variable: the name it is near}: variables with our prefix that are ignored, and probably were meant for us."""
+    plugins = tuple(plugins)
+    core = [*map(_shouted, fields()), *(own.removeprefix(PREFIX) for own in OURS)]
+    found = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in OURS or _named(variable, plugins):
+            continue
+        owner, dunder, key = variable.removeprefix(PREFIX).partition("__")
+        known = [*map(_shouted, plugins)] if dunder else core
+        if near := difflib.get_close_matches(owner, known, n=1, cutoff=NEAR):
+            found[variable] = PREFIX + near[0] + dunder + key
+    return found

@@ -1,0 +1,59 @@
+"""Settings from a file, whose relative paths are relative to it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spec_core.errors import UsageError, why
+from spec_core.settings.environment import CONFIG
+
+SCHEME = re.compile(r"[A-Za-z][\w.+-]+:")
+
+
+def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The settings file: the one named, or $SPEC_CONFIG, or ./spec.toml if there is one. Its paths are its own."""
+    named = path or ((environ or {}).get(CONFIG) and Path((environ or {})[CONFIG]))
+    file = Path(named) if named else Path("spec.toml")
+    if not named and not file.exists():
+        return {}
+    try:
+        return anchored(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"{file}: {why(error)}", mend="mend the file; `spec settings --toml` prints one that works"
+        ) from error
+
+
+def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A file's table with its relative paths made relative to where it lies: model, NAME=FILE, and file of a plugin."""
+    made = dict(table)
+    if isinstance(model := made.get("model"), str):
+        made["model"] = _anchored(model, folder)
+    methods = made.get("methods")
+    if isinstance(methods, str):
+        methods = methods.split(",")
+    if isinstance(methods, list):
+        made["methods"] = [_anchored_file(m, folder) if isinstance(m, str) else m for m in methods]
+    for name, own in made.items():
+        if isinstance(own, Mapping) and isinstance(file := own.get("file"), str):
+            made[name] = {**own, "file": _anchored(file, folder)}
+    return made
+
+
+def _anchored_file(spec: str, folder: Path) -> str:
+    """NAME=FILE; in a chain every FILE."""
+    name, equals, rest = spec.partition("=")
+    if not equals:
+        return spec
+    file, plus, more = rest.partition("+")
+    return f"{name}={_anchored(file, folder)}{plus}{_anchored_file(more, folder)}"
+
+
+def _anchored(path: str, folder: Path) -> str:
+    """What begins with a scheme, as zoo:pico does, is the loader's to read."""
+    here = folder / path
+    return str(here) if here.exists() or not SCHEME.match(path) else path

@@ -1,0 +1,1 @@
+"""What plugins share: public helpers, under the contract's version."""

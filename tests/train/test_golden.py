@@ -1,0 +1,71 @@
+"""The differentiable heads against vectors of the originals: the same tokens, logits to 5e-5 of their range."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from spec_train.dflash import DFlash
+from spec_train.eagle3 import Eagle3
+from spec_train.shape import Shape
+from spec_train.weights import Weights
+
+from spec_core import Target, load
+from tests.golden import golden
+
+HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
+RATIO = 5e-5
+
+
+def lent(file, target: Target, name: str) -> torch.Tensor:
+    """A matrix of the head, or the target's."""
+    return (file if name in file.info.extras["tensors"] else target).tensor(name).float()
+
+
+def eagle3(head: Eagle3, g, embedding, output, d2t):
+    """A chain of five from the last pair, each on the outputs before it."""
+    fused, drafts, rows = head.fused(g["features"]), [], []
+    known = torch.cat([g["tokens"][1:], g["id_last"]])
+    for depth in range(1, 6):
+        embedded = embedding[torch.cat([known, torch.tensor(drafts, dtype=torch.int64)])]
+        padded = torch.cat([fused, fused.new_zeros(depth - 1, fused.shape[1])])
+        y = head.unroll(embedded, padded, depth)[-1][-1]
+        rows.append(head.hidden(y) @ output.T)
+        best = int(rows[-1].argmax())
+        drafts.append(best if d2t is None else int(d2t[best]))
+    return drafts, torch.stack(rows)
+
+
+def dflash(head: DFlash, g, embedding, output, d2t):
+    """One block behind the whole context."""
+    at = torch.tensor([len(g["tokens"])])
+    hidden = head.blocks(embedding[g["block_tokens"]][None], head.fused(g["features"]), at)[0, 1:]
+    logits = hidden @ output.T
+    return logits.argmax(-1).tolist(), logits
+
+
+def of(file) -> Weights:
+    """The module of a head that was read."""
+    head = file.info.extras["head"]
+    cls = Eagle3 if head.kind == "eagle3" else DFlash
+    return cls(Shape.of(head), {n: file.tensor(n) for n in file.info.extras["tensors"]}, *file.info.extras["turning"]())
+
+
+@pytest.mark.parametrize("context", ["ctx20.", "ctx33."])
+@pytest.mark.parametrize("form", ["model-f32.gguf", "hf"])
+@pytest.mark.parametrize("name", HEADS)
+@torch.no_grad()
+def test_a_published_head_drafts_what_its_original_drafts(name, form, context):
+    file = load(golden(name) / form, weights=False)
+    target = load(golden(name.split("/")[1].split("-")[0]) / "model-f32.gguf", dtype="float32")
+    vectors = load_file(golden(name) / "golden.safetensors")
+    g = {key.removeprefix(context): value for key, value in vectors.items() if key.startswith(context)}
+    head = of(file)
+    drafting = eagle3 if isinstance(head, Eagle3) else dflash
+    matrices = (lent(file, target, tensor) for tensor in ("token_embd.weight", "output.weight"))
+
+    drafts, logits = drafting(head, g, *matrices, file.info.extras["head"].d2t)
+
+    wanted = g["draft_logits"]
+    assert drafts == g["draft_tokens"].tolist()
+    assert (logits - wanted).abs().max() <= RATIO * (wanted.max() - wanted.min())

@@ -1,0 +1,287 @@
+"""``spec train`` as a user types it, on tiny models: what it writes, how it goes on, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from spec_cli import main as cli
+from spec_train.show import Teller, clock, curve
+
+from spec_core import load
+from tests.small_models import tiny_gguf, tiny_hybrid
+
+KINDS = ("eagle3", "dflash")
+SHORT = {"eagle3": ["--depth", "2"], "dflash": ["--block", "4", "--layers", "1"]}
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    path = tmp_path / "texts.jsonl"
+    text = "def add_{0}(a, b):\n    return a + b + {0}\nthe quick brown fox jumps over {0} dogs\n"
+    lines = [{"text": text.format(i) * 2} for i in range(12)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return path
+
+
+def words(kind, out, *more, model=None) -> list[str]:
+    target = str(model or tiny_gguf(0, layers=4))
+    small = ["--length", "40", "--batch", "2", "--answer", "12", "--held-out", "2", "--threads", "1"]
+    return ["train", kind, "-m", target, "--out", str(out), *small, *SHORT[kind], *map(str, more)]
+
+
+def loss(printed: str) -> float:
+    return float(re.search(r"loss (\d+\.\d{8})", printed)[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("model", [lambda: tiny_gguf(0, layers=4), tiny_hybrid], ids=["dense", "hybrid"])
+def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys):
+    out = tmp_path / "head.gguf"
+
+    assert cli.run(words(kind, out, "--data", data, "--steps", 4, model=model())) == 0
+    printed = capsys.readouterr()
+    head = load(out, weights=False)
+
+    assert "tokens per step, accepted by position" in printed.out
+    assert "12 texts" not in printed.err
+    assert "11 texts to learn from, 1 held out" in printed.err
+    assert head.info.family == kind
+    assert head.misfit(load(model(), weights=False)) is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["head.gguf", "texts.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "layouts"), [("eagle3", ("speculators", "safeailab")), ("dflash", ("speculators", "z-lab"))]
+)
+def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
+    """The same steps and seed give the same weights; every layout gives them back bit for bit."""
+    for layout in ("gguf", *layouts):
+        assert cli.run(words(kind, tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
+    first, *others = (load(tmp_path / layout, weights=False) for layout in ("gguf", *layouts))
+
+    for other in others:
+        assert other.info.extras["tensors"] == first.info.extras["tensors"]
+        assert all(torch.equal(other.tensor(n), first.tensor(n)) for n in first.info.extras["tensors"])
+        assert other.head.sources(4) == first.head.sources(4)
+
+
+@pytest.mark.parametrize("stored", ["f16", "bf16", "q8_0"])
+def test_smaller_types_are_read_back(stored, data, tmp_path):
+    out = tmp_path / "h.gguf"
+    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--type", stored)) == 0
+
+    assert load(out, weights=False).tensor("fc.weight").shape == (32, 96)
+
+
+def test_a_reduced_vocabulary_says_what_it_covers(data, tmp_path, capsys):
+    out = tmp_path / "h.gguf"
+    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--draft-vocab", 64)) == 0
+
+    assert re.search(r"64 of 300 tokens can be drafted: \d+\.\d% of the texts", capsys.readouterr().err)
+    assert load(out, weights=False).head.d2t.shape == (64,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_are_answered_by_the_target_first(kind, tmp_path, capsys):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"def add_{i}(a, b):\n"}) + "\n" for i in range(6)), "utf-8")
+    out = tmp_path / "h.gguf"
+
+    assert cli.run(words(kind, out, "--data", path, "--steps", 2)) == 2
+    assert "--generate" in capsys.readouterr().err
+    assert cli.run(words(kind, out, "--data", path, "--steps", 2, "--generate", 10)) == 0
+    assert "answered 10 of 10 prompts" in capsys.readouterr().err
+
+
+# interrupted
+
+
+class Stop:
+    """Ctrl-C after so many steps."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def __call__(self, diary, progress, marks):
+        if marks is None and diary.step == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kind, data, tmp_path, capsys, monkeypatch):
+    """Nothing stands under the final name; the loss at the end is that of a course without a break."""
+    options = ["--data", data, "--steps", 6, "--generate", 4]
+    assert cli.run(words(kind, tmp_path / "whole.gguf", *options)) == 0
+    whole = loss(capsys.readouterr().out)
+    with monkeypatch.context() as patch:
+        patch.setattr(Teller, "__call__", lambda self, *told: Stop(3)(*told))
+        assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 130
+    left = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("broken"))
+    capsys.readouterr()
+    assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
+
+    assert len(left) == 2
+    assert left[1] == "broken.gguf.checkpoint"
+    assert abs(loss(capsys.readouterr().out) - whole) < 1e-6
+    assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_course_goes_on_as_if_undisturbed(data, tmp_path):
+    """SIGKILL, in a process of its own, after a checkpoint was written."""
+    out = tmp_path / "h.gguf"
+    options = ["--data", data, "--steps", 40]
+    whole = subprocess.run(spec(words("eagle3", tmp_path / "w.gguf", *options)), capture_output=True, text=True)
+    killed = subprocess.Popen(spec(words("eagle3", out, *options)), stderr=subprocess.DEVNULL)
+    while not (out.with_name("h.gguf.checkpoint")).exists() and killed.poll() is None:
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not out.exists()
+    resumed = subprocess.run(spec(words("eagle3", out, *options)), capture_output=True, text=True)
+
+    assert abs(loss(resumed.stdout) - loss(whole.stdout)) < 1e-6
+
+
+def spec(argv):
+    """The program, with a checkpoint after every step."""
+    source = "from spec_train import course; course.EVERY = 0.0; from spec_core.cli import main; main()"
+    return [sys.executable, "-c", source, *argv]
+
+
+def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, capsys, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Teller, "__call__", lambda self, *told: Stop(1)(*told))
+        cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4, "--seed", 1)) == 2
+    assert "is of another head, other data or other options" in capsys.readouterr().err
+    (tmp_path / "h.gguf.checkpoint").write_bytes(b"damaged")
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4)) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_longer_course_goes_on_from_a_checkpoint(data, tmp_path, capsys, monkeypatch):
+    """How long is no part of what a checkpoint belongs to."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Teller, "__call__", lambda self, *told: Stop(3)(*told))
+        cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 8)) == 0
+    assert "8 steps" in capsys.readouterr().out
+
+
+# refused
+
+
+BAD = {
+    "empty": ("", "has no texts"),
+    "no JSON": ("not json\n", "line 1: no JSON object"),
+    "a list": ("[1]\n", "line 1: no JSON object"),
+    "no text": ('{"text": "a"}\n{"body": "b"}\n', "line 2: neither a text nor a prompt"),
+    "a number": ('{"text": 5}\n', "line 1: neither a text nor a prompt"),
+    "one text": ('{"text": "abc"}\n', "there is one text"),
+    "too short": ('{"text": "a"}\n' * 5, "the longest text has"),
+    "nested": ("[" * 100_000, "no JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_data_that_teach_nothing_are_refused_with_a_mend(name, tmp_path, capsys):
+    content, found = BAD[name]
+    path = tmp_path / "bad.jsonl"
+    path.write_text(content, "utf-8")
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", path, "--steps", 1)) == 2
+    error = capsys.readouterr().err
+    assert found in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "h.gguf").exists()
+
+
+def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", tmp_path / "none.jsonl")) == 2
+    assert "No such file" in capsys.readouterr().err
+    assert cli.run(words("eagle3", tmp_path / "h.gguf")) == 2
+    assert "brings no training text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        (["--steps", "1", "--minutes", "1"], "were both given"),
+        (["--type", "q8_0", "--format", "safeailab"], "q8_0 is a type of GGUF"),
+        (["--sources", "1,2,9"], "hidden states 0 to 4"),
+        (["--sources", "a"], "no token ids"),
+    ],
+)
+def test_options_that_contradict_are_refused(more, found, data, tmp_path, capsys):
+    assert cli.run(words("eagle3", tmp_path / "h", "--data", data, *more)) == 2
+    assert found in capsys.readouterr().err
+
+
+def test_a_place_that_is_taken_or_cannot_be_written_is_refused_before_the_model_is_read(tmp_path, capsys):
+    taken = tmp_path / "taken.gguf"
+    taken.write_text("mine")
+
+    assert cli.run(words("eagle3", taken, model="nowhere.gguf")) == 2
+    assert "exists" in capsys.readouterr().err
+    assert cli.run(words("eagle3", taken / "h.gguf", model="nowhere.gguf")) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert taken.read_text() == "mine"
+
+
+@pytest.fixture
+def full():
+    """No file can grow beyond 30,000 bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("layout", ["gguf", "speculators"])
+def test_a_full_disk_ends_clearly_and_leaves_nothing_under_the_final_name(layout, data, tmp_path, capsys, full):
+    out = tmp_path / "head"
+
+    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--format", layout)) == 2
+    error = capsys.readouterr().err
+    assert "head cannot be written" in error
+    assert "make room" in error
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["texts.jsonl"]
+
+
+def test_a_full_disk_at_a_checkpoint_ends_clearly(data, tmp_path, capsys, full, monkeypatch):
+    monkeypatch.setattr(Teller, "__call__", lambda self, *told: Stop(1)(*told))
+
+    assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 2)) == 2
+    assert "the checkpoint" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["texts.jsonl"]
+
+
+# shown
+
+
+def test_the_curve_and_the_time_left_are_readable():
+    assert curve([4.0, 3.0, 2.0, 1.0], 4) == "4.000 █▆▃▁▁ 1.000"
+    assert curve([]) == "no steps"
+    assert clock(61.4) == "1 min 01 s"
+
+
+def test_a_zoo_model_brings_its_own_texts(monkeypatch):
+    import spec_zoo
+
+    monkeypatch.setattr(spec_zoo, "TASKS", 20)
+    texts = load("zoo:pico", weights=False).info.extras["texts"]()
+
+    assert len(texts) > 500
+    assert not [t for t in texts if "class JSONDecoder" in t]
