@@ -47,10 +47,21 @@ static ALWAYS sums first_sums(vi start) {
     return (sums){start, (vi){0}};
 }
 
+typedef struct {
+    int8_t x[4];
+} four;
+
+/* Written out for gcc, which would load the four bytes into a register first: a tenth of the time. Not for the address
+ * sanitiser, which does not see what an instruction written out reads. */
 static ALWAYS vi dot_bytes(vi sum, vu w, const uint8_t *x) {
-    int32_t four;
-    memcpy(&four, x, 4);
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, _mm512_set1_epi32(four));
+#if defined(__clang__) || defined(__SANITIZE_ADDRESS__)
+    int32_t bytes;
+    memcpy(&bytes, x, 4);
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, _mm512_set1_epi32(bytes));
+#else
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*(const four *)(const void *)x));
+    return sum;
+#endif
 }
 
 static ALWAYS void dot(sums *s, vu w, const uint8_t *x, int j, int bits) {
