@@ -107,7 +107,8 @@ class Probe:
 
     def _forward(self, parts: list[tuple[KVCache, int, int, int, int]]) -> Tensor:
         """Logits [R, V]; parts: cache, place of the state, first position, pending rows, drafts."""
-        positions, stretches, lines = [], [], Lines()
+        positions: list[int] = []
+        stretches, lines = [], Lines()
         for cache, place, start, pending, drafts in parts:
             rows = pending + drafts
             mask = causal(rows) if rows > 1 else None
