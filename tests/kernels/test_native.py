@@ -124,7 +124,7 @@ def test_a_prompt_has_the_same_bits_however_it_is_cut(arch, seed):
 def test_texts_are_those_of_plain_decoding(make, activations, temperature):
     of = load(make(), kernels="native", activations=activations)
     requests = [
-        Request([3 * i + 1, 4, i + 9, 4], n=40, seed=i, sampling=Sampling(temperature=temperature), ignore_eos=True)
+        Request([3 * i + 1, 4, i + 9, 4], max_tokens=40, seed=i, sampling=Sampling(temperature=temperature), ignore_eos=True)
         for i in range(3)
     ]
     methods = ["ngram", "suffix", "recycling"] + ([("mtp", {"p_min": 0.0})] if make is tiny_hybrid else [])
@@ -154,7 +154,7 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
         elif watched:
             monkeypatch.setattr(type(method), "_can_go_alone", lambda self, draft: False)
         run.observe(lambda step, i=i: drafts[i].extend(p.draft.ids for p in step.parts if p.draft))
-        run.generate(Request([5, 9, 11, 2], n=24, ignore_eos=True)).result
+        run.generate(Request([5, 9, 11, 2], max_tokens=24, ignore_eos=True)).result
 
     assert drafts[0] and drafts[0] == drafts[1]
 
@@ -273,7 +273,7 @@ def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):
     of = load(tiny_gguf())
 
     assert of.info.extras["kernels"].startswith("reference (the extension was not built")
-    assert Run(of).generate(Request([5, 9], n=4)).result.tokens
+    assert Run(of).generate(Request([5, 9], max_tokens=4)).result.tokens
     with pytest.raises(UsageError, match="needs a C compiler"):
         load(tiny_gguf(), kernels="native")
 

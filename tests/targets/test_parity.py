@@ -129,12 +129,18 @@ def test_quantised_logits_are_those_of_the_dequantised_weights(name):
 
 @pytest.mark.parametrize("name", QUANTISED)
 def test_native_logits_lie_near_those_of_the_dequantised_weights(name):
-    """15 bits of activations: within 0.05 % of the range, root mean square, and no other token is the best."""
+    """15 bits of activations: within 0.05 % of the range, root mean square.
+
+    The same token is the best, but for ties nearer than that: one row of qwen3-q8_0 has its two best 1.3e-4 apart.
+    """
     case = quantised(name, "native")
     expected, got = case.tensors["logits_37"], fresh(case.target, case.tokens("prompt_37")).logits
+    best = expected.topk(2).values
+    apart = best[:, 0] - best[:, 1] > 5e-4 * (expected.max() - expected.min())
 
     assert root_mean_square(expected, got) <= 5e-4
-    assert torch.equal(expected.argmax(-1), got.argmax(-1))
+    assert torch.equal(expected.argmax(-1)[apart], got.argmax(-1)[apart])
+    assert apart.sum() >= len(apart) - 2
 
 
 @pytest.mark.parametrize("name", QUANTISED)
