@@ -67,7 +67,7 @@ class Eagle3(PairDrafter):
     def _misfit(self, target: Target, holder: Target) -> Refusal | None:
         head = holder.info.extras.get("head")
         if head is None or head.kind != "eagle3":
-            found = "no draft head" if head is None else f"a {head.kind} head"
+            found = "no draft head" if head is None else f"a head of kind {head.kind}"
             return Refusal(f"{holder.info.name} is {found}", "give the EAGLE-3 head of this very model")
         if "executor" not in target.info.extras:
             return Refusal(f"{target.info.name} lends its weights to no head", "use a GGUF or Hugging Face model")
