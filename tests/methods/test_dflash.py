@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 from spec_methods.dflash import DFlash
+from spec_methods.dflash.layer import Head, Known
+from spec_train.dflash import DFlash as Trainable
+from spec_train.weights import radians
+from spec_train.write import write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
 from spec_core.testing import DrafterConformance
 from tests.methods.drafted import check_published
 from tests.methods.heads import TARGETS, check_lossless, head_file, tiny
+from tests.small_heads import trained
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 
@@ -83,6 +89,34 @@ def test_p_min_cuts_a_draft():
     while run.busy:
         run.step()
     assert max(lengths) == 1
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("causal", [(False, False), (True, True), (False, True)])
+def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, tmp_path):
+    """The differentiable head's logits, where a window ends inside the context and inside the block."""
+    torch.manual_seed(0)
+    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
+    given = trained("dflash", target, windows=(3, 6), causal=causal)
+    tokens, states = [5, 9, 2, 77, 31, 8, 4, 1, 60, 12, 3], torch.randn(10, 2, 32)
+    features = states.flatten(1)
+    oracle = Trainable(given.shape, given.weights, radians(given.shape))
+    table = target.tensor("token_embd.weight").float()
+    block = table[torch.tensor([tokens[-1], 299, 299, 299])]
+    with torch.no_grad():
+        hidden = oracle.blocks(block[None], oracle.fused(features), torch.tensor([10]))[0, 1:]
+
+    write(given, target, tmp_path / "head.gguf", "gguf", "f32")
+    facts = load(tmp_path / "head.gguf", weights=False).info.extras
+    facts = {**facts, "head": attrs.evolve(facts["head"], windows=(3, 6), causal=causal)}
+    head = Head(facts, target.info.extras["executor"]())
+    context = head.context()
+    head.learn([Known(context, 0, list(states.unbind(1)))])
+    context.token = tokens[-1]
+    (rows,) = head.blocks([context], [3])
+
+    wanted = hidden @ table.T
+    assert (rows - wanted).abs().max() <= 5e-5 * (wanted.max() - wanted.min())
 
 
 class TestDFlash(DrafterConformance):

@@ -67,7 +67,8 @@ class Head:
 
     def learn(self, parts: Sequence[Known]) -> None:
         """Keep positions of several sequences, in one pass; what was held at or after them is void."""
-        stretches, positions, first = [], [], 0
+        stretches, first = [], 0
+        positions: list[int] = []
         for p in parts:
             n = len(p.states[0])
             stretches.append(Stretch(p.context.room(p.start + n), first, n, p.start))
@@ -81,7 +82,8 @@ class Head:
         """Logits [n, V] of a block of n + 1 tokens behind each context, in one pass; drafts: n of each."""
         tokens: list[int] = []
         positions: list[int] = []
-        stretches, given, wanted = [], {}, []
+        wanted: list[int] = []
+        stretches, given = [], {}
         for c, n in zip(contexts, drafts, strict=True):
             first = len(tokens)
             if c.embed is not None:
