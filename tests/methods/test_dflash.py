@@ -8,13 +8,15 @@ import torch
 from spec_methods.dflash import DFlash
 from spec_methods.dflash.layer import Head, Known
 from spec_train.dflash import DFlash as Trainable
+from spec_train.shape import Shape
 from spec_train.weights import radians
-from spec_train.write import write
+from spec_train.write import Trained, write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
 from spec_core.testing import DrafterConformance
-from tests.methods.drafted import check_published
+from tests.golden import golden
+from tests.methods.drafted import check_published, drafted
 from tests.methods.heads import TARGETS, check_lossless, head_file, tiny
 from tests.small_heads import trained
 from tests.small_models import tiny_gguf, tiny_hybrid
@@ -31,6 +33,25 @@ def one_thread():
 @pytest.mark.parametrize("name", ["dflash/qwen3", "dflash/qwen35"])
 def test_a_published_head_drafts_what_its_original_drafts(name, file, context, kernels, tmp_path):
     check_published(name, file, context, kernels, tmp_path / "draft.safetensors")
+
+
+def test_the_speculators_form_of_a_published_head_drafts_the_same(tmp_path):
+    file, target = load(golden("dflash/qwen3") / "hf", weights=False), golden("qwen3") / "model-f32.gguf"
+    head, weights = file.info.extras["head"], {n: file.tensor(n) for n in file.info.extras["tensors"]}
+    described = load(target, weights=False)
+    shape = Shape.of(head, head.sources(described.info.layers))
+    write(Trained(shape, weights, None, head.name), described, tmp_path / "other", "speculators", "f32")
+    tokens, out = [5, 9, 2, 77, 31, 8], tmp_path / "draft.safetensors"
+
+    one, other = (
+        drafted(target, f"dflash={path}", tokens, 7, "auto", out)
+        for path in (golden("dflash/qwen3") / "hf", tmp_path / "other")
+    )
+
+    assert load(tmp_path / "other", weights=False).info.extras["head"].producer == "speculators"
+    assert len(one["tokens"]) == 7
+    assert torch.equal(one["tokens"], other["tokens"])
+    assert torch.equal(one["logits"], other["logits"])
 
 
 @pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
