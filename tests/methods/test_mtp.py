@@ -9,12 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_cli.draft import drafted_by
-from spec_methods.mtp import BACKLOG, Mtp
+from spec_methods.mtp import Mtp
 from spec_targets.runtime.load import nextn_problem
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError
 from spec_core.testing import DrafterConformance
+from spec_core.toolkit.pair_drafter import BACKLOG
 from tests.golden import golden
 from tests.small_models import tiny_hybrid
 

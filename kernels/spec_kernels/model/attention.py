@@ -17,7 +17,8 @@ PLACES = 64
 def attention(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None = None) -> Tensor:
     """softmax(q kᵀ · scale) v of rows that stand at places ``start`` and up, each over the places up to its own.
 
-    q: [n, H, D]    keys, values: [K, T, D]    last: every row sees the places up to this one instead
+    q: [n, H, D]    keys, values: [K, T, D]    last: every row sees the places up to this one instead;
+    a window begins before its own place all the same
     returns [n, H, D]
     """
     tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last) for i in range(0, len(q), TILE)]
@@ -29,13 +30,13 @@ def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape,
     n, (heads, total, dim) = len(q), keys.shape
     end = min(total, (start + n if last is None else last + 1))
     queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
-    own = torch.arange(start, start + TILE, device=q.device) if last is None else q.new_full((TILE,), last)
-    own = own.repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]: the last place that a query sees
+    own = torch.arange(start, start + TILE, device=q.device).repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]
+    most_seen = own if last is None else torch.full_like(own, last)
     scores = []
     for i in range(0, end, PLACES):
         piece = _piece(keys, i, end)
         places = torch.arange(i, i + PLACES, device=q.device)
-        hidden = (places > own) | ((places <= own - shape.window) if shape.window else False)
+        hidden = (places > most_seen) | ((places <= own - shape.window) if shape.window else False)
         scores.append((torch.bmm(queries, piece.mT) * shape.scale).masked_fill(hidden, -torch.inf))
     most = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
     result = torch.zeros(heads, len(own), dim + 1, device=q.device)

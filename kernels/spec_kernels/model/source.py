@@ -59,6 +59,33 @@ class Only:
         return self.lender
 
 
+class Prefixed:
+    """Tensors of a source under names with a prefix, so that they meet none of the lender's, who has the rest."""
+
+    def __init__(self, source: Source, prefix: str, lender: Source) -> None:
+        self.source, self.prefix, self.lender = source, prefix, lender
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        holder, own = self._holder(name)
+        return holder.shape(own)
+
+    def type(self, name: str) -> str:
+        holder, own = self._holder(name)
+        return holder.type(own)
+
+    def load(self, name: str) -> Tensor:
+        holder, own = self._holder(name)
+        return holder.load(own)
+
+    def blocks(self, name: str) -> Tensor:
+        holder, own = self._holder(name)
+        return holder.blocks(own)
+
+    def _holder(self, name: str) -> tuple[Source, str]:
+        mine = name.startswith(self.prefix)
+        return (self.source, name.removeprefix(self.prefix)) if mine else (self.lender, name)
+
+
 def bytes_of(tensor: Tensor) -> Tensor:
     """A tensor of floats as ``blocks`` gives it: uint8 [rows, bytes of a row]."""
     return tensor.reshape(-1, tensor.shape[-1]).contiguous().view(torch.uint8)

@@ -6,81 +6,21 @@ with the first drafted token, so k drafts cost k forwards of one block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Spans
 from typing import Any
 
 import attrs
-import torch
 from attrs.validators import ge, le
 from torch import Tensor
 
-from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
-from spec_core.toolkit.acceptance import AcceptanceEstimate
-from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
-from spec_methods.mtp.layer import Layer, Pairs
-
-BACKLOG = 256
-"""Pairs that wait for the next draft at most; more are evaluated at once."""
+from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
+from spec_core.toolkit.pair_drafter import PairDrafter, PairState
+from spec_core.toolkit.token_drafter import SampleMode
+from spec_methods.mtp.layer import Layer
 
 
 @attrs.define(eq=False)
-class Memory:
-    """What the layer knows of a sequence.
-
-    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
-    tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
-    """
-
-    cache: Any
-    done: int = 0
-    tokens: list[int] = attrs.field(factory=list)
-    hidden: list[Tensor] = attrs.field(factory=list)
-    embeds: dict[int, Tensor] = attrs.field(factory=dict)
-    estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
-
-    def take(self, span: Span) -> None:
-        """New pairs; whatever is held at or after their first position is void."""
-        cut = span.start - self.done
-        if cut < 0:
-            self.done, cut = span.start, 0
-        if cut < len(self.tokens):
-            whole = torch.cat(self.hidden)[:cut]
-            self.tokens, self.hidden = self.tokens[:cut], [whole]
-        self.tokens += span.next
-        self.hidden.append(span.final.clone())
-        self.embeds |= {span.start + i: given.clone() for i, given in span.next_embeds.items()}
-
-    def pairs(self, n: int | None = None) -> Pairs:
-        """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
-        hidden = torch.cat(self.hidden)
-        n = len(self.tokens) if n is None else n
-        embeds = {i: self.embeds.pop(self.done + i) for i, token in enumerate(self.tokens[:n]) if token < 0}
-        made = Pairs(self.room(self.done + n), self.done, self.tokens[:n], hidden[:n], embeds)
-        self.done, self.tokens, self.hidden = self.done + n, self.tokens[n:], [hidden[n:]]
-        return made
-
-    def room(self, rows: int) -> Any:
-        if rows > self.cache.length:
-            self.cache.grow(max(rows, 2 * self.cache.length))
-        return self.cache
-
-
-@attrs.define(eq=False)
-class Drafting(PartialDraft):
-    """One sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
-
-    memory: Memory = attrs.field(kw_only=True)
-    hidden: Tensor | None = None
-
-    def pairs(self) -> Pairs:
-        """What is missing of the committed text, then one pair after the other of the layer's own."""
-        if not self.ids:
-            return self.memory.pairs()
-        start = self.memory.done + len(self.ids) - 1
-        return Pairs(self.memory.room(start + 1), start, self.ids[-1:], self.hidden)
-
-
-@attrs.define(eq=False)
-class Mtp:
+class Mtp(PairDrafter):
     """Drafts with the NextN layer of the target, or of a file that goes with it."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "a file with the layer; default: the target's own"})
@@ -95,7 +35,7 @@ class Mtp:
     )
     layer: Layer | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    state: StashKey[PairState] = attrs.field(factory=StashKey, init=False)
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
@@ -104,7 +44,7 @@ class Mtp:
         return Compat(
             needs=Needs(final=True),
             refusals=[refusal] if refusal else [],
-            drafts=self._drafter.proposals,
+            drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, holder),
         )
@@ -129,66 +69,5 @@ class Mtp:
     def _load(self, target: Target, holder: Target) -> None:
         self.layer = Layer(holder.info.extras["nextn"], target.info.extras["executor"]())
 
-    @property
-    def _drafter(self) -> TokenDrafter:
-        return TokenDrafter(self.p_min, self.sample)
-
-    # hooks
-
-    @hookimpl
-    def draft(self, step: Step) -> None:
-        drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if len(drafts) == 1 and self.watch is None and not self._drafter.samples(drafts[0].seq):
-            self._all_at_once(step, drafts[0])
-        while growing := [d for d in drafts if d.open]:
-            self._one_more(step, growing)
-        for d in drafts:
-            step.propose(d.seq, self._drafter.made(d))
-
-    @hookimpl
-    def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
-            seq.stash[self.memory].estimate.learn(part.drafted, len(part.uncut.path))
-
-    @hookimpl
-    def process(self, rows: Rows) -> None:
-        """Keep the new pairs; evaluate them only where they are many."""
-        for seq, span in rows.by_sequence():
-            memory = seq.stash.get(self.memory)
-            if memory is None:
-                memory = seq.stash[self.memory] = Memory(self.layer.cache())
-            memory.take(span)
-            while len(memory.tokens) > BACKLOG:
-                self.layer.forward([memory.pairs(BACKLOG)], last=False)
-                rows.step.report_cost(forwards=1, rows=BACKLOG)
-
-    # one draft
-
-    def _begin(self, step: Step, seq: Sequence, budget: int) -> Drafting | None:
-        memory = seq.stash.get(self.memory)
-        if memory is None or not memory.tokens:
-            return None
-        memory.estimate.fade()
-        if memory.estimate.value < self.p_min:
-            return None
-        return Drafting(seq, min(budget, self.draft_max), memory.estimate, memory=memory)
-
-    def _all_at_once(self, step: Step, draft: Drafting) -> None:
-        """A greedy draft of one sequence is one call, however long it gets."""
-        pairs = draft.pairs()
-        draft.memory.room(draft.memory.done + draft.budget)
-        stops = sorted(draft.seq.stop.tokens)
-        ids, chances = self.layer.draft(pairs, draft.budget, self.p_min, draft.estimate.value, stops)
-        step.report_cost(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
-        draft.ids, draft.confidence, draft.open = ids, chances, False
-
-    def _one_more(self, step: Step, drafts: list[Drafting]) -> None:
-        """One forward, one more token for each."""
-        parts = [d.pairs() for d in drafts]
-        hidden, logits = self.layer.forward(parts)
-        step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))
-        for i, d in enumerate(drafts):
-            token = self._drafter.extend(step, d, logits[i])
-            d.hidden = hidden[i : i + 1]
-            if self.watch is not None:
-                self.watch(token, logits[i])
+    def hidden(self, spans: Spans[Span]) -> list[Tensor]:
+        return [span.final.clone() for span in spans if span.final is not None]

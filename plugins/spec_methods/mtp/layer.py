@@ -5,33 +5,16 @@ DeepSeek-V3 (2412.19437, section 2.2); names of tensors as GGUF has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import attrs
-import torch
-from spec_kernels.model.batch import Batch, Stretch
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Concat, Embed, Input, Model, Op
+from spec_kernels.model.pairs import PairLayer
 from spec_kernels.model.source import Only, Source, has
-from torch import Tensor
-
-FIRST_ROWS = 512
 
 
-@attrs.frozen(eq=False)
-class Pairs:
-    """n pairs of one sequence for a forward: the tokens at positions ``start`` + 1 and up, and the hidden states before
-    them, [n, D]. embeds: {index: [D]} of tokens that were given as embeddings (-1)."""
-
-    cache: Any
-    start: int
-    tokens: list[int]
-    hidden: Tensor
-    embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
-
-
-class Layer:
+class Layer(PairLayer):
     """Draft step: y = block(eh_proj [norm(embedding of x_(p+1)) | norm(h_p)]), ĥ = norm(y), logits = head(ĥ).
 
     h is the target's hidden state after its final norm; ĥ takes its place where the layer goes on from its own word.
@@ -42,40 +25,8 @@ class Layer:
         lends its embedding and output matrix where the layer has none of its own."""
         source = Only(facts["source"].source, facts["source"].names, trunk.source)
         ops = tuple(operations(Builder(facts["shape"], source), f"blk.{facts['block']}."))
-        self.executor = trunk.another(Model(ops, trunk.model.turns, trunk.model.magnitude), source)
-        self.device = getattr(trunk, "device", "cpu")
-
-    def cache(self) -> Any:
-        return self.executor.cache(FIRST_ROWS)
-
-    def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
-        """ĥ [B, D] and logits [B, V] of the last pair of each of B sequences, in one pass; last: False for none."""
-        found = self.executor.run(self._batch(parts, last))
-        return found["final"], found["logits"]
-
-    def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
-        """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
-        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final")
-
-    def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
-        tokens = [t for p in parts for t in p.tokens]
-        positions = [at for p in parts for at in range(p.start, p.start + len(p.tokens))]
-        both = torch.tensor([tokens, positions], device=self.device)
-        stretches, ends, first = [], [], 0
-        given: dict[int, Tensor] = {}
-        for p in parts:
-            stretches.append(Stretch(p.cache, first, len(p.tokens), p.start))
-            given |= {first + i: embedding for i, embedding in p.embeds.items()}
-            first += len(p.tokens)
-            ends.append(first - 1)
-        hidden = parts[0].hidden if len(parts) == 1 else torch.cat([p.hidden for p in parts])
-        wanted = ends if last else []
-        return Batch(
-            *(both[0], both[1], stretches, given, {"hidden": hidden}),
-            logits=wanted,
-            final=wanted,
-            taps=("logits", "final"),
-        )
+        model = Model(ops, trunk.model.turns, trunk.model.magnitude)
+        super().__init__(trunk.another(model, source), "hidden")
 
 
 def operations(builder: Builder, prefix: str) -> Iterator[Op]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import attrs
 import torch
+from spec_kernels.model.source import bytes_of
 from torch import Tensor
 
 from spec_core.errors import UsageError
@@ -45,7 +46,8 @@ OLD_NORMS = {"aux_norm_low": 0, "aux_norm_mid": 1, "aux_norm_high": 2}
 """What ``fc_norm.I`` was called."""
 TARGETS_OWN = re.compile(r"verifier_.*|.*\.rotary_emb\..*")
 """Copies of what the target has; nobody reads them."""
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+FLOATS = (*TYPES, torch.float64)
 
 
 class Stored(Protocol):
@@ -111,6 +113,13 @@ class HfHead:
                 hint="use a head with weights of float32, bfloat16 or float16",
             )
         return value
+
+    def type(self, name: str) -> str:
+        return TYPES.get(self.tensors[name].load().dtype, "F32")
+
+    def blocks(self, name: str) -> Tensor:
+        value = self.load(name)
+        return bytes_of(value if value.dtype in TYPES else value.float())
 
     def d2t(self) -> Tensor | None:
         return self.tensors["d2t"].load() if "d2t" in self.tensors else None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
+from spec_kernels.model.source import Only
 from torch import Tensor
 
 from spec_core.contract.values import TargetInfo
@@ -21,9 +22,9 @@ from spec_targets.runtime.rope import turning
 class HeadFile:
     """What ``load(FILE, weights=False)`` gives for a draft head.
 
-    ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows, and ``source``, where
-    they come from (``shape(name)`` and ``load(name)``); ``misfit(target, reading="auto")``, a reason and a hint where
-    it cannot draft for a target, or None; ``turning()``, the radians per position [head / 2] float32 by which q and k
+    ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows; ``source``, these
+    tensors as a ``spec_kernels.model.source.Source``; ``misfit(target, reading="auto")``, a reason and a hint where it
+    cannot draft for a target, or None; ``turning()``, the radians per position [head / 2] float32 by which q and k
     turn, and the factor of cos and sin.
     """
 
@@ -45,7 +46,7 @@ class HeadFile:
             extras={
                 "head": h,
                 "tensors": frozenset(expected(h)),
-                "source": self.source,
+                "source": Only(self.source, expected(h)),
                 "misfit": self.misfit,
                 "turning": lambda: turning(h.head, h.rope_base, h.scaling, h.divisors),
             },

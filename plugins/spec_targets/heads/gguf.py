@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from spec_kernels.model.source import bytes_of
 from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
@@ -43,10 +44,24 @@ class GgufHead:
     def shape(self, name: str) -> tuple[int, ...] | None:
         return self.file.tensors[self.stored[name]].shape if name in self.stored else None
 
+    def type(self, name: str) -> str:
+        """What ``blocks`` gives: as stored, floats where rows are put in another order."""
+        return "F32" if self._reordered(name) else self.file.tensors[self.stored[name]].type
+
     def load(self, name: str) -> Tensor:
         value = floats(self.file.tensors[self.stored[name]])
-        heads = next((n for part, n in self.permuted.items() if part in name), 0)
+        heads = self._reordered(name)
         return tensors.halves(value, heads) if heads else value
+
+    def blocks(self, name: str) -> Tensor:
+        if self._reordered(name):
+            return bytes_of(self.load(name))
+        data = self.file.tensors[self.stored[name]].bytes()
+        return data.reshape(-1, data.shape[-1])
+
+    def _reordered(self, name: str) -> int:
+        """Attention heads of a tensor whose rows lie in llama.cpp's order; 0 where they do not."""
+        return next((n for part, n in self.permuted.items() if part in name), 0)
 
     def d2t(self) -> Tensor | None:
         info = self.file.tensors.get("d2t")

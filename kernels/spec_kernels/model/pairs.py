@@ -1,0 +1,115 @@
+"""A draft layer that reads pairs of a hidden state and the token after it, and what it holds of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_kernels.model.batch import Batch, Stretch
+
+FIRST_ROWS = 512
+"""Places that a cache begins with; it grows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """n pairs of one sequence for a forward: the tokens at positions ``start`` + 1 and up, and the hidden states before
+    them, [n, D]. embeds: {index: [D]} of tokens that were given as embeddings (-1)."""
+
+    cache: Any
+    start: int
+    tokens: list[int]
+    hidden: Tensor
+    embeds: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class PairMemory:
+    """What the layer knows of a sequence.
+
+    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
+    tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
+    """
+
+    cache: Any
+    done: int = 0
+    tokens: list[int] = field(default_factory=list)
+    hidden: list[Tensor] = field(default_factory=list)
+    embeds: dict[int, Tensor] = field(default_factory=dict)
+
+    def take(self, start: int, tokens: Sequence[int], hidden: Tensor, embeds: Mapping[int, Tensor]) -> None:
+        """New pairs from position ``start`` on; whatever is held at or after it is void. hidden: kept as it is."""
+        cut = start - self.done
+        if cut < 0:
+            self.done, cut = start, 0
+        if cut < len(self.tokens):
+            whole = torch.cat(self.hidden)[:cut]
+            self.tokens, self.hidden = self.tokens[:cut], [whole]
+        self.tokens += tokens
+        self.hidden.append(hidden)
+        self.embeds |= {start + i: given.clone() for i, given in embeds.items()}
+
+    def pairs(self, n: int | None = None) -> Pairs:
+        """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
+        hidden = torch.cat(self.hidden)
+        n = len(self.tokens) if n is None else n
+        embeds = {i: self.embeds.pop(self.done + i) for i, token in enumerate(self.tokens[:n]) if token < 0}
+        made = Pairs(self.room(self.done + n), self.done, self.tokens[:n], hidden[:n], embeds)
+        self.done, self.tokens, self.hidden = self.done + n, self.tokens[n:], [hidden[n:]]
+        return made
+
+    def own(self, drafted: int, token: int, hidden: Tensor) -> Pairs:
+        """The pair behind ``drafted`` - 1 others of the layer's own word: the last drafted token, and hidden [1, D]."""
+        start = self.done + drafted - 1
+        return Pairs(self.room(start + 1), start, [token], hidden)
+
+    def room(self, rows: int) -> Any:
+        if rows > self.cache.length:
+            self.cache.grow(max(rows, 2 * self.cache.length))
+        return self.cache
+
+
+class PairLayer:
+    """Runs a description whose only input is the hidden state; what it goes on with is its tap ``final``."""
+
+    def __init__(self, executor: Any, name: str) -> None:
+        """name: of the input."""
+        self.executor, self.name = executor, name
+        self.device = getattr(executor, "device", "cpu")
+
+    def memory(self) -> PairMemory:
+        """Of a new sequence."""
+        return PairMemory(self.executor.cache(FIRST_ROWS))
+
+    def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
+        """State [B, D] and logits [B, V] of the last pair of each of B sequences, in one pass; last: False for none."""
+        found = self.executor.run(self._batch(parts, last))
+        return found["final"], found["logits"]
+
+    def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
+        """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
+        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final")
+
+    def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
+        tokens = [t for p in parts for t in p.tokens]
+        positions = [at for p in parts for at in range(p.start, p.start + len(p.tokens))]
+        both = torch.tensor([tokens, positions], device=self.device)
+        stretches, ends, first = [], [], 0
+        given: dict[int, Tensor] = {}
+        for p in parts:
+            stretches.append(Stretch(p.cache, first, len(p.tokens), p.start))
+            given |= {first + i: embedding for i, embedding in p.embeds.items()}
+            first += len(p.tokens)
+            ends.append(first - 1)
+        hidden = parts[0].hidden if len(parts) == 1 else torch.cat([p.hidden for p in parts])
+        wanted = ends if last else []
+        return Batch(
+            *(both[0], both[1], stretches, given, {self.name: hidden}),
+            logits=wanted,
+            final=wanted,
+            taps=("logits", "final"),
+        )

@@ -1,0 +1,160 @@
+"""DFlash (z-lab, block diffusion): a head fills a block of unknown tokens in one forward.
+
+Keys and values of committed positions are made of the target's hidden states when they are committed; a draft of any
+length costs one forward, for all sequences together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+from attrs.validators import ge, le
+from torch import Tensor
+
+from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
+from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
+from spec_methods.dflash.layer import Context, Head, Known
+
+Reading = Literal["auto", "inputs", "outputs"]
+
+
+@attrs.define(eq=False)
+class Memory:
+    """Of one sequence."""
+
+    context: Context
+    estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
+
+
+@attrs.define(eq=False)
+class Block(PartialDraft):
+    """One sequence while it is drafted."""
+
+    context: Context = attrs.field(kw_only=True)
+
+
+@attrs.define(eq=False)
+class DFlash:
+    """Drafts with a DFlash head that was trained for the target."""
+
+    file: str | None = attrs.field(default=None, metadata={"help": "the head; the target may know its own"})
+    draft_max: int = attrs.field(
+        default=15,
+        validator=[ge(1), le(256)],
+        metadata={"help": "longest draft; the head's block has its own end", "off": 256},
+    )
+    p_min: float = attrs.field(
+        default=0.3,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "cut where the draft survives less likely", "off": 0.0},
+    )
+    sample: SampleMode = attrs.field(
+        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+    )
+    layer_ids: Reading = attrs.field(
+        default="auto",
+        metadata={
+            "help": "what the file's layer ids mean: layers entered (inputs) or left (outputs); auto: by its kind"
+        },
+    )
+    head: Head | None = attrs.field(default=None, init=False)
+    sources: tuple[int, ...] = attrs.field(default=(), init=False)
+    final: int = attrs.field(default=0, init=False)
+    watch: Any = attrs.field(default=None, init=False)
+    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        file = self.file or target.info.extras.get("companions", {}).get("dflash")
+        if file is None:
+            hint = "name one: --method dflash=FILE, or train one: spec train dflash"
+            return Compat(refusals=[Refusal(f"no head is given, and {target.info.name} knows none", hint)])
+        holder = load(file, weights=False)
+        if refusal := self._misfit(target, holder):
+            return Compat(refusals=[refusal])
+        self.sources = holder.info.extras["head"].sources(target.info.layers, self.layer_ids)
+        self.final = target.info.layers
+        return Compat(
+            needs=Needs(hidden={i for i in self.sources if i < self.final}, final=self.final in self.sources),
+            drafts=self._drafter.proposals,
+            forwards=lambda k: 1,
+            load=lambda target: self._load(target, holder),
+        )
+
+    def _misfit(self, target: Target, holder: Target) -> Refusal | None:
+        head = holder.info.extras.get("head")
+        if head is None or head.kind != "dflash":
+            found = "no draft head" if head is None else f"a head of kind {head.kind}"
+            return Refusal(f"{holder.info.name} is {found}", "give the DFlash head of this very model")
+        if "executor" not in target.info.extras:
+            return Refusal(f"{target.info.name} lends its weights to no head", "use a GGUF or Hugging Face model")
+        problem = holder.info.extras["misfit"](target, self.layer_ids)
+        return Refusal(*problem) if problem else None
+
+    def _load(self, target: Target, holder: Target) -> None:
+        self.head = Head(holder.info.extras, target.info.extras["executor"]())
+
+    @property
+    def _drafter(self) -> TokenDrafter:
+        return TokenDrafter(self.p_min, self.sample)
+
+    # hooks
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        """One forward for all sequences, then tokens from its rows, as many as are likely to survive."""
+        blocks = [b for seq, budget in step.undrafted if (b := self._begin(seq, budget))]
+        if not blocks:
+            return
+        rows = self.head.blocks([b.context for b in blocks], [b.budget for b in blocks])
+        step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
+        for block, logits in zip(blocks, rows, strict=True):
+            self._take(step, block, logits)
+            step.propose(block.seq, self._drafter.made(block))
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        for seq, part in step.judged:
+            seq.stash[self.memory].estimate.learn(part.drafted, len(part.uncut.path))
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        """Committed positions of all sequences become keys and values; what stood there of a block is overwritten."""
+        parts = [self._known(seq, span) for seq, span in rows.by_sequence()]
+        if parts:
+            self.head.learn(parts)
+
+    # one draft
+
+    def _known(self, seq: Sequence, span: Span) -> Known:
+        memory = seq.stash.get(self.memory)
+        if memory is None:
+            memory = seq.stash[self.memory] = Memory(self.head.context())
+        memory.context.token = span.next[-1]
+        embed = span.next_embeds.get(len(span.next) - 1)
+        memory.context.embed = None if embed is None else embed.clone()
+        return Known(memory.context, span.start, [self._stream(span, i) for i in self.sources])
+
+    def _stream(self, span: Span, i: int) -> Tensor:
+        """The hidden states that enter block i; behind the last block they are read after the final norm."""
+        return span.final if i == self.final and span.final is not None else span.hidden[i]
+
+    def _begin(self, seq: Sequence, budget: int) -> Block | None:
+        memory = seq.stash.get(self.memory)
+        if memory is None:
+            return None
+        memory.estimate.fade()
+        if memory.estimate.value < self.p_min:
+            return None
+        most = min(budget, self.draft_max, self.head.head.block - 1)
+        return Block(seq, most, memory.estimate, context=memory.context)
+
+    def _take(self, step: Step, block: Block, logits: Tensor) -> None:
+        for row in logits:
+            token = self._drafter.extend(step, block, row)
+            if self.watch is not None:
+                self.watch(token, row)
+            if not block.open:
+                return

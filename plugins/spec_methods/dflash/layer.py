@@ -1,0 +1,146 @@
+"""The DFlash head: blocks of unknown tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
+
+Features of committed positions become keys and values of every layer; a block of the last token and masks reads them
+and itself. Names of tensors as the reader of heads gives them, with a prefix that the target's do not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rotate, Store
+from spec_kernels.model.shapes import BlockShape, HeadShape
+from spec_kernels.model.source import Prefixed, has
+from torch import Tensor
+
+PREFIX = "head."
+FIRST_ROWS = 512
+"""Places that a cache begins with; it grows."""
+
+
+@dataclass(eq=False)
+class Context:
+    """What the head knows of a sequence: keys and values of its first ``done`` positions, and the token after them,
+    or its embedding [D] where it is -1."""
+
+    cache: Any
+    done: int = 0
+    token: int = -1
+    embed: Tensor | None = None
+
+    def room(self, rows: int) -> Any:
+        if rows > self.cache.length:
+            self.cache.grow(max(rows, 2 * self.cache.length))
+        return self.cache
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Hidden states of positions ``start`` and up of one sequence: [n, Dt] for each of the sources."""
+
+    context: Context
+    start: int
+    states: Sequence[Tensor]
+
+
+class Head:
+    """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
+
+    def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
+        """facts: ``info.extras`` of the head's file. trunk: the target's executor, which lends its embedding and
+        output matrix where the head has none of its own."""
+        self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
+        source, turns = Prefixed(facts["source"], PREFIX, trunk.source), facts["turning"]()
+        builders = [Builder(block_shape(self.head, i), source) for i in range(self.head.layers)]
+        self.store = trunk.another(Model(tuple(storing(builders, self.head)), *turns), source)
+        self.fill = trunk.another(Model(tuple(filling(builders, self.head)), *turns), source)
+        self.d2t = None if self.head.d2t is None else self.head.d2t.to(self.device)
+
+    def context(self) -> Context:
+        """Of a new sequence."""
+        return Context(self.fill.cache(FIRST_ROWS))
+
+    def learn(self, parts: Sequence[Known]) -> None:
+        """Keep positions of several sequences, in one pass; what was held at or after them is void."""
+        stretches, first = [], 0
+        positions: list[int] = []
+        for p in parts:
+            n = len(p.states[0])
+            stretches.append(Stretch(p.context.room(p.start + n), first, n, p.start))
+            positions += range(p.start, p.start + n)
+            first, p.context.done = first + n, p.start + n
+        inputs = {f"h{i}": torch.cat(some) for i, some in enumerate(zip(*(p.states for p in parts), strict=True))}
+        at = torch.tensor(positions, device=self.device)
+        self.store.run(Batch(None, at, stretches, inputs=inputs, logits=[], final=[], taps=()))
+
+    def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
+        """Logits [n, V] of a block of n + 1 tokens behind each context, in one pass; drafts: n of each."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
+        stretches, given = [], {}
+        for c, n in zip(contexts, drafts, strict=True):
+            first = len(tokens)
+            if c.embed is not None:
+                given[first] = c.embed
+            stretches.append(Stretch(c.room(c.done + n + 1), first, n + 1, c.done))
+            tokens += [c.token] + [self.head.mask] * n
+            positions += range(c.done, c.done + n + 1)
+            wanted += range(first + 1, first + n + 1)
+        both = torch.tensor([tokens, positions], device=self.device)
+        found = self.fill.run(Batch(both[0], both[1], stretches, given, logits=wanted, final=wanted))
+        return list(self._words(found["logits"]).split(list(drafts)))
+
+    def _words(self, rows: Tensor) -> Tensor:
+        """[R, V] of the target's tokens; those that the head cannot draft have none."""
+        if self.d2t is None:
+            return rows
+        return rows.new_full((len(rows), self.head.vocab), -torch.inf).index_copy_(1, self.d2t, rows)
+
+
+def block_shape(head: Any, layer: int) -> BlockShape:
+    window = head.windows[layer] if head.windows else 0
+    heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.head**-0.5, window)
+    return BlockShape(head.width, heads, head.eps)
+
+
+def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
+    """Hidden states to one feature, and that to keys and values of every layer, past its norm."""
+    names = tuple(f"h{i}" for i in range(head.inputs))
+    yield from (Input(name, head.target_width) for name in names)
+    yield Concat(names, "z")
+    yield builders[0].linear("z", "c", PREFIX + "fc")
+    yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
+    for i, builder in enumerate(builders):
+        prefix = f"{PREFIX}blk.{i}."
+        parts = tuple(builder.part(prefix, name) for name in "kv")
+        yield Linear("c", ("k", "v"), parts, tuple(builder.part_bias(prefix, name) for name in "kv"))
+        if head.qk_norm:
+            yield builder.head_norm("k", prefix + "attn_k_norm.weight")
+        yield Rotate("k", builder.shape.heads)
+        yield Store("k", "v", builder.shape.heads, i)
+
+
+def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
+    """A block to logits; in layers that are not causal its tokens see each other in both directions."""
+    first = builders[0]
+    yield Embed("x", first.weight(own(first, "token_embd.weight")))
+    for i, builder in enumerate(builders):
+        prefix = f"{PREFIX}blk.{i}."
+        yield builder.norm("x", "h", prefix + "attn_norm.weight")
+        yield from builder.attention(prefix, i, causal=bool(head.causal and head.causal[i]))
+        yield builder.norm("x", "h", prefix + "ffn_norm.weight")
+        yield from builder.mlp(prefix)
+    output = own(first, "output.weight")
+    weight = first.weight(output if has(first.source, output) else "token_embd.weight")
+    yield from first.ending(PREFIX + "output_norm.weight", weight)
+
+
+def own(builder: Builder, name: str) -> str:
+    """The head's own matrix where it has one, else the target's."""
+    return PREFIX + name if has(builder.source, PREFIX + name) else name

@@ -1,0 +1,37 @@
+"""Draft heads against vectors of the originals, through ``spec draft`` as a user types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+from spec_cli.main import run
+
+from spec_core import load
+from tests.golden import golden
+
+RATIO = 5e-5
+TARGETS = {"llama": "llama", "qwen3": "qwen3", "qwen35": "qwen35"}
+
+
+def check_published(name: str, file: str, context: str, kernels: str, out: Path) -> None:
+    """Tokens are identical, logits differ by at most RATIO of their range. name: such as ``eagle3/llama-d2t``."""
+    kind, of = name.split("/")
+    head, wanted = golden(name) / file, load_file(golden(name) / "golden.safetensors")
+    tokens = [*wanted[f"{context}.tokens"].tolist(), int(wanted[f"{context}.id_last"])]
+    drafts, logits = wanted[f"{context}.draft_tokens"], wanted[f"{context}.draft_logits"]
+    target = golden(TARGETS[of.split("-")[0]]) / "model-f32.gguf"
+    found = drafted(target, f"{kind}={head}", tokens, len(drafts), kernels, out)
+
+    d2t = load(head, weights=False).info.extras["head"].d2t
+    rows = found["logits"] if d2t is None else found["logits"][:, d2t]
+    assert found["tokens"].tolist() == drafts.tolist()
+    assert (rows - logits).abs().max() <= RATIO * (logits.max() - logits.min())
+
+
+def drafted(target: Path, method: str, tokens: list[int], n: int, kernels: str, out: Path):
+    """What the command writes: tokens [n] and logits [n, V]."""
+    words = ["draft", "-m", target, "--method", method, "--tokens", ",".join(map(str, tokens)), "-n", n, "--out", out]
+    options = ["--device", "cpu", "--dtype", "float32", "-o", f"kernels={kernels}"]
+    assert run([str(word) for word in (*words, *options)]) == 0
+    return load_file(out)

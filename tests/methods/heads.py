@@ -1,0 +1,50 @@
+"""Random heads in files, for tiny targets, and what any head must do in a run."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+from spec_train.write import write
+
+from spec_core import Request, Run, Sampling, Target, load
+from tests.small_heads import trained
+from tests.small_models import tiny_gguf, tiny_hybrid
+
+TARGETS = ("dense", "hybrid")
+
+
+@cache
+def tiny(of: str) -> Target:
+    """Four blocks of width 32, 300 tokens."""
+    path = tiny_hybrid(context=128) if of == "hybrid" else tiny_gguf(0, layers=4)
+    return load(path, dtype="float32", device="cpu")
+
+
+@cache
+def head_file(kind: str, of: str, rows: int | None = None) -> Path:
+    torch.manual_seed(0)
+    path = Path(mkdtemp()) / f"{kind}.gguf"
+    write(trained(kind, tiny(of), rows), tiny(of), path, "gguf", "f32")
+    return path
+
+
+def requests(temperature: float) -> list[Request]:
+    sampling = Sampling(temperature=temperature)
+    return [Request([3 * i + 1, 4, i + 9], max_tokens=20, seed=i, sampling=sampling, name=f"{i}") for i in range(5)]
+
+
+def check_lossless(kind: str, of: str, rows: int | None, temperature: float, slots: int, **more) -> list:
+    """Every text is the plain one of its seed; returns the steps."""
+    plain = [Run(tiny(of)).generate(r).result.tokens for r in requests(temperature)]
+    method = (kind, {"file": str(head_file(kind, of, rows)), "p_min": 0.0})
+    run, steps = Run(tiny(of), [method], max_sequences=slots, **more), []
+    run.observe(steps.append)
+    seqs = [run.submit(r) for r in requests(temperature)]
+    while run.busy:
+        run.step()
+    assert [run.take(seq).tokens for seq in seqs] == plain
+    assert sum(p.drafted for step in steps for p in step.parts)
+    return steps
