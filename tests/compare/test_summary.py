@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from spec_cli.prompts import Prompt
 from spec_compare.contenders import chain, names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
-from spec_compare.prompts import Prompt
 from spec_compare.summary import rows
 from spec_compare.table import show
 
