@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from spec_cli.common import note
+from spec_cli.common import is_terminal, note
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -90,4 +90,4 @@ class Prefill:
 
 
 def prefill(seqs: Iterable[Sequence]) -> Prefill:
-    return Prefill(list(seqs), sys.stderr.isatty())
+    return Prefill(list(seqs), is_terminal(sys.stderr))

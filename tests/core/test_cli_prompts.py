@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 from spec_cli.main import run
-from spec_cli.watch import NAMES, Prefill
+from spec_cli.show import has_colours
+from spec_cli.watch import NAMES, Prefill, prefill
 
 from spec_core import Request, Run, load
 from spec_core.testing import ToyTarget
@@ -140,3 +142,41 @@ def test_on_a_terminal_one_line_is_written_over_and_taken_away(capsys):
 
     assert "\n" not in err and "prompt: 4 of 40 tokens" in err
     assert err.split("\r")[-1] == ""
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("xterm", True), ("dumb", False)])
+def test_a_dumb_terminal_gets_no_colours_and_no_line_written_over(monkeypatch, kind, shown):
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout", Screen())
+    monkeypatch.setattr("sys.stderr", Screen())
+
+    assert (has_colours(), prefill([]).terminal) == (shown, shown)
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("float16", True), ("bfloat16", True), ("float32", False)])
+def test_a_dtype_that_is_slow_on_a_cpu_is_noted(generate, dtype, said):
+    code, _, err = generate(*PROMPT, "-n", "1", "--device", "cpu", "--dtype", dtype)
+
+    assert code == 0
+    assert (f"{dtype} on a CPU is emulated" in err) == said
+
+
+def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
+    """What is longer continues in lines of its own; to a file it is one line a setting."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Screen()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", screen)
+        assert run(["settings"]) == 0
+    run(["settings"])
+    lines = capsys.readouterr().out.splitlines()
+
+    assert max(map(len, screen.getvalue().splitlines())) <= 80
+    assert " ".join(screen.getvalue().split()) == " ".join(" ".join(lines).split())
