@@ -180,3 +180,17 @@ def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
 
     assert max(map(len, screen.getvalue().splitlines())) <= 80
     assert " ".join(screen.getvalue().split()) == " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "zoo:pico", "-p", "hi"], "-m MODEL or -p PROMPT"),
+        (["generate", "-m", "zoo:pico", "-p", "hi", "--draft-max", "4"], "write -o draft_max=VALUE"),
+        (["-m", "zoo:pico"], "spec generate -m MODEL"),
+    ],
+    ids=["argument", "setting", "before-the-command"],
+)
+def test_a_wrong_call_says_what_to_write(capsys, arguments, said):
+    assert run(arguments) == 2
+    assert said in capsys.readouterr().err
