@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -53,6 +53,9 @@ SAMPLING = [
     click.option("--presence-penalty", "presence_penalty", type=float),
     click.option("--frequency-penalty", "frequency_penalty", type=float),
 ]
+
+NARROW = ("float16", "bfloat16")
+"""What most CPUs convert to float32 and back around every product."""
 
 
 def take(flags: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -102,7 +105,17 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
         for f in attrs.fields(LoadSettings)
         if (v := getattr(settled, f.name)) != f.default or f.name in always
     }
-    return load(settings["model"], **options | ({} if weights else {"weights": False}))
+    target = load(settings["model"], **options | ({} if weights else {"weights": False}))
+    if weights and (said := slow(target)):
+        note(said)
+    return target
+
+
+def slow(target: Target) -> str | None:
+    """What is worth a word about the speed of the target's dtype."""
+    if not target.info.device.startswith("cpu") or target.info.dtype not in NARROW:
+        return None
+    return f"{target.info.dtype} on a CPU is emulated in most products and slow; --dtype float32 is the fast one here"
 
 
 def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
@@ -207,6 +220,11 @@ def save(tensors: dict[str, Tensor], out: Path) -> None:
 
 def unwritable(out: Path, error: Exception) -> UsageError:
     return UsageError(f"{out} cannot be written: {why(error)}", hint="give --out a place that can be written to")
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """One whose lines can be written over and coloured: not one that calls itself dumb."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def note(text: str) -> None:

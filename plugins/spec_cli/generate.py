@@ -1,20 +1,24 @@
-"""``spec generate``: one text, streamed, coloured by who proposed it, or as JSON."""
+"""``spec generate``: texts, streamed, coloured by who proposed them, or as JSON."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from spec_cli import common, prompt, show
+from spec_cli import common, prompt, prompts, show
+from spec_cli.watch import Watch, prefill
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_core.contract.request import Result
+    from spec_core.contract.request import Request, Result
+    from spec_core.contract.target import Tokenizer
     from spec_core.loop.generation import Generation
     from spec_core.loop.run import Run
+    from spec_core.sampling.logprob import Logprob
     from spec_core.settings.resolve import Settings
 
 REQUEST = [
@@ -28,31 +32,68 @@ REQUEST = [
 
 @click.command()
 @common.add(common.MODEL, common.METHODS, prompt.OPTIONS, common.SAMPLING, REQUEST)
+@click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL of prompts, which run together.")
 @click.option("--show-drafts", is_flag=True, help="Colour each token by who proposed it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def generate(show_drafts: bool, as_json: bool, **flags: Any) -> None:
-    """Generate a text. The methods change how fast it comes, never what it is."""
-    began = perf_counter()
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object instead of text; with --prompts a line for each."
+)
+def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) -> None:
+    """Generate a text, or with --prompts several. The methods change how fast it comes, never what it is.
+
+    A line of --prompts is {"id": "1", "prompt": "..."}; in place of "prompt" also "messages", a chat for the model's
+    template, or "tokens", ids.
+    """
+    watch = Watch(perf_counter())
     places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
     asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos")
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs shows in --json alone", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
-    text = prompt.given(**places)
-    request = request_of(asked, settings)
+    requests = prompted(many, places, request_of(asked, settings))
     target = common.checked_target(settings, [settings["methods"]])
     run = common.run_of(target, settings)
     common.note_owners([run], settings)
-    generation = run.generate(request, prompt=prompt.encoded(text, target))
+    generations = begun(run, requests, watch)
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
-    clock = Clock(began)
-    clock.follow(generation, _shower(run, show_drafts, as_json))
-    if as_json:
-        click.echo(common.as_json(report(generation.result, run.stats.report(), settings)))
-    else:
-        click.echo()
-        common.note(summary(generation.result, clock))
+    shower = _shower(run, show_drafts, as_json)
+    for generation, request in zip(generations, requests, strict=True):
+        if many is not None and not as_json:
+            click.echo(f"--- {request.name}")
+        for event in generation:
+            shower(event)
+        result, times = generation.result, times_of(generation, watch)
+        if as_json:
+            body = report(result, target.tokenizer, times)
+            body = {"id": request.name, **body} if many is not None else whole(body, run, settings)
+            click.echo(common.as_json(body))
+        else:
+            click.echo()
+            common.note(summary(result, times))
+
+
+def prompted(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
+    """A request for every prompt, named by its id. Raises UsageError where prompts are given in two ways."""
+    if many is None:
+        return [attrs.evolve(request, prompt=prompt.given(**places))]
+    chat = places.pop("chat")
+    if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
+        raise UsageError(f"prompts are given by {' and '.join([*given, '--prompts'])}", hint="give them once")
+    return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat)]
+
+
+def begun(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
+    """All of them, watched."""
+    watch.asked = watch.now()
+    generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
+    run.observe(watch.look)
+    run.observe(prefill(g.seq for g in generations).look)
+    return generations
+
+
+def times_of(generation: Generation, watch: Watch) -> dict[str, float | None]:
+    result = generation.result
+    return watch.times(generation.seq, result.prompt_tokens - result.reused, len(result.tokens))
 
 
 def request_of(asked: dict[str, Any], settings: Settings) -> Any:
@@ -78,50 +119,50 @@ def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
     return show.drafts(c.name for c in run.plugins if c.name in run.drafters) if show_drafts else show.plain
 
 
-@attrs.define
-class Clock:
-    """Moments of a generation: the command's begin, the request's, its first token and its last."""
-
-    began: float
-    asked: float = attrs.field(factory=perf_counter)
-    first: float | None = None
-    last: float | None = None
-
-    def follow(self, generation: Generation, show: show.Show) -> None:
-        for event in generation:
-            self.last = perf_counter()
-            self.first = self.first or self.last
-            show(event)
-
-
-def report(result: Result, stats: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """What ``--json`` prints; names of ``stats`` as in docs/metrics.md."""
+def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float | None]) -> dict[str, Any]:
+    """What ``--json`` prints of one text; names of ``stats`` as in docs/metrics.md."""
     body = {
         "text": result.text,
         "tokens": result.tokens,
         "finish_reason": result.finish_reason,
         "seed": result.seed,
         "prompt_tokens": result.prompt_tokens,
-        "stats": {**stats, **result.stats},
-        "settings": settings.as_json(),
+        "times": times,
+        "stats": result.stats,
     }
     if result.logprobs is not None:
-        body["logprobs"] = [{"logprob": p.value, "top": p.top} for p in result.logprobs]
+        pairs = zip(result.tokens, result.logprobs, strict=False)
+        body["logprobs"] = [_logprob(token, p, tokenizer) for token, p in pairs]
     return body
 
 
-def summary(result: Result, clock: Clock) -> str:
+def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
+    """The report of the only text of a run: with the run's statistics and settings."""
+    return {**body, "stats": {**run.stats.report(), **body["stats"]}, "settings": settings.as_json()}
+
+
+def _logprob(token: int, p: Logprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    return {**_token(token, p.value, tokenizer), "top": [_token(t, value, tokenizer) for t, value in p.top]}
+
+
+def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """text: of its bytes alone, a replacement character where they are part of one; empty for a control token."""
+    text = None if tokenizer is None else tokenizer.token_bytes(token).decode("utf-8", "replace")
+    return {"token": token, "text": text, "logprob": logprob}
+
+
+def summary(result: Result, times: dict[str, float | None]) -> str:
     """One line: tokens, speed, tokens per step, acceptance, start-up."""
-    n, stats = len(result.tokens), result.stats
-    parts = [f"{n} tokens, finished by {result.finish_reason}"]
-    if clock.first is not None and clock.last is not None:
-        parts.append(f"first after {clock.first - clock.asked:.2f} s")
-        if n > 1:
-            parts.append(f"then {(n - 1) / max(clock.last - clock.first, 1e-9):.1f} tokens/s")
+    stats = result.stats
+    parts = [f"{len(result.tokens)} tokens, finished by {result.finish_reason}"]
+    if times["first_token_seconds"] is not None:
+        parts.append(f"first after {times['first_token_seconds']:.2f} s")
+    if times["tokens_per_second"] is not None:
+        parts.append(f"then {times['tokens_per_second']:.1f} tokens/s")
     if stats["tokens_per_step"]:
         parts.append(f"{stats['tokens_per_step']:.2f} tokens per step")
     if stats["draft_acceptance"] is not None:
         parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
     if stats["tv_distance"]:
         parts.append(f"total variation {stats['tv_distance']:.2f} spent")
-    return " · ".join([*parts, f"start-up {clock.asked - clock.began:.2f} s"])
+    return " · ".join([*parts, f"start-up {times['startup_seconds']:.2f} s"])

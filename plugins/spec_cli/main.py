@@ -15,6 +15,7 @@ from spec_cli.debug import DEBUG, debug_option, debugging
 from spec_core.assembly.discovery import Entry, discover, find, imported
 from spec_core.assembly.early import prepare
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
+from spec_core.settings.tables import fields
 
 INTERRUPTED = 130
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -84,6 +85,8 @@ def run(argv: list[str] | None = None) -> int:
         return 2 if isinstance(error, UsageError) else 1
     except click.ClickException as error:
         error.show()
+        if said := _instead(error):
+            click.echo(f"  {said}", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -94,6 +97,19 @@ def run(argv: list[str] | None = None) -> int:
             raise
         click.echo(f"error: the output cannot be written: {error.strerror}\n  make room, or write elsewhere", err=True)
         return _reader_left()
+
+
+def _instead(error: click.ClickException) -> str | None:
+    """What to write in place of an option or an argument that there is not."""
+    if isinstance(error, click.NoSuchOption):
+        name = error.option_name.lstrip("-").replace("-", "_")
+        if name in fields():
+            return f"{name} is a setting: write -o {name}=VALUE"
+        root = error.ctx is not None and error.ctx.parent is None
+        return "options of a command stand after its name: spec generate -m MODEL" if root else None
+    if "unexpected extra argument" in error.message:
+        return "every value has an option before it, as in -m MODEL or -p PROMPT; --help lists them"
+    return None
 
 
 def _tell(error: SpecError, flags: dict[str, bool]) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from spec_cli.common import token_ids
 from spec_core.errors import UsageError, why
-
-if TYPE_CHECKING:
-    from spec_core.contract.target import Target
 
 Messages = list[dict[str, Any]]
 FLAGS = {"prompt": "-p", "file": "-f", "tokens": "--tokens", "messages": "--messages"}
@@ -51,18 +48,6 @@ def _file(file: str | None) -> str:
     return file or "-"
 
 
-def encoded(prompt: Any, target: Target) -> str | list[int]:
-    """Messages become token ids by the model's chat template; everything else stays as it is."""
-    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], dict)):
-        return prompt
-    encode: Any = getattr(target.tokenizer, "encode_chat", None)
-    if not callable(encode):
-        raise UsageError(
-            f"{target.info.name} has no chat template", hint="give the prompt as text (-p), without --chat"
-        )
-    return encode(prompt)
-
-
 def read_text(path: str) -> str:
     """A file's text, or standard input for ``-``. Raises UsageError for what cannot be read or is not UTF-8."""
     try:
@@ -83,8 +68,13 @@ def read_messages(path: str) -> Messages:
         messages = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON: {str(error)[:80]}", hint=EXAMPLE) from error
-    if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
-        raise UsageError(f"{path} is no list of messages", hint=EXAMPLE)
-    if not messages:
-        raise UsageError(f"{path} has no messages", hint=EXAMPLE)
-    return messages
+    return check_messages(path, messages, EXAMPLE)
+
+
+def check_messages(where: str, given: Any, example: str) -> Messages:
+    """The messages, if they are some. Raises UsageError with the example as its hint."""
+    if not isinstance(given, list) or not all(isinstance(m, dict) and "role" in m for m in given):
+        raise UsageError(f"{where} is no list of messages", hint=example)
+    if not given:
+        raise UsageError(f"{where} has no messages", hint=example)
+    return given

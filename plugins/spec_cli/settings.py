@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from typing import Any
 
 import attrs
@@ -27,7 +30,15 @@ def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
         click.echo(common.as_json(resolved.as_json()))
     else:
         for name, setting in resolved.table.items():
-            click.echo(f"{name:26}{_shown(setting.value):20}{setting.origin:14}{setting.help}".rstrip())
+            click.echo(_line(f"{name:26} {_shown(setting.value):19} {setting.origin:13}", setting.help))
+
+
+def _line(row: str, help: str) -> str:
+    """One line; on a terminal that it does not fit, the help follows in lines of its own."""
+    width = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or len(row) + 1 + len(help) <= width:
+        return f"{row} {help}".rstrip()
+    return "\n".join([row.rstrip(), *textwrap.wrap(help, width - 1, initial_indent="    ", subsequent_indent="    ")])
 
 
 def _shown(value: Any) -> str:

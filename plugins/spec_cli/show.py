@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from spec_cli import common
 from spec_cli.common import note
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def drafts(methods: Iterable[str]) -> Show:
 
 
 def has_colours() -> bool:
-    """A terminal, and nobody asked for none (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """A terminal that has them, and nobody asked for none (https://no-color.org)."""
+    return common.is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 def _colours(methods: Iterable[str]) -> dict[str, Callable[[str], str]]:

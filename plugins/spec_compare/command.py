@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_cli import common
+from spec_cli.prompts import Prompt, read
 
 from spec_compare.results import Results
 
 if TYPE_CHECKING:
     from spec_compare.contenders import Contender
     from spec_compare.measure import Lap, Terms
-    from spec_compare.prompts import Prompt
     from spec_core.contract.target import Target
     from spec_core.settings.resolve import Settings
 
 COMPARE = [
     click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),
+    click.option("--chat", is_flag=True, help="Put prompts through the model's chat template, as a user's message."),
     click.option("--family", "families", multiple=True, help="Only these families of prompts."),
     click.option("--limit", type=click.IntRange(1), help="Most prompts of each family."),
     click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Measurements per prompt."),
@@ -37,17 +38,19 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
 
     Each --method is a contender; A+B is a chain of two. Prompts may ship with the model. No speed is shown for a
     contender whose text is not plain's own; the exit code is 1 then.
+    A line of --prompts may have "messages", a chat for the model's template, or "tokens", ids, in place of "prompt".
     """
     from spec_compare import contenders, difference, prompts, summary, table
 
-    choice = common.take(flags, "file", "families", "limit")
+    choice = common.take(flags, "file", "families", "limit", "chat")
     scale = common.take(flags, "repeats", "batch")
     settings = common.settings_of(flags)
     results = None if out is None else Results(out)
     terms = terms_of(settings, **scale)
     target = common.checked_target(settings, contenders.chains(settings))
-    chosen = prompts.read(choice["file"] or prompts.shipped(target), choice["families"], choice["limit"])
-    prompts.check_fit(chosen, target)
+    file = choice["file"] or prompts.shipped(target)
+    asked = prompts.chosen(read(file, choice["chat"]), file.name, choice["families"], choice["limit"])
+    chosen = prompts.fitting(asked, target)
     entered = contenders.contenders(target, settings, terms.batch)
     labels = prepared(entered, chosen, settings, terms)
     if results is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
+from spec_cli.prompts import Prompt
 from spec_cli.score import scored
 
 from spec_compare.measure import Lap, Record, Terms
-from spec_compare.prompts import Prompt
 from spec_compare.summary import truth
 from spec_core.contract.request import Request
 from spec_core.contract.target import Target
@@ -38,7 +39,7 @@ def differences(
 
     labels: contenders of whom equality is not demanded.
     """
-    laps, texts = list(laps), {p.id: p.text for p in prompts}
+    laps, texts = list(laps), {p.id: p.given for p in prompts}
     plain = truth(laps)
     found: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in set(labels) for r in lap.records):
@@ -48,9 +49,9 @@ def differences(
     return list(found.values())
 
 
-def difference(record: Record, plain: list[int], text: str, target: Target, terms: Terms) -> Difference:
+def difference(record: Record, plain: list[int], given: Any, target: Target, terms: Terms) -> Difference:
     at = first_difference(plain, record.tokens)
-    prompt = prompt_tokens(Request(text), target)
+    prompt = prompt_tokens(Request(given), target)
     history = prompt + plain[:at]
     row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)

@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import Any
 
 import attrs
+from spec_cli.prompts import Prompt
 
-from spec_compare.prompts import Prompt
 from spec_core.contract.batch import Part
 from spec_core.contract.request import Request, Result
 from spec_core.contract.sequence import Sequence
@@ -46,7 +46,11 @@ class Terms:
 
     def request(self, prompt: Prompt) -> Request:
         return Request(
-            prompt.text, max_tokens=self.max_tokens, sampling=self.sampling, seed=prompt.seed(self.seed), name=prompt.id
+            prompt.given,
+            max_tokens=self.max_tokens,
+            sampling=self.sampling,
+            seed=prompt.seed(self.seed),
+            name=prompt.id,
         )
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 from rich.console import Console
 from rich.progress import Progress
-from spec_cli.common import note
+from spec_cli.common import is_terminal, note
 
 LINES = 10
 """Most lines where there is no terminal."""
@@ -18,7 +18,7 @@ LINES = 10
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[], None]]:
     """A function to call after each of ``total`` measurements."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield Lines(total).one_more
         return
     with Progress(console=Console(stderr=True), transient=True) as bar:

@@ -16,7 +16,10 @@ PLAIN = "plain"
 ALL = "all"
 RESAMPLES = 1000
 INTERVAL = 0.9
-COUNTED = ("steps", "accepted_per_step", "draft_acceptance", "mean_draft_length", "marginal", "conditional")
+COUNTED = (
+    "steps", "accepted_per_step", "mean_acceptance_length", "draft_acceptance", "mean_draft_length", "marginal",
+    "conditional",
+)  # fmt: skip
 """What a row takes over from the statistics of the core, under the same names."""
 
 
@@ -51,6 +54,7 @@ class Row:
     split: dict[str, float]
     forwards: dict[str, float]
     steps: int
+    mean_acceptance_length: float | None
     accepted_per_step: float | None
     draft_acceptance: float | None
     mean_draft_length: float | None

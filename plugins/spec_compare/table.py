@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from spec_cli.common import note
 
 from spec_compare.difference import Difference
 from spec_compare.summary import ALL, INTERVAL, Row
@@ -30,6 +31,11 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "by position": lambda r: " ".join(_number(a, ".0%") for a in r.conditional[:POSITIONS]) or "-",
     "identical": lambda r: identical(r),
 }
+FIRST_OUT = ("by position", "draft length", "with prefill", f"{INTERVAL:.0%}", "acceptance")
+"""What a narrow terminal does without, in this order."""
+FOLDED = "identical"
+GAP = 3
+"""Characters between two columns."""
 LEFT = ("method", "by position", "identical")
 
 
@@ -66,14 +72,32 @@ def said(d: Difference) -> str:
 def _print(console: Console, title: str, rows: list[Row]) -> None:
     """Without blanks at the ends of lines, which a file would keep."""
     with console.capture() as captured:
-        console.print(Text(title, style="bold"), _table(rows), sep="\n")
+        table, out = fitting(console, rows)
+        console.print(Text(title, style="bold"), table, sep="\n")
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+    if out:
+        note(f"left out for lack of room: {', '.join(out)}; --json has everything")
 
 
-def _table(rows: list[Row]) -> Table:
+def fitting(console: Console, rows: list[Row]) -> tuple[Table, list[str]]:
+    """The table, without columns of FIRST_OUT as far as it is too wide; and which were left out."""
+    names, out = list(COLUMNS), list[str]()
+    while len(out) < len(FIRST_OUT) and sum(least(name, rows) + GAP for name in names) > console.width:
+        out.append(FIRST_OUT[len(out)])
+        names.remove(out[-1])
+    return _table(rows, names), out
+
+
+def least(name: str, rows: list[Row]) -> int:
+    """Characters a column needs; the last one may be folded between its words."""
+    cells = [name, *(COLUMNS[name](row) for row in rows)]
+    return max(len(part) for cell in cells for part in (cell.split() if name == FOLDED else [cell]))
+
+
+def _table(rows: list[Row], names: list[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name == "method")
+    for name in names:
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != FOLDED)
     for row in rows:
-        table.add_row(*(Text(column(row)) for column in COLUMNS.values()))
+        table.add_row(*(Text(COLUMNS[name](row)) for name in names))
     return table

@@ -22,7 +22,8 @@ def _listed(texts: Any) -> Any:
 class Request:
     """One text to generate. Its fields are checked when it is submitted, and copied: later changes do not count.
 
-    prompt: text, or token ids: a list, or an integral array or tensor [T]. max_tokens: most output tokens.
+    prompt: text; or token ids: a list, or an integral array or tensor [T]; or messages for the model's chat template:
+        a list of ``{"role": ..., "content": ...}``. max_tokens: most output tokens.
     seed: 64-bit; equal seeds give equal texts, under a rule with private coins only for a request that is alone in a
         fresh run.
     stop: texts that end the output and are cut off; stop_tokens likewise by id.
@@ -35,7 +36,7 @@ class Request:
     stream: which text of this seed, 0 to 65,535: each has noise of its own.
     """
 
-    prompt: str | list[int]
+    prompt: str | list[int] | list[dict[str, Any]]
     max_tokens: int = 128
     sampling: Sampling = Sampling()
     seed: int = 0

@@ -75,7 +75,7 @@ def checked(request: Request, target: Target) -> Clean:
 
 def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int]:
     """Token ids of the prompt; -1 where an embedding is given."""
-    tokens = _encoded(given, target) if isinstance(given, str) else _ids(given)
+    tokens = _tokens(given, target)
     vocab = target.info.vocab
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab and at not in embeds:
@@ -90,6 +90,36 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int
                 hint="put the token -1 into the prompt at every position that is given as an embedding",
             )
     return [-1 if at in embeds else token for at, token in enumerate(tokens)] if embeds else tokens
+
+
+def _tokens(given: Any, target: Target) -> list[int]:
+    if isinstance(given, str):
+        return _encoded(given, target)
+    if isinstance(given, (list, tuple)) and any(isinstance(item, Mapping) for item in given):
+        return _chat(given, target)
+    return _ids(given)
+
+
+def _chat(messages: Sequence[Any], target: Target) -> list[int]:
+    """Messages through the model's chat template."""
+    for at, message in enumerate(messages):
+        if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & set(message):
+            raise UsageError(
+                f"message {at + 1} is {_shown(message)}",
+                hint='give messages as [{"role": "user", "content": "..."}]',
+            )
+    if target.tokenizer is None or not target.tokenizer.chat_template:
+        raise UsageError(
+            f"{target.info.name} has no chat template",
+            hint="give the prompt as one text, written as this model expects it",
+        )
+    encode: Any = getattr(target.tokenizer, "encode_chat", None)
+    if not callable(encode):
+        raise UsageError(
+            f"the tokenizer of {target.info.name} has a chat template and no encode_chat",
+            hint="give the prompt as one text, or report it to the author of the target",
+        )
+    return list(encode(messages))
 
 
 def _encoded(text: str, target: Target) -> list[int]:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from itertools import count
 from operator import or_
+from pathlib import Path
 from time import perf_counter
-from typing import Any
-
-import attrs
+from typing import Any, overload
 
 from spec_core import hookspecs
 from spec_core.assembly.assemble import assemble
@@ -28,6 +27,7 @@ from spec_core.loop.accept import Coupled
 from spec_core.loop.admission import sequence
 from spec_core.loop.commit import commit, cut
 from spec_core.loop.events import emitted
+from spec_core.loop.first_try import numbered, parted, request_of, several, target_of
 from spec_core.loop.generation import Generation, Stream
 from spec_core.loop.guard import guarded
 from spec_core.loop.schedule import batch, plan
@@ -37,6 +37,7 @@ from spec_core.loop.turns import Turns
 from spec_core.settings.tables import RunSettings
 
 log = logging.getLogger("spec_core")
+Prompt = Request | str | list[int] | list[dict[str, Any]]
 
 
 class Run:
@@ -44,20 +45,21 @@ class Run:
 
     It may be used from several threads: whatever one of them asks for happens between two steps.
 
-    :param target: what ``spec_core.load`` returned.
+    :param target: what ``spec_core.load`` returned, or a location that it takes: ``"model.gguf"``, ``"zoo:pico"``.
     :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
         ``(name, instance)``, instances.
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
     :param rollback: the owner of recurrent state, where several are installed.
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
     :param settings: a RunSettings; keywords of one are stronger.
+    :param keywords: fields of RunSettings; with a location, those of LoadSettings too (``device``, ``threads``, ...).
 
     Raises UsageError, or Refused with every plugin's refusal, before a weight is read.
     """
 
     def __init__(
         self,
-        target: Target,
+        target: Target | str | Path,
         methods: Iterable[Any] = (),
         rule: Any = None,
         rollback: Any = None,
@@ -65,16 +67,16 @@ class Run:
         settings: RunSettings | None = None,
         **keywords: Any,
     ) -> None:
-        self.target = target
-        self.settings = attrs.evolve(settings or RunSettings(), **keywords)
-        named = [methods] if isinstance(methods, str) else methods
+        self.settings, loading = parted(settings, keywords)
+        named = [methods] if isinstance(methods, str) else list(methods)
         rule = None if isinstance(rule, Coupled) else rule
-        self.plugins = assemble(target, named, rule, rollback, plugin_settings or {})
+        self.target = target_of(target, named, rule, rollback, plugin_settings or {}, loading)
+        self.plugins = assemble(self.target, named, rule, rollback, plugin_settings or {})
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
-        self.stats = Stats(lossy=lossy, exact=target.info.extras.get("exact"))
+        self.stats = Stats(lossy=lossy, exact=self.target.info.extras.get("exact"))
         self._wants_probs = wants_probs(self.plugins)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
@@ -102,14 +104,15 @@ class Run:
 
     # requests
 
-    def submit(self, request: Request | str | list[int], **keywords: Any) -> Sequence:
-        """Queue a request; it joins at the next step. Keywords are Request's fields. Raises UsageError."""
-        return self._queue(request, keywords)
+    def submit(self, request: Prompt, **keywords: Any) -> Sequence:
+        """Queue a request; it joins at the next step. Arguments as those of ``generate``. Raises UsageError."""
+        return self._queue(self._checked(request, keywords))
 
-    def _queue(self, request: Any, keywords: Mapping[str, Any], stream: Stream | None = None) -> Sequence:
-        made = attrs.evolve(request, **keywords) if isinstance(request, Request) else Request(request, **keywords)
+    def _checked(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
         always = frozenset(c.name for c in self.plugins) - self.drafters
-        seq = sequence(made, self.target, always, self.drafters, self.stats.switched_off)
+        return sequence(request_of(request, keywords), self.target, always, self.drafters, self.stats.switched_off)
+
+    def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
         seq.number = next(self._numbers)
         with self._turns:
             if stream is not None:
@@ -129,10 +132,40 @@ class Run:
                 if not self._stepping:
                     self._release()
 
-    def generate(self, request: Request | str | list[int], **keywords: Any) -> Generation:
-        """An iterator of events of one request; ``.result`` is the Result once it is exhausted."""
+    @overload
+    def generate(self, request: Prompt, **keywords: Any) -> Generation: ...
+
+    @overload
+    def generate(self, request: list[Prompt], **keywords: Any) -> list[Generation]: ...
+
+    def generate(self, request: Any = None, **keywords: Any) -> Generation | list[Generation]:
+        """An iterator of events of one request; ``.result`` is the Result once it is exhausted.
+
+        request: a Request; a text; token ids; messages, a list of ``{"role": ..., "content": ...}``, which go through
+        the model's chat template; or a list of any of these, for as many Generations in the same order, which run
+        together. keywords: fields of Request, or of Sampling (``temperature=0.8``), for every one of them. A list
+        gets one seed: equal prompts give equal texts, unless their ``stream`` differs.
+
+        Raises UsageError; of a list with a wrong prompt, nothing is generated.
+        """
+        if request is None:
+            request = keywords.pop("prompt", None)
+        if not several(request):
+            return self._generation(self._checked(request, keywords))
+        return [self._generation(seq) for seq in self._all_checked(request, keywords)]
+
+    def _all_checked(self, given: list[Any], keywords: Mapping[str, Any]) -> list[Sequence]:
+        seqs = []
+        for at, request in enumerate(given):
+            try:
+                seqs.append(self._checked(request, keywords))
+            except UsageError as error:
+                raise numbered(at, len(given), error) from error
+        return seqs
+
+    def _generation(self, seq: Sequence) -> Generation:
         stream = Stream()
-        return Generation(self, self._queue(request, keywords, stream), stream)
+        return Generation(self, self._queue(seq, stream), stream)
 
     def _drop(self, seq: Sequence) -> None:
         """Nobody reads this sequence any more: it ends at the next step. Takes no turn: garbage is found anywhere."""

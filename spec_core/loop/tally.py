@@ -62,6 +62,7 @@ class Tally:
             "drafted": self.drafted,
             "accepted": self.accepted,
             "tokens_per_step": _ratio(self.emitted, self.steps),
+            "mean_acceptance_length": None if not self.drafts else 1 + self.accepted / self.drafts,
             "accepted_per_step": _ratio(self.accepted, self.steps),
             "draft_acceptance": _ratio(self.accepted, self.drafted),
             "mean_draft_length": _ratio(self.depth, self.drafts),

@@ -9,6 +9,7 @@ import pytest
 from spec_cli.main import run
 from spec_compare import measure
 
+from spec_core import load
 from tests.toy_plugins import install
 
 PROMPTS = [
@@ -267,6 +268,7 @@ def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
 
 LINES = {
     "no JSON": ('{"prompt": "x"}\n{"prompt": "y"', "line 2 is no JSON: Expecting ',' delimiter at column"),
+    "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both given"),
     "no prompt": ('{"id": "a"}', "line 1"),
     "no object": ("[]", "line 1"),
     "a number": ('{"prompt": 5}', "no text"),
@@ -338,3 +340,36 @@ def test_a_model_of_the_zoo_brings_its_prompts_and_its_draft_model(folder, capsy
     assert len({row["family"] for row in body["rows"]}) == 5
     assert {row["contender"] for row in body["rows"]} == {"plain", "ngram", "draft-model", "ngram + draft-model"}
     assert all(row["identical"] == row["prompts"] and row["speedup"] for row in body["rows"])
+
+
+def test_a_chat_is_compared_in_the_format_of_its_model(folder):
+    """Messages, token ids, and with --chat texts: every contender has the prompt that the template makes."""
+    hi = {"role": "user", "content": "hi"}
+    forms = [{"id": "chat", "messages": [hi]}, {"id": "ids", "tokens": [1, 2, 3]}]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, forms)))
+    (folder / "texts.jsonl").write_text(json.dumps({"id": "text", "prompt": "hi"}))
+    model = ["compare", "-m", "zoo:pico", "--method", "ngram", "-n", "4", "--threads", "1"]
+
+    assert run([*model, "--prompts", "prompts.jsonl", "--out", "out"]) == 0
+    assert run([*model, "--prompts", "texts.jsonl", "--chat", "--out", "chat"]) == 0
+    found = {r["prompt"]: r["prompt_tokens"] for out in ("out", "chat") for r in results(folder, out)}
+    words = load("zoo:pico").tokenizer
+    length = len(words.encode_chat([hi]))
+    assert found == {"chat": length, "ids": 3, "text": length}
+    assert length > len(words.encode("hi"))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"tokens": [1]}', "--chat needs texts"),
+        ('{"id": "x", "prompt": "A"}', "prompt 'x': toy-0 has no chat template"),
+    ],
+    ids=["ids", "no-template"],
+)
+def test_chat_that_cannot_be_is_refused(compare, folder, line, said):
+    (folder / "prompts.jsonl").write_text(line)
+    code, _, err = compare("--chat")
+
+    assert code == 2
+    assert said in err

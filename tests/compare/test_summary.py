@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
+import attrs
 import pytest
+from rich.console import Console
+from spec_cli.prompts import Prompt
 from spec_compare.contenders import chain, names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
-from spec_compare.prompts import Prompt
 from spec_compare.summary import rows
-from spec_compare.table import show
+from spec_compare.table import fitting, show
 
 from spec_core.loop.tally import Tally
 
@@ -95,6 +99,21 @@ def test_names_are_shown_as_they_are(capsys):
     out = capsys.readouterr().out
 
     assert "[bold], 1 prompts" in out and "LOSSY [/x]" in out
+
+
+@pytest.mark.parametrize("name", ["n", "ngram", "ngram + draft-model"])
+@pytest.mark.parametrize("width", [*range(80, 100), 200])
+def test_a_table_fits_its_terminal(width, name):
+    """Columns are left out whole, no figure is cut; where there is room, all are there."""
+    made = [attrs.evolve(r, contender=name) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
+    console = Console(width=width, file=io.StringIO())
+    table, out = fitting(console, made)
+    console.print(table)
+    lines = console.file.getvalue().splitlines()
+
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert "…" not in console.file.getvalue() and "tokens/step" in lines[1]
+    assert (out == []) == (width == 200)
 
 
 def test_a_text_of_one_token_has_no_rate():

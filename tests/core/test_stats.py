@@ -58,6 +58,17 @@ def test_pooled_acceptance_length(report):
     assert report["mean_draft_length"] == 10 / 4
 
 
+def test_mean_acceptance_length_counts_steps_with_a_draft(report):
+    """As vLLM has it: the steps without a draft are not in it."""
+    assert report["mean_acceptance_length"] == 1 + 5 / 4
+
+
+def test_mean_acceptance_length_of_no_draft_is_nothing():
+    run = toy_run(("mine", scripted(REQUEST, [])))
+
+    assert run.generate(REQUEST).result.stats["mean_acceptance_length"] is None
+
+
 def test_marginal_acceptance(report):
     """Accepted at i, by steps that drafted at least i."""
     assert report["marginal"] == [3 / 4, 2 / 3]

@@ -1,0 +1,102 @@
+"""Prompts of a JSONL file: texts, messages for the chat template, or token ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from spec_cli.prompt import check_messages
+from spec_core.errors import UsageError, why
+
+EXAMPLE = (
+    'write lines of {"id": "1", "family": "edit", "prompt": "..."}; '
+    'in place of "prompt" also "messages": [{"role": "user", "content": "..."}], or "tokens": [1, 2, 3]'
+)
+FORMS = ("prompt", "messages", "tokens")
+
+
+@attrs.frozen
+class Prompt:
+    """One text to continue. given: a text, messages, or token ids, as ``Request.prompt`` takes them."""
+
+    id: str
+    family: str
+    given: Any
+
+    def seed(self, base: int) -> int:
+        """A seed of its own, so that positions of two prompts are not correlated."""
+        digest = hashlib.blake2b(f"{base}/{self.id}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
+
+
+def read(path: Path, chat: bool = False) -> list[Prompt]:
+    """Prompts of a file. Raises UsageError naming the line that is wrong.
+
+    chat: texts are messages of the user.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {why(error)}", hint="give a JSONL file of prompts") from error
+    prompts = [_prompt(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise UsageError(f"{path} has no prompts", hint=EXAMPLE)
+    _check_ids(path, prompts)
+    return [_as_message(path, p) for p in prompts] if chat else prompts
+
+
+def _as_message(path: Path, prompt: Prompt) -> Prompt:
+    if isinstance(prompt.given, str):
+        return attrs.evolve(prompt, given=[{"role": "user", "content": prompt.given}])
+    if isinstance(prompt.given[0], int):
+        raise UsageError(
+            f"{path.name}: --chat needs texts, prompt {prompt.id!r} is token ids",
+            hint="leave --chat out, or give this prompt as a text",
+        )
+    return prompt
+
+
+def _prompt(path: Path, number: int, line: str) -> Prompt:
+    where = f"{path.name}, line {number}"
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        found = getattr(error, "msg", None) or str(error)
+        raise UsageError(f"{where} is no JSON: {found[:80]}{at}", hint=EXAMPLE) from error
+    forms = [name for name in FORMS if isinstance(entry, dict) and name in entry]
+    if len(forms) != 1:
+        raise UsageError(f"{where}: {' and '.join(forms) + ' are both given' if forms else 'no prompt'}", hint=EXAMPLE)
+    given = CHECKS[forms[0]](where, entry[forms[0]])
+    return Prompt(str(entry.get("id", number)), str(entry.get("family", "all prompts")), given)
+
+
+def _text(where: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise UsageError(f"{where}: the prompt is no text", hint=EXAMPLE)
+    return given
+
+
+def _messages(where: str, given: Any) -> Any:
+    return check_messages(where, given, EXAMPLE)
+
+
+def _tokens(where: str, given: Any) -> list[int]:
+    if not isinstance(given, list) or not given or not all(type(token) is int for token in given):
+        raise UsageError(f"{where}: tokens are no list of token ids", hint=EXAMPLE)
+    return given
+
+
+CHECKS = {"prompt": _text, "messages": _messages, "tokens": _tokens}
+
+
+def _check_ids(path: Path, prompts: list[Prompt]) -> None:
+    seen = set()
+    for prompt in prompts:
+        if prompt.id in seen:
+            raise UsageError(f"{path.name} has two prompts with the id {prompt.id!r}", hint="give each its own id")
+        seen.add(prompt.id)

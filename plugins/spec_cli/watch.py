@@ -1,0 +1,93 @@
+"""What a command sees of its texts while they are generated: moments of their tokens, and how far the prompts are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from spec_cli.common import is_terminal, note
+
+if TYPE_CHECKING:
+    from spec_core.contract.sequence import Sequence
+    from spec_core.contract.step import Step
+
+PATIENCE = 1.0
+"""Seconds after which a prompt that is still being read is worth a word."""
+
+
+@attrs.define(eq=False)
+class Watch:
+    """Seconds of the first and last token of every text. began: of the command; asked: of the requests."""
+
+    began: float
+    now: Callable[[], float] = perf_counter
+    asked: float = 0.0
+    first: dict[Sequence, float] = attrs.field(factory=dict)
+    last: dict[Sequence, float] = attrs.field(factory=dict)
+
+    def look(self, step: Step) -> None:
+        now = self.now()
+        for part in step.parts:
+            if part.emitted:
+                self.first.setdefault(part.seq, now)
+                self.last[part.seq] = now
+
+    def times(self, seq: Sequence, prompt: int, tokens: int) -> dict[str, float | None]:
+        """Seconds and rates of one text; None where it has too few tokens for one.
+
+        prompt: tokens of it that were evaluated; tokens: those of the output.
+        """
+        if seq not in self.first:
+            return {**dict.fromkeys(NAMES), "startup_seconds": self.asked - self.began}
+        first, decode = self.first[seq] - self.asked, self.last[seq] - self.first[seq]
+        return {
+            "startup_seconds": self.asked - self.began,
+            "first_token_seconds": first,
+            "decode_seconds": decode,
+            "prompt_tokens_per_second": prompt / first if first > 0 else None,
+            "tokens_per_second": (tokens - 1) / decode if decode > 0 else None,
+        }
+
+
+NAMES = (
+    "startup_seconds", "first_token_seconds", "decode_seconds", "prompt_tokens_per_second", "tokens_per_second",
+)  # fmt: skip
+
+
+@attrs.define(eq=False)
+class Prefill:
+    """Says how far the prompts are, when they take long: in one line of a terminal, or a line for every tenth."""
+
+    seqs: list[Sequence]
+    terminal: bool
+    now: Callable[[], float] = perf_counter
+    say: Callable[[str], None] = note
+    began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True))
+    told: int = 0
+    over: bool = False
+
+    def look(self, _: Any) -> None:
+        """After a step. Nothing is said in the first second, nor once every prompt is read."""
+        total = sum(seq.prompt_len for seq in self.seqs)
+        done = sum(min(seq.evaluated, seq.prompt_len) for seq in self.seqs)
+        if self.over or self.now() - self.began < PATIENCE:
+            return
+        self.over = done >= total
+        if self.terminal:
+            self._show("" if self.over else f"prompt: {done} of {total} tokens")
+        elif not self.over and (tenth := done * 10 // total) > self.told:
+            self.told = tenth
+            self.say(f"prompt: {done} of {total} tokens")
+
+    def _show(self, text: str) -> None:
+        """Over the line before; an empty text takes it away."""
+        click.echo(f"\r{text:40}\r{text}", nl=False, err=True)
+
+
+def prefill(seqs: Iterable[Sequence]) -> Prefill:
+    return Prefill(list(seqs), is_terminal(sys.stderr))

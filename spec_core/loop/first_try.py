@@ -1,0 +1,108 @@
+"""What a user may give to a run in place of the exact types: a location, messages, several prompts, keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from torch import Tensor
+
+from spec_core.assembly.assemble import Given, check
+from spec_core.assembly.loading import load
+from spec_core.contract.request import Request
+from spec_core.contract.target import Target
+from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.sampling.parameters import Sampling
+from spec_core.settings.convert import structure
+from spec_core.settings.tables import LoadSettings, RunSettings, fields
+
+
+def names(table: type) -> list[str]:
+    return [field.name for field in attrs.fields(table)]
+
+
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("max_new_tokens", "max_completion_tokens", "max_length", "n_predict", "num_predict"),
+        "max_tokens is the most tokens of the output",
+    ),
+    "n": "max_tokens is the most tokens of the output; "
+    "for several texts of one prompt: generate([Request(prompt, stream=i) for i in range(n)])",
+    "do_sample": "temperature=0 is greedy, a higher temperature draws",
+    "stop_strings": "stop takes texts, stop_tokens takes ids",
+    "prompt": "give the prompt once, as the first argument: run.generate(prompt)",
+    "messages": "give the messages as the first argument: run.generate(messages)",
+    "prompts": "give a list of prompts as the first argument: run.generate([prompt, prompt])",
+    "method": "methods is a list: methods=['NAME']",
+    "model": "the model is the first argument: Run('model.gguf', methods=['NAME'])",
+}
+"""Names of other programs, and what stands for them here."""
+
+
+def target_of(given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, options: Any) -> Target:
+    """The target itself, or the one at this location, whose weights are read once the plugins agree to its metadata.
+
+    options: of ``load``. Raises UsageError where a loaded target is given with them.
+    """
+    if isinstance(given, (str, Path)):
+        check(load(given, **{**options, "weights": False}), methods, rule, rollback, settings)
+        return load(given, **options)
+    if options:
+        raise UsageError(
+            f"{', '.join(sorted(options))} is said when a model is loaded, this one is loaded already",
+            hint="give it to load(), or give Run the model's location in place of the target",
+        )
+    if not hasattr(given, "info"):
+        raise UsageError(
+            f"Run was given {given!r:.40}, which is no model", hint="give a location such as 'zoo:pico', or load(...)"
+        )
+    return given
+
+
+def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
+    """(the settings with those that are given as keywords, options of ``load``). Raises UsageError for any other."""
+    _check_known("Run", keywords, [*names(RunSettings), *names(LoadSettings)])
+    known, own = fields(), names(RunSettings)
+    running = {name: structure(value, known[name], name) for name, value in keywords.items() if name in own}
+    loading = {name: value for name, value in keywords.items() if name not in own}
+    return attrs.evolve(settings or RunSettings(), **running), loading
+
+
+def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
+    """A request of what the user gave. Keywords are fields of Request, or of its Sampling. Raises UsageError."""
+    mine = [name for name in names(Request) if name != "prompt" or isinstance(given, Request)]
+    _check_known("a request", keywords, [*mine, *names(Sampling)])
+    own = {name: value for name, value in keywords.items() if name in mine}
+    sampling = {name: value for name, value in keywords.items() if name not in own}
+    if sampling and "sampling" in own:
+        raise UsageError(
+            f"sampling and {', '.join(sampling)} are both given", hint="say it in one place: in Sampling, or by keyword"
+        )
+    made = attrs.evolve(given, **own) if isinstance(given, Request) else Request(given, **own)
+    return attrs.evolve(made, sampling=attrs.evolve(made.sampling, **sampling)) if sampling else made
+
+
+def _check_known(whose: str, keywords: Iterable[str], known: Iterable[str]) -> None:
+    for name in keywords:
+        if name not in known:
+            hint = ELSEWHERE.get(name) or f"keywords: {nearest(name, known)}"
+            raise UsageError(f"{whose} has no keyword {name!r}", hint=hint)
+
+
+def several(given: Any) -> bool:
+    """A list of prompts: of texts, of requests, of lists of ids or messages. Not one of ids or messages."""
+    one = (str, Request, list, tuple, np.ndarray, Tensor)
+    return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(p, one) and _whole(p) for p in given)
+
+
+def _whole(given: Any) -> bool:
+    """Not a number in an array without dimensions."""
+    return getattr(given, "ndim", 1) > 0
+
+
+def numbered(at: int, count: int, error: SpecError) -> UsageError:
+    """The same refusal, with the prompt it is about."""
+    return UsageError(f"prompt {at + 1} of {count}: {error.reason}", hint=error.hint)
