@@ -24,12 +24,15 @@ static ALWAYS size_t plane_bytes(int bits) {
 
 /* 8 bits: q. 15 bits: 32 high bytes, then 32 low ones; q = 128 high + low, low from -64 to 63. */
 static ALWAYS void put_planes(const int32_t *q, int bits, uint8_t *to) {
-    int8_t *low = (int8_t *)to + (bits == 8 ? 0 : 32);
-    for (int i = 0; i < SPEC_BLOCK; i++) {
-        int32_t high = bits == 8 ? 0 : (q[i] + 64) >> 7;
-        if (bits != 8)
-            ((int8_t *)to)[i] = (int8_t)high;
-        low[i] = (int8_t)(q[i] - high * 128);
+    uint8_t *low = to + (bits == 8 ? 0 : 32);
+    for (int i = 0; i < SPEC_BLOCK; i += 16) {
+        __m512i all = _mm512_loadu_si512(q + i), high = _mm512_setzero_si512();
+        if (bits != 8) {
+            high = _mm512_srai_epi32(_mm512_add_epi32(all, _mm512_set1_epi32(64)), 7);
+            _mm_storeu_si128((__m128i *)(void *)(to + i), _mm512_cvtepi32_epi8(high));
+        }
+        __m512i rest = _mm512_sub_epi32(all, _mm512_slli_epi32(high, 7));
+        _mm_storeu_si128((__m128i *)(void *)(low + i), _mm512_cvtepi32_epi8(rest));
     }
 }
 
