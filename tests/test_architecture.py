@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "spec_targets": {"spec_core", "spec_kernels"},
     "spec_cli": {"spec_core"},
     "spec_compare": {"spec_core", "spec_cli"},
+    "spec_bench": {"spec_core", "spec_cli", "spec_kernels"},
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
 }

@@ -1,0 +1,111 @@
+"""The command ``spec bench``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from spec_cli import common
+
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_bench.step import Cost
+
+KERNEL_ROWS = "1,2,4,8,16,32"
+
+
+def numbers(text: str, what: str) -> list[int]:
+    """``1,2,3``, all above 0. Raises UsageError for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 0 < int(part) <= 1 << 20 for part in parts):
+        raise UsageError(f"{what} {text[:60]!r}: not numbers above 0", hint=f"write {what} 1,2,8")
+    return [int(part) for part in parts]
+
+
+@click.group()
+def bench() -> None:
+    """Measure what a step costs, by rows; and products of the native forward, by type."""
+
+
+@bench.command()
+@common.add(common.MODEL, common.SAMPLING)
+@click.option("--rows", help="Rows of a sequence in one forward; the default is 1 to 64.")
+@click.option("--depth", "depths", default="64,448", show_default=True, help="Rows in the cache.")
+@click.option("--batch", "batches", default="1", show_default=True, help="Sequences that run together.")
+@click.option("--repeats", type=click.IntRange(1), default=20, show_default=True, help="Steps that are timed.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def step(as_json: bool, **flags: Any) -> None:
+    """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and what the core adds."""
+    from spec_bench import bandwidth, table
+    from spec_bench import step as steps
+
+    choice = common.take(flags, "rows", "depths", "batches", "repeats")
+    rows = list(steps.ROWS) if choice["rows"] is None else numbers(choice["rows"], "--rows")
+    depths, batches = numbers(choice["depths"], "--depth"), numbers(choice["batches"], "--batch")
+    settings = common.settings_of(flags)
+    target = common.target_of(settings)
+    drawn = common.sampling_of(settings)
+    costs = [
+        steps.measure(target, n, depth, batch, choice["repeats"], drawn)
+        for depth in depths
+        for batch in batches
+        for n in rows
+    ]
+    size = target.info.extras.get("weight_bytes")
+    reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
+    if as_json:
+        click.echo(common.as_json(body(target, costs, reads)))
+    else:
+        table.steps(target, costs, reads)
+
+
+def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
+    """Figures, and what they depend on."""
+    from spec_cli.env import environment
+
+    said = {name: target.info.extras.get(name) for name in ("kernels", "threads")}
+    circumstances = {"target": target.info.name, "device": target.info.device, "dtype": target.info.dtype, **said}
+    return {
+        **circumstances,
+        "bandwidth": reads,
+        "steps": [attrs.asdict(c) for c in costs],
+        "environment": environment(),
+    }
+
+
+@bench.command()
+@click.option("--type", "types", multiple=True, help="A type of weights, such as Q8_0; the default is all.")
+@click.option("--rows", default=KERNEL_ROWS, show_default=True, help="Rows of a product.")
+@click.option("--size", "sizes", multiple=True, type=click.Choice(["cached", "streamed"]), help="The default is both.")
+@click.option("--isa", help="An instruction set of this machine; the default is the best.")
+@click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--repeats", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON list.")
+@common.debug_option
+def kernels(as_json: bool, **flags: Any) -> None:
+    """Time products of the native forward: each type of weights, a matrix in a cache and one in memory."""
+    import torch
+    from spec_kernels import native
+
+    from spec_bench import products, table
+
+    if native.problem():
+        raise UsageError(
+            f"nothing runs natively: {native.problem()}", hint="install it again where there is a compiler"
+        )
+    if flags["isa"] not in (None, *native.instruction_sets()):
+        found = ", ".join(native.instruction_sets())
+        raise UsageError(f"this processor has no {flags['isa']}", hint=f"it has: {found}")
+    rows, sizes = numbers(flags["rows"], "--rows"), flags["sizes"] or tuple(products.SIZES)
+    torch.set_num_threads(flags["threads"])
+    measured = [
+        product
+        for type in products.types(flags["types"])
+        for product in products.measure(type, rows, flags["repeats"], sizes, flags["isa"])
+    ]
+    if as_json:
+        click.echo(common.as_json([attrs.asdict(p) for p in measured]))
+    else:
+        table.kernels(measured)

@@ -1,0 +1,118 @@
+"""Steps of so many rows, timed where the core times them: forward, choosing of tokens, everything else."""
+
+from __future__ import annotations
+
+import statistics
+from time import perf_counter
+
+import attrs
+
+from spec_core import Compat, Draft, Request, Run, Sampling, Step, hookimpl
+from spec_core.contract.target import Target
+from spec_core.errors import UsageError
+
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+"""Rows of a sequence in one forward: a pending token and drafts."""
+WARM = 3
+"""Steps that are not counted, after the prompt."""
+
+
+@attrs.define(eq=False)
+class Filler:
+    """Proposes the same token so many times: what is drafted is not the question here."""
+
+    drafts: int
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat()
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            step.propose(seq, Draft([1] * min(self.drafts, budget)))
+
+
+@attrs.frozen
+class Cost:
+    """One step, in seconds. rows: of each sequence. depth: rows in its cache before the first step that was timed.
+
+    forward, forward_median: the least and the median. choosing: accepting drafts and drawing tokens. core: the rest of
+    a step, drafting left out; both are medians.
+    bytes: what the forward reads at least, weights and cached rows; None where the target does not say.
+    """
+
+    rows: int
+    batch: int
+    depth: int
+    forward: float
+    forward_median: float
+    choosing: float
+    core: float
+    bytes: int | None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second."""
+        return None if self.bytes is None else self.bytes / self.forward
+
+    @property
+    def overhead(self) -> float:
+        """The share of a step that is not the forward."""
+        around = self.choosing + self.core
+        return around / (around + self.forward_median)
+
+
+def measure(target: Target, rows: int, depth: int, batch: int, repeats: int, sampling: Sampling) -> Cost:
+    """Steps of ``batch`` sequences behind prompts of ``depth`` tokens. Raises UsageError where they do not fit."""
+    run = started(target, rows, depth, batch, repeats, sampling)
+    steps = [timed(run) for _ in range(WARM + repeats)][WARM:]
+    if any(step["rows"] != rows * batch for step in steps):
+        raise UsageError(
+            f"a step of {batch} times {rows} rows had {steps[0]['rows']:.0f}",
+            hint="the target or a setting allows fewer rows: measure fewer, or a smaller batch",
+        )
+    forward = [step["verify"] for step in steps]
+    middle = {name: statistics.median(step[name] for step in steps) for name in ("choosing", "core")}
+    return Cost(
+        rows, batch, depth, min(forward), statistics.median(forward), **middle, bytes=read(target, depth, batch)
+    )
+
+
+def started(target: Target, rows: int, depth: int, batch: int, repeats: int, sampling: Sampling) -> Run:
+    """A run whose sequences have evaluated their prompts."""
+    most = rows * (WARM + repeats + 1) + 1
+    if depth + most > target.info.context:
+        raise UsageError(
+            f"{depth} rows and steps of {rows} need {depth + most} positions, {target.info.name} has "
+            f"{target.info.context}",
+            hint="give a smaller --depth, fewer --rows or --repeats",
+        )
+    run = Run(
+        target, [("filler", Filler(rows - 1))] if rows > 1 else [], draft_max=max(rows - 1, 1), max_sequences=batch
+    )
+    for i in range(batch):
+        prompt = [1 + (i + t) % (target.info.vocab - 1) for t in range(depth)]
+        run.submit(Request(prompt, max_tokens=most, sampling=sampling, seed=i, ignore_eos=True, name=str(i)))
+    while len(run.running) < batch or any(seq.t == 0 for seq in run.running):
+        run.step()
+    return run
+
+
+def timed(run: Run) -> dict[str, float]:
+    """Seconds of a step by what they were spent on, and how many rows it had."""
+    before, rows = dict(run.stats.seconds), run.stats.rows.get("target", 0)
+    began = perf_counter()
+    run.step()
+    whole = perf_counter() - began
+    spent = {name: seconds - before.get(name, 0.0) for name, seconds in run.stats.seconds.items()}
+    choosing = sum(s for name, s in spent.items() if name.startswith("accept."))
+    drafting = sum(s for name, s in spent.items() if name.startswith("draft."))
+    core = whole - spent["verify"] - choosing - drafting
+    return {"verify": spent["verify"], "choosing": choosing, "core": core, "rows": run.stats.rows["target"] - rows}
+
+
+def read(target: Target, depth: int, batch: int) -> int | None:
+    """Bytes of all weights, of a mixture's too that are not used, and of the rows before the step."""
+    weights, row = (target.info.extras.get(name) for name in ("weight_bytes", "row_bytes"))
+    return None if weights is None or row is None else int(weights + row * depth * batch)

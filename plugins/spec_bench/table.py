@@ -1,0 +1,50 @@
+"""Figures for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import click
+
+from spec_bench.products import Product
+from spec_bench.step import Cost
+
+
+def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
+    """A table for every depth and batch; ratios are to its own first row."""
+    said = target.info.extras
+    click.echo(f"{target.info.name} on {target.info.device}, {target.info.dtype}, threads: {said.get('threads')}")
+    click.echo(f"kernels: {said.get('kernels', 'the target does not say')}")
+    if reads is not None:
+        click.echo(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
+    for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
+        click.echo(f"\ndepth {depth}, batch {batch}")
+        click.echo("  rows    T(n) ms     median   ratio      MB   GB/s  of reading  choosing µs  core µs  around")
+        mine = list(group)
+        for cost in mine:
+            click.echo(_step(cost, mine[0], reads))
+
+
+def _step(cost: Cost, first: Cost, reads: float | None) -> str:
+    moved = f"{'-':>8}{'-':>7}{'-':>12}"
+    if cost.bandwidth is not None and cost.bytes is not None:
+        share = "-" if reads is None else f"{cost.bandwidth / reads:.0%}"
+        moved = f"{cost.bytes / 1e6:8.1f}{cost.bandwidth / 1e9:7.1f}{share:>12}"
+    times = (
+        f"{cost.rows:6}{cost.forward * 1e3:11.3f}{cost.forward_median * 1e3:11.3f}{cost.forward / first.forward:8.2f}"
+    )
+    return f"{times}{moved}{cost.choosing * 1e6:13.0f}{cost.core * 1e6:9.0f}{cost.overhead:8.0%}"
+
+
+def kernels(measured: Iterable[Product]) -> None:
+    """A line for every type, kind of activations and size."""
+    click.echo("type  activations  size      rows: ms (GMAC/s, GB/s)")
+    for (type, bits, size), group in groupby(measured, key=lambda p: (p.type, p.activations, p.size)):
+        click.echo(f"{type:6}{bits:13}{size:10}" + "  ".join(map(_product, group)))
+
+
+def _product(p: Product) -> str:
+    rates = f"{p.multiplications / p.seconds / 1e9:.0f}, {p.bytes / p.seconds / 1e9:.1f}"
+    return f"{p.rows}: {p.seconds * 1e3:.3f} ({rates})"
