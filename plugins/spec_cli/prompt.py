@@ -63,6 +63,14 @@ def encoded(prompt: Any, target: Target) -> str | list[int]:
     return encode(prompt)
 
 
+def tokens_of(prompt: str | list[int], target: Target) -> list[int]:
+    """Token ids of a prompt, checked as a request's are. Raises UsageError."""
+    from spec_core.contract.request import Request
+    from spec_core.loop.admission import prompt_tokens
+
+    return prompt_tokens(Request(prompt), target)
+
+
 def read_text(path: str) -> str:
     """A file's text, or standard input for ``-``. Raises UsageError for what cannot be read or is not UTF-8."""
     try:

@@ -13,7 +13,7 @@ import attrs
 from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:
-    from spec_core.contract.target import Target
+    from spec_core import Target
 
 EXAMPLE = 'write lines of {"id": "1", "family": "edit", "prompt": "..."}'
 

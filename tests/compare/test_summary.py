@@ -10,7 +10,7 @@ from spec_compare.prompts import Prompt
 from spec_compare.summary import rows
 from spec_compare.table import show
 
-from spec_core.loop.tally import Tally
+from spec_core.toolkit.tally import Tally
 
 
 def lap(contender: str, prompt: str, seconds: float, tokens: list[int], repeat: int = 0, family: str = "f") -> Lap:

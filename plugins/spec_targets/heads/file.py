@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import attrs
 from torch import Tensor
 
-from spec_core.contract.values import TargetInfo
+from spec_core import TargetInfo
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
