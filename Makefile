@@ -30,7 +30,9 @@ bench: $(READY)
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
 
-$(READY): pyproject.toml constraints.txt
+NATIVE := $(wildcard kernels/spec_kernels/native/*.[ch] kernels/spec_kernels/native/*.inc)
+
+$(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -c constraints.txt $(TORCH)

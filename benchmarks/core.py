@@ -180,7 +180,7 @@ def main() -> None:
         "repeats": given.repeats,
     }
     if given.json:
-        print(json.dumps({"sampled": rows, "noise": noise_cost(), **circumstances}, indent=2))
+        print(json.dumps({"rows": rows, "noise": noise_cost(), **circumstances}, indent=2))
         return None
     print(" · ".join(f"{name} {value}" for name, value in circumstances.items()), file=sys.stderr)
     print("batch  idle plugins  µs per step, median  best")

@@ -27,7 +27,9 @@ def build_wheel(folder: Path) -> Path:
         if not (built := list(folder.glob("*.whl"))):
             copy_source(folder / "source")
             pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-            subprocess.run([*pip, "-w", str(folder), str(folder / "source")], check=True, timeout=300)
+            # Without the native forward: a compiler needs minutes for it, and a stranger may have none.
+            pure = {**os.environ, "SPEC_PURE": "1"}
+            subprocess.run([*pip, "-w", str(folder), str(folder / "source")], check=True, timeout=300, env=pure)
             built = list(folder.glob("*.whl"))
     return built[0]
 

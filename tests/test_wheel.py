@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -19,6 +23,28 @@ def test_the_wheel_holds_packages_and_models_and_nothing_else(wheel):
 
     assert tops == {init.parent.name for root in roots for init in (source / root).glob("spec_*/__init__.py")}
     assert {*(f"spec_zoo/models/{model.file}" for model in ZOO.values()), "spec_zoo/prompts.jsonl"} <= set(names)
+
+
+def test_a_pure_wheel_serves_every_machine(wheel):
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".so")]
+
+
+def test_without_the_native_forward_everything_runs_and_says_so(stranger, tmp_path):
+    assert "no native forward: the extension was not built" in stranger.shell("spec env", tmp_path)
+    assert '"tokens"' in stranger.shell("spec generate -m zoo:pico -p 'def f(' -n 2 --json", tmp_path)
+
+
+def test_without_a_compiler_the_installation_goes_on(wheel, tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(wheel.parent / "source", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    nobody = {**os.environ, "CC": "/nowhere/cc", "SPEC_PURE": "0"}
+
+    subprocess.run([*pip, str(source)], check=True, timeout=300, env=nobody)
+
+    (built,) = tmp_path.glob("*.whl")
+    assert not [n for n in zipfile.ZipFile(built).namelist() if n.endswith(".so")]
 
 
 def test_it_is_imported_from_where_it_was_installed(stranger, tmp_path):

@@ -56,7 +56,7 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     laps = list(kept(measured(entered, chosen, target, terms), results))
     rows = summary.rows(laps, labels)
     differing = difference.differences(laps, labels, chosen, target, terms)
-    body = {"sampled": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
+    body = {"rows": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
     body |= circumstances(target, settings, terms)
     if results is not None:
         results.conclude(body)

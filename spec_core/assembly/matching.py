@@ -102,7 +102,8 @@ def check_proposals(chosen: list[Chosen]) -> None:
                 raise Refused(
                     f"rule {rule.name} judges proposals that are {', '.join(sorted(rule.compat.judges or ()))}; "
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
-                    hint=f"leave --rule out (the default judges every proposal), or run {rule.name} without {method.name}",
+                    hint="leave --rule out (the default judges every proposal), "
+                    f"or run {rule.name} without {method.name}",
                 )
 
 

@@ -146,7 +146,7 @@ def test_a_table_for_a_plugin_that_takes_no_part_may_stand_in_the_file(spec, tmp
 
 def test_layers_reach_the_run(spec, tmp_path, monkeypatch):
     """Flag over environment over file: each of three settings from another layer."""
-    (tmp_path / "spec.toml").write_text('model = "toy:dense"\nn = 3\nseed = 3\ntemperature = 0.5\n')
+    (tmp_path / "spec.toml").write_text('model = "toy:dense"\nmax_tokens = 3\nseed = 3\ntemperature = 0.5\n')
     monkeypatch.setenv("SPEC_MAX_TOKENS", "4")
     monkeypatch.setenv("SPEC_SEED", "4")
     _, out, _ = spec("generate", "-p", "HELLO", "--seed", "5", "--json")
@@ -159,7 +159,7 @@ def test_layers_reach_the_run(spec, tmp_path, monkeypatch):
 
 
 def test_a_settings_file_may_be_named(spec, tmp_path):
-    (tmp_path / "mine.toml").write_text('model = "toy:dense"\nn = 2\n')
+    (tmp_path / "mine.toml").write_text('model = "toy:dense"\nmax_tokens = 2\n')
 
     assert len(json.loads(spec("generate", "-p", "A", "--config", "mine.toml", "--json")[1])["tokens"]) == 2
     assert spec("generate", "-p", "A", "--config", "absent.toml")[0] == 2

@@ -137,7 +137,7 @@ def test_equal_siblings_are_refused_unless_they_were_drawn(proposal):
     cousins = Draft([3, 4, 5, 5], proposal=proposal, parents=[-1, -1, 0, 1])
 
     check_draft(cousins, 2, 8, 9, True)
-    if law == "unknown":
+    if proposal == "unknown":
         check_draft(equal, 2, 8, 9, True)
     else:
         with pytest.raises(ValueError, match="token 3 is drafted twice after draft -1"):

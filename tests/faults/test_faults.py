@@ -61,8 +61,11 @@ WRONG_ANSWERS = {
     "owns-letters": (lambda: Compat(owns="recurrent"), "'recurrent' is one name"),
     "drafts-letters": (lambda: Compat(drafts="sampled"), "'sampled' is one name"),
     "judges-letters": (lambda: Compat(judges="sampled"), "'sampled' is one name"),
-    "drafts-by-no-law": (lambda: Compat(drafts={"row"}), "'row' is no law of drafts; the laws, nearest first: rows"),
-    "judges-by-no-law": (lambda: Compat(judges={"sampled"}), "'sampled' is no law of drafts"),
+    "drafts-of-no-kind": (
+        lambda: Compat(drafts={"sample"}),
+        "'sample' is no kind of proposal; known, nearest first: sampled",
+    ),
+    "judges-of-no-kind": (lambda: Compat(judges={"rows"}), "'rows' is no kind of proposal"),
     "needs-nothing": (lambda: Compat(needs=None), "needs"),
     "needs-a-trace-nobody-makes": (lambda: Compat(needs=Needs(trace="state")), "trace"),
     "refuses-in-words": (lambda: Compat(refusals=["too small"]), "refusals"),

@@ -1,4 +1,4 @@
-"""The native operators as a shared library, compiled here, and their tables as Python functions over numpy arrays.
+"""The native operators as a shared library, compiled here, and their tables as functions over numpy arrays.
 
 With SPEC_SANITIZE=1 the library is compiled for the address and undefined-behaviour sanitizers; the interpreter must
 then be started with libasan preloaded.
@@ -106,22 +106,26 @@ def library() -> ctypes.CDLL:
         pytest.skip("no C compiler")
     folder = Path(tempfile.mkdtemp(prefix="spec-ops-"))
     flags = FLAGS + (SANITIZE if os.environ.get("SPEC_SANITIZE") else ())
-    sources = sorted(SOURCES.glob("ops*.c"))
-    running = [
-        subprocess.Popen([compiler, *flags, "-c", str(s), "-o", str(folder / f"{s.stem}.o")], stderr=subprocess.PIPE)
-        for s in sources
-    ]
-    for job in running:
+    # A sanitizer that is preloaded for our sake would slow the compiler down.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    made = folder / "ops.so"
+    objects = [_compile([compiler, *flags], source, folder, environment) for source in sorted(SOURCES.glob("ops*.c"))]
+    for job, _ in objects:
         _, said = job.communicate()
         assert job.returncode == 0, said.decode()
-    made = folder / "ops.so"
-    subprocess.run([compiler, *flags, "-shared", "-o", str(made), *map(str, folder.glob("*.o"))], check=True)
+    subprocess.run([compiler, *flags, "-shared", "-o", made, *(o for _, o in objects)], check=True, env=environment)
     loaded = ctypes.CDLL(str(made))
     shutil.rmtree(folder)
     loaded.spec_ops.restype = P
     for name, takes in SIZES.items():
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = takes, S
     return loaded
+
+
+def _compile(command: list[str], source: Path, folder: Path, environment: dict) -> tuple[subprocess.Popen, Path]:
+    """The running compiler, and the object file it makes."""
+    made = folder / f"{source.stem}.o"
+    return subprocess.Popen([*command, "-c", source, "-o", made], stderr=subprocess.PIPE, env=environment), made
 
 
 SIZES = {

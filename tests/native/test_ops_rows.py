@@ -242,3 +242,23 @@ def test_norms_have_the_same_bits_on_every_instruction_set(width):
     first, *others = (norm(isa, x, weight, 1e-6) for isa in here())
 
     assert all(same(first, other) for other in others)
+
+
+@each_isa
+def test_flushing_subnormals_to_zero_changes_no_bits(isa):
+    x = np.concatenate([np.linspace(-100, 100, 9_999, dtype=np.float32), normal(999)])
+    plain = [apply(isa, name, x) for name in FUNCTIONS] + [widened(isa)]
+    assert torch.set_flush_denormal(True)
+    try:
+        flushed = [apply(isa, name, x) for name in FUNCTIONS] + [widened(isa)]
+    finally:
+        torch.set_flush_denormal(False)
+
+    assert all(same(a, b) for a, b in zip(plain, flushed, strict=True))
+
+
+def widened(isa: str) -> np.ndarray:
+    """All finite numbers of float16."""
+    y = np.empty(0x7C00, np.float32)
+    table(isa).widen(1, at(HALVES), 0x7C00, at(y))
+    return y

@@ -77,7 +77,7 @@ def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
     sampling = Sampling(temperature=0.9, top_k=2, repetition_penalty=1.6)
     law = text_law(tiny, PROMPT, N, sampling)
 
-    assert output(counted(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), law, sampling), law) > 1e-3
+    assert checked(counted(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), law, sampling), law) > 1e-3
 
 
 @lossless

@@ -33,7 +33,7 @@ def step(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> Step:
 
 
 def forward(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> TargetOutput:
-    return step(target, *parts, needs=needs).checked
+    return step(target, *parts, needs=needs).output
 
 
 def fresh(target: Target, tokens: list[int], needs: Needs = EVERYTHING) -> TargetOutput:

@@ -99,7 +99,7 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
     first = requests(0.0, n=40)[3]
     run = Run(target, ["ngram"], rollback=("gdn-rollback", {"strategy": strategy}))
     answer = run.generate(first).result
-    second = [*first.prompt_len, *answer.tokens, 5, 6, 7, 8]
+    second = [*first.prompt, *answer.tokens, 5, 6, 7, 8]
     found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
     assert len(second) - 5 - found.reused <= 32
@@ -112,7 +112,7 @@ def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_p
     first = attrs.evolve(requests(0.0, n=150)[4], ignore_eos=True)
     run = Run(target, ["ngram"], prefill_chunk=32)
     run.generate(first).result
-    second = [*first.prompt_len, 9, 8, 7]
+    second = [*first.prompt, 9, 8, 7]
     found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
     assert found.reused == 64

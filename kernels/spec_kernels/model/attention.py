@@ -1,4 +1,4 @@
-"""Attention over tiles of a fixed number of rows and places, so that a row's result depends on no other row."""
+"""Attention in tiles of a fixed number of rows and places: a row's result does not depend on its neighbours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape,
         hidden = (places > own) | ((places <= own - shape.window) if shape.window else False)
         scores.append((torch.bmm(queries, piece.mT) * shape.scale).masked_fill(hidden, -torch.inf))
     most = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
-    result = 0
+    result = torch.zeros(heads, len(own), dim + 1, device=q.device)
     for i, s in zip(range(0, end, PLACES), scores, strict=True):
         piece = F.pad(_piece(values, i, end), (0, 1), value=1.0)
         result = result + torch.bmm(rowwise(torch.exp_, s - most), piece)

@@ -19,11 +19,8 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        # Rollbacks write here too, outside of a forward.
-        with torch.inference_mode(False):
-            size = (layers, shape.kv_heads, length, shape.dim)
-            self.keys, self.values = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
         self.shape = shape
+        self.keys, self.values = _zeros((layers, shape.kv_heads, length, shape.dim), dtype, torch.device(device))
 
     @property
     def length(self) -> int:
@@ -36,9 +33,10 @@ class KVCache:
 
     def grow(self, length: int) -> None:
         """Room for so many places; what is held stays."""
-        old, keys, values = self.length, self.keys, self.values
-        self.__init__(len(keys), self.shape, length, keys.dtype, keys.device)
-        self.keys[:, :, :old], self.values[:, :, :old] = keys, values
+        layers, heads, old, dim = self.keys.shape
+        keys, values = _zeros((layers, heads, length, dim), self.keys.dtype, self.keys.device)
+        keys[:, :, :old], values[:, :, :old] = self.keys, self.values
+        self.keys, self.values = keys, values
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
@@ -46,3 +44,9 @@ class KVCache:
         end = start + len(places)
         for m in (self.keys, self.values):
             m[:, :, start:end] = m.index_select(2, index)
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Keys and values. Rollbacks write there too, outside of a forward."""
+    with torch.inference_mode(False):
+        return torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device)

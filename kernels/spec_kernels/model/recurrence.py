@@ -133,6 +133,7 @@ class Recurrence:
     def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:
         """Keep the draft rows of one layer, where inputs are traced; layers come in order."""
         if self.recorded:
+            assert isinstance(self.trace.recorded, Records)
             self.trace.recorded.layers.append(Record(*(m[self.recorded] for m in (x, k, d, g))))
 
     def record_as(self, recorded: Recorded) -> None:

@@ -112,8 +112,8 @@ class Reference:
     def turns(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin [positions or more, pairs]."""
         if self._turns is None or len(self._turns[0]) < positions:
-            made = turns_of(self.model.turns, self.model.magnitude, positions)
-            self._turns = tuple(m.to(self.device) for m in made)
+            cos, sin = turns_of(self.model.turns, self.model.magnitude, positions)
+            self._turns = cos.to(self.device), sin.to(self.device)
         return self._turns
 
     def here(self, vector: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 try:
-    from spec_kernels.native import _native
+    from spec_kernels.native import _native  # type: ignore[attr-defined]
 except ImportError:
     _native = None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from spec_kernels.native import module
 
 TILE = 16
+ALIGNED = 64
 KINDS = (torch.float32, torch.float16)
 
 
@@ -25,8 +27,11 @@ class NativeCache:
 
     def _take(self, length: int) -> None:
         self.length = -(-length // TILE) * TILE
-        # Rows that were never written are zeros, so that growing and moving copies numbers.
-        self.memory = torch.zeros(module().cache_bytes(self.shape, self.length), dtype=torch.uint8)
+        # Zeros of the system's: rows that were never written take no memory, and are copied as numbers.
+        size = module().cache_bytes(self.shape, self.length)
+        whole = np.zeros(size + ALIGNED, dtype=np.uint8)
+        skip = -whole.ctypes.data % ALIGNED
+        self.memory = torch.from_numpy(whole[skip : skip + size])
         self.address = self.memory.data_ptr()
 
     def grow(self, length: int) -> None:

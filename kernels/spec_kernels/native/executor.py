@@ -98,7 +98,8 @@ class Native:
         rows = len(batch.positions)
         final = rows if batch.final is None else len(batch.final)
         counts = {"final": final, "logits": final if batch.logits is None else len(batch.logits)}
-        found, places = {}, []
+        found: dict[str, Tensor] = {}
+        places: list[tuple[int, int] | None] = []
         for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True)):
             if i != self._bound and name not in batch.taps:
                 places.append(None)

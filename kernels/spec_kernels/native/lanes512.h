@@ -19,3 +19,15 @@ static ALWAYS vf u8_lanes(const uint8_t *at) {
 static ALWAYS vf s8_lanes(const uint8_t *at) {
     return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i *)(const void *)at)));
 }
+
+static ALWAYS vi larger(vi a, vi b) {
+    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
+}
+
+static ALWAYS int32_t largest_lane(vi x) {
+    return _mm512_reduce_max_epi32((__m512i)x);
+}
+
+static ALWAYS int32_t sum_lanes(vi x) {
+    return _mm512_reduce_add_epi32((__m512i)x);
+}

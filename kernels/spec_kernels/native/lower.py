@@ -109,15 +109,15 @@ class Lowering:
 
     # operations
 
-    def embed(self, op: ops.Embed, after: list[ops.Op]) -> None:
+    def embed(self, op: ops.Embed, after: list[Any]) -> None:
         tiles = self.arena[(op.table,)]
         self.program.embed(self.value(op.out, tiles.k), tiles.handle)
 
-    def input(self, op: ops.Input, after: list[ops.Op]) -> None:
+    def input(self, op: ops.Input, after: list[Any]) -> None:
         self.inputs.append(op.out)
         self.program.input(self.value(op.out, op.width), op.width)
 
-    def norm(self, op: ops.Norm, after: list[ops.Op]) -> int:
+    def norm(self, op: ops.Norm, after: list[Any]) -> int:
         width, dim = self.width(op.x), len(op.weight)
         weight = self.vector(op.weight)
         follower = after[0] if after else None
@@ -134,14 +134,14 @@ class Lowering:
         self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, rotated)
         return int(turned)
 
-    def rotate(self, op: ops.Rotate, after: list[ops.Op]) -> None:
+    def rotate(self, op: ops.Rotate, after: list[Any]) -> None:
         width, shape = self.width(op.x), op.shape
         self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, shape.turned)
 
-    def store(self, op: ops.Store, after: list[ops.Op]) -> None:
+    def store(self, op: ops.Store, after: list[Any]) -> None:
         self.program.store(self.of(op.k), self.of(op.v), op.layer, op.shape.kv_heads)
 
-    def attend(self, op: ops.Attend, after: list[ops.Op]) -> int:
+    def attend(self, op: ops.Attend, after: list[Any]) -> int:
         gated = bool(after) and isinstance(after[0], ops.Gate) and after[0].x == op.out == after[0].out
         gated = gated and after[0].by == "sigmoid" and self.width(after[0].gate) == op.shape.q_width
         gate = self.of(after[0].gate) if gated else -1
@@ -151,7 +151,7 @@ class Lowering:
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
 
-    def linear(self, op: ops.Linear, after: list[ops.Op]) -> int:
+    def linear(self, op: ops.Linear, after: list[Any]) -> int:
         together = bool(after) and isinstance(after[0], ops.SwiGLU) and op.outs == (after[0].gate, after[0].up)
         if together and self.arena.paired(*op.weights):
             return self._pair(op, after[0].out)
@@ -166,7 +166,7 @@ class Lowering:
             self.program.linear(self.planes(op.x, bits), tuple(some), add, False)
         return 0
 
-    def _bound(self, op: ops.Linear, out: str, after: list[ops.Op]) -> int | None:
+    def _bound(self, op: ops.Linear, out: str, after: list[Any]) -> int | None:
         """A value in the caller's memory, where the product's only reader is the tap behind it."""
         if len(op.outs) > 1 or not after or not isinstance(after[0], ops.Tap) or after[0].x != out or after[1:]:
             return None
@@ -181,21 +181,21 @@ class Lowering:
         self.program.linear(planes, ((tiles.handle, self.value(out, op.weights[0].n), 0),), -1, True)
         return 1
 
-    def swiglu(self, op: ops.SwiGLU, after: list[ops.Op]) -> None:
+    def swiglu(self, op: ops.SwiGLU, after: list[Any]) -> None:
         gate, up, width = self.of(op.gate), self.of(op.up), self.width(op.up)
         self.program.swiglu(gate, up, self.value(op.out, width), width)
 
-    def gate(self, op: ops.Gate, after: list[ops.Op]) -> None:
+    def gate(self, op: ops.Gate, after: list[Any]) -> None:
         if op.by != "sigmoid" or op.x != op.out:
             raise NotImplementedError(f"a gate by {op.by} from {op.x} to {op.out}")
         gate, width = self.of(op.gate), self.width(op.x)
         self.program.gate(self.value(op.x, width), gate, width)
 
-    def concat(self, op: ops.Concat, after: list[ops.Op]) -> None:
+    def concat(self, op: ops.Concat, after: list[Any]) -> None:
         xs = tuple(self.of(x) for x in op.xs)
         self.program.concat(xs, self.value(op.out, sum(self.width(x) for x in op.xs)))
 
-    def delta(self, op: ops.Delta, after: list[ops.Op]) -> None:
+    def delta(self, op: ops.Delta, after: list[Any]) -> None:
         s, p = op.shape, self.program
         x, beta, alpha = (self.of(name) for name in (op.qkv, op.beta, op.alpha))
         mixed, rates = self.value("delta.qkv", s.channels), self.value("delta.rates", 2 * s.value_heads)
@@ -204,7 +204,7 @@ class Lowering:
         p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), op.eps, s.key_dim**-0.5)
         p.delta(x, mixed, rates, o, d, op.layer)
 
-    def mixture(self, op: ops.Mixture, after: list[ops.Op]) -> None:
+    def mixture(self, op: ops.Mixture, after: list[Any]) -> None:
         e, up, down = op.experts, self.arena[op.gate, op.up], self.arena[(op.down,)]
         x, scores, add = (self.of(name) for name in (op.x, op.scores, op.add))
         router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, self.vector(op.bias))
@@ -212,11 +212,11 @@ class Lowering:
         out = self.value(op.out, self.width(op.x))
         self.program.mixture(x, scores, add, out, self.bits_of(up), self.bits_of(down), *stacks, router)
 
-    def pick(self, op: ops.Pick, after: list[ops.Op]) -> None:
+    def pick(self, op: ops.Pick, after: list[Any]) -> None:
         x = self.of(op.x)
         self.program.pick(x, self.value(op.out, self.width(op.x)), HEADINGS.index(op.rows))
 
-    def tap(self, op: ops.Tap, after: list[ops.Op]) -> None:
+    def tap(self, op: ops.Tap, after: list[Any]) -> None:
         self.program.tap(self.of(op.x), len(self.taps))
         self.taps.append(op.name)
         self.widths.append(self.width(op.x))

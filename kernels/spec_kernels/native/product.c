@@ -34,6 +34,9 @@ static const struct {
 };
 
 const spec_product_table *spec_products(const char *isa) {
+#if SPEC_X86
+    __builtin_cpu_init();
+#endif
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if ((!isa || strcmp(isa, choices[i].table->isa) == 0) && choices[i].runs())
             return choices[i].table;

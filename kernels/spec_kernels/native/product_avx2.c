@@ -38,6 +38,22 @@ static ALWAYS vf s8_lanes(const uint8_t *at) {
     return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
 }
 
+static ALWAYS vi larger(vi a, vi b) {
+    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
+}
+
+static ALWAYS int32_t largest_lane(vi x) {
+    __m128i top = _mm_max_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+    top = _mm_max_epi32(top, _mm_shuffle_epi32(top, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(top, _mm_shuffle_epi32(top, 0xb1)));
+}
+
+static ALWAYS int32_t sum_lanes(vi x) {
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+}
+
 static ALWAYS vi pairs(vi a, vi b) {
     return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 }

@@ -38,6 +38,25 @@ static ALWAYS vf s8_lanes(const uint8_t *at) {
     return (vf){(float)x[0], (float)x[1], (float)x[2], (float)x[3]};
 }
 
+static ALWAYS vi larger(vi a, vi b) {
+    vi first = a > b;
+    return (a & first) | (b & ~first);
+}
+
+static ALWAYS int32_t largest_lane(vi x) {
+    int32_t top = x[0];
+    for (int i = 1; i < LANES; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+static ALWAYS int32_t sum_lanes(vi x) {
+    int32_t sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += x[i];
+    return sum;
+}
+
 static ALWAYS vi pairs(vi a, vi b) {
 #if SPEC_X86
     return (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); /* SSE2: every x86-64 has it */

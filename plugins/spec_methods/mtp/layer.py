@@ -61,7 +61,8 @@ class Layer:
         tokens = [t for p in parts for t in p.tokens]
         positions = [at for p in parts for at in range(p.start, p.start + len(p.tokens))]
         both = torch.tensor([tokens, positions], device=self.device)
-        stretches, given, ends, first = [], {}, [], 0
+        stretches, ends, first = [], [], 0
+        given: dict[int, Tensor] = {}
         for p in parts:
             stretches.append(Stretch(p.cache, first, len(p.tokens), p.start))
             given |= {first + i: embedding for i, embedding in p.embeds.items()}

@@ -32,7 +32,7 @@ def load(
     if file.metadata.get("general.architecture") in HEADS:
         from spec_targets.heads.file import from_gguf as head_of
 
-        return head_of(file, weights)
+        return head_of(file, weights is not False)
     config = config_of(file)
     source = GgufWeights(file, config)
     tokenizer = from_gguf(file.metadata, file.path.name) if "tokenizer.ggml.model" in file.metadata else None

@@ -21,9 +21,10 @@ from spec_targets.runtime.rope import turning
 class HeadFile:
     """What ``load(FILE, weights=False)`` gives for a draft head.
 
-    ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows; ``misfit(target,
-    reading="auto")``, a reason and a hint where it cannot draft for a target, or None; ``turning()``, the radians per
-    position [head / 2] float32 by which q and k turn, and the factor of cos and sin.
+    ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows, and ``source``, where
+    they come from (``shape(name)`` and ``load(name)``); ``misfit(target, reading="auto")``, a reason and a hint where
+    it cannot draft for a target, or None; ``turning()``, the radians per position [head / 2] float32 by which q and k
+    turn, and the factor of cos and sin.
     """
 
     head: Head
@@ -44,6 +45,7 @@ class HeadFile:
             extras={
                 "head": h,
                 "tensors": frozenset(expected(h)),
+                "source": self.source,
                 "misfit": self.misfit,
                 "turning": lambda: turning(h.head, h.rope_base, h.scaling, h.divisors),
             },

@@ -34,7 +34,7 @@ def load(
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
     raw = read_json(directory / "config.json")
     if is_head(raw):
-        return from_directory(directory, raw, weights)
+        return from_directory(directory, raw, weights is not False)
     config = config_of(raw, directory.name)
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from spec_kernels.model.batch import Batch, Stretch
-from spec_kernels.model.ops import Delta, Mixture, Model, Op, Tap
+from spec_kernels.model.ops import Delta, Embed, Mixture, Model, Op, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.states import StatePool
@@ -76,7 +76,7 @@ class Probe:
         model = executor.model
         self.pool = StatePool(model.delta, model.recurring) if model.recurring else None
         numbers = torch.Generator().manual_seed(0)
-        vocabulary = model.ops[0].table.n
+        (vocabulary,) = (op.table.n for op in model.ops if isinstance(op, Embed))
         self.tokens = torch.randint(vocabulary, (context + 1 + DRAFTS,), generator=numbers)
         self.cache, self.place = self._room()
         start = context - BEFORE
@@ -125,7 +125,8 @@ class Probe:
 
     def _forward(self, parts: list[tuple[Any, int, int, int, int]]) -> Tensor:
         """Logits [R, V]; parts: cache, place of the state, first position, pending rows, drafts."""
-        positions, stretches, lines = [], [], Lines()
+        positions: list[int] = []
+        stretches, lines = [], Lines()
         for cache, place, start, pending, drafts in parts:
             stretches.append(Stretch(cache, len(positions), pending + drafts, start))
             positions += range(start, start + pending + drafts)

@@ -213,7 +213,7 @@ class MemoryChecks(DraftChecks):
     def _sizes(self, at: list[int], *methods: Any) -> list[int]:
         """Bytes that the plugin keeps, its own and of one sequence, after so many output tokens."""
         target = self.long_model
-        request = attrs.evolve(self.requests(temperatures=(0.0,))[0], n=at[-1] + 1)
+        request = attrs.evolve(self.requests(temperatures=(0.0,))[0], max_tokens=at[-1] + 1)
         if target.info.context < len(request.prompt) + request.max_tokens:
             pytest.skip(f"needs a target with a context of {len(request.prompt) + request.max_tokens}")
         plugin = self.make()

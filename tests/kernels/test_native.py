@@ -1,0 +1,312 @@
+"""Whole forwards in C: equal bits in any company, what is refused, threads, forks, memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from functools import cache
+from itertools import pairwise
+from tempfile import mkdtemp
+
+import pytest
+import torch
+from small_models import tiny_gguf, tiny_hybrid
+from spec_kernels import native
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.native.executor import Native, Options
+
+from spec_core import Draft, Request, Run, Sampling, UsageError, load
+from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
+from tests.targets.tiny import CLASSES, NEWER, model, saved
+
+pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+ARCHS = (*CLASSES, *NEWER)
+SETS = native.instruction_sets()
+PROMPT = [(7 * i * i + 3) % 96 for i in range(34)]
+TREE = Draft([10, 20, 30, 40, 50, 60, 70, 80], parents=[-1, -1, 0, 0, 1, 2, 4, -1])
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@cache
+def target(arch: str, isa: str | None = None, cache_dtype: str = "float32"):
+    """A tiny random model of an architecture on an instruction set."""
+    folder = directory(arch)
+    made = load(folder, kernels="native", cache_dtype=cache_dtype, threads=1)
+    executor = made.executor
+    made.executor = Native(executor.model, executor.source, Options("int15", cache_dtype, False, isa))
+    return made
+
+
+@cache
+def directory(arch: str):
+    try:
+        torch.manual_seed(0)
+        return saved(model(arch), mkdtemp())
+    except (AttributeError, ImportError):
+        pytest.skip(f"this transformers has no {arch}")
+
+
+def one_by_one(of, tokens: list[int], start: int) -> torch.Tensor:
+    """Logits of the tokens from ``start`` on, each decoded alone."""
+    seq = sequence(of, tokens)
+    forward(of, part(seq, 0, tokens[:start], decides=False))
+    return torch.cat([forward(of, part(seq, i, [tokens[i]])).logits for i in range(start, len(tokens))])
+
+
+# equal bits
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_chain_has_the_bits_of_decoding_on_every_instruction_set(arch, isa):
+    expected = one_by_one(target(arch), PROMPT, 20)
+    of = target(arch, isa)
+    seq = sequence(of, PROMPT)
+    forward(of, part(seq, 0, PROMPT[:20], decides=False))
+
+    assert torch.equal(expected, forward(of, part(seq, 20, PROMPT[20:21], Draft(PROMPT[21:]))).logits)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_row_has_the_same_bits_beside_others_on_any_number_of_threads(arch, count):
+    expected = one_by_one(target(arch), PROMPT, 30)
+    torch.set_num_threads(count)
+    of = target(arch)
+    seqs = [sequence(of, PROMPT) for _ in range(3)]
+    forward(of, *(part(seq, 0, PROMPT[:30], decides=False) for seq in seqs[:2]))
+    parts = [part(seqs[2], 0, PROMPT), part(seqs[0], 30, PROMPT[30:]), part(seqs[1], 30, PROMPT[30:31], TREE)]
+
+    together = forward(of, *parts).logits
+
+    assert torch.equal(expected, together[34:38])
+    assert torch.equal(expected[0], together[38])
+    assert torch.equal(expected, together[30:34])
+
+
+@pytest.mark.parametrize("cache_dtype", native.CACHES)
+@pytest.mark.parametrize("arch", ["qwen3", "qwen3moe", "qwen35"])
+def test_branches_of_a_tree_have_the_bits_of_decoding(arch, cache_dtype):
+    of = target(arch, cache_dtype=cache_dtype)
+    seq = sequence(of, PROMPT)
+    forward(of, part(seq, 0, PROMPT[:-1], decides=False))
+    rows = forward(of, part(seq, len(PROMPT) - 1, PROMPT[-1:], TREE)).logits
+    for node in range(len(TREE)):
+        path = [TREE.ids[i] for i in TREE.ancestry(node)]
+        assert torch.equal(one_by_one(of, PROMPT + path, len(PROMPT))[-1], rows[1 + node])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_prompt_has_the_same_bits_however_it_is_cut(arch, seed):
+    of, numbers = target(arch), random.Random(seed)
+    tokens = [numbers.randrange(96) for _ in range(90)]
+    cuts = sorted({0, 90, *(numbers.randrange(90) for _ in range(numbers.randrange(1, 8)))})
+    seq = sequence(of, tokens)
+    torch.set_num_threads(1 + seed % 2)
+
+    rows = [forward(of, part(seq, a, tokens[a:b])).logits for a, b in pairwise(cuts)]
+
+    assert torch.equal(fresh(of, tokens).logits, torch.cat(rows))
+
+
+@pytest.mark.parametrize("activations", native.ACTIVATIONS)
+@pytest.mark.parametrize("make", [tiny_gguf, tiny_hybrid])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_texts_are_those_of_plain_decoding(make, activations, temperature):
+    of = load(make(), kernels="native", activations=activations)
+    requests = [
+        Request([3 * i + 1, 4, i + 9, 4], n=40, seed=i, sampling=Sampling(temperature=temperature), ignore_eos=True)
+        for i in range(3)
+    ]
+    methods = ["ngram", "suffix", "recycling"] + ([("mtp", {"p_min": 0.0})] if make is tiny_hybrid else [])
+    plain = [Run(of).generate(r).result.tokens for r in requests]
+
+    for method in methods:
+        assert [Run(of, [method]).generate(r).result.tokens for r in requests] == plain, method
+
+
+# drafts
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("make", [tiny_gguf, tiny_hybrid])
+def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
+    """The draft model's own target and the NextN layer; a watched layer drafts token by token."""
+    of = load(make(), kernels=kernels)
+    chosen = (
+        ("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0}) if make is tiny_gguf else ("mtp", {"p_min": 0.0})
+    )
+    drafts: list[list[tuple[int, ...]]] = [[], []]
+    for i, watched in enumerate((False, True)):
+        run = Run(of, [chosen])
+        method = next(c.plugin for c in run.plugins if c.name == chosen[0])
+        if watched and make is tiny_hybrid:
+            method.watch = lambda token, row: None
+        elif watched:
+            monkeypatch.setattr(type(method), "_can_go_alone", lambda self, draft: False)
+        run.observe(lambda step, i=i: drafts[i].extend(p.draft.ids for p in step.parts if p.draft))
+        run.generate(Request([5, 9, 11, 2], n=24, ignore_eos=True)).result
+
+    assert drafts[0] and drafts[0] == drafts[1]
+
+
+def test_a_draft_ends_where_it_is_not_sure():
+    of = load(tiny_gguf(), kernels="native")
+    draft = lambda least, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, least, 0.9, stops)
+    ids, chances = draft(0.0, set())
+
+    assert len(ids) == len(chances) == 8
+    assert draft(1.0, set())[0] == ids[:1]
+    assert draft(0.0, {ids[2]})[0] == ids[: ids.index(ids[2]) + 1]
+
+
+# threads and processes
+
+
+def test_several_threads_of_python_and_a_fork():
+    of = load(tiny_gguf(), kernels="native")
+    expected = fresh(of, PROMPT).logits
+    torch.set_num_threads(2)
+    found = []
+
+    def once() -> bool:
+        """Nothing of torch that has threads of its own: these do not survive a fork."""
+        rows = len(PROMPT)
+        stretch = Stretch(of.executor.cache(rows), 0, rows, 0)
+        return torch.equal(
+            expected, of.executor.run(Batch(torch.tensor(PROMPT), torch.arange(rows), [stretch]))["logits"]
+        )
+
+    def work():
+        found.extend(once() for _ in range(20))
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    children = [_forked(once) for _ in range(3)]
+    for worker in workers:
+        worker.join()
+
+    assert found == [True] * 60
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+
+
+def _forked(question) -> int:
+    """The process that answers: 0 for yes."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if question() else 1)
+        finally:
+            os._exit(2)
+    return child
+
+
+# memory
+
+
+def test_weights_stay_as_large_as_their_file():
+    of = load("zoo:pico", kernels="native")
+    stored = of.weights.file.nbytes
+
+    assert of.executor.arena.memory.nbytes <= 1.15 * stored
+    assert {t.type for t in of.executor.arena.tiles.values()} == {"Q8_0"}
+
+
+def test_floats_become_blocks_where_that_is_asked_for():
+    plain, small = (load(directory("qwen3"), kernels="native", weights=w) for w in ("auto", "q8_0"))
+    expected, got = (fresh(t, PROMPT).logits for t in (plain, small))
+
+    assert {t.type for t in small.executor.arena.tiles.values()} >= {"Q8_0"}
+    assert small.executor.arena.memory.nbytes < 0.5 * plain.executor.arena.memory.nbytes
+    assert not torch.equal(expected, got)
+    assert (expected - got).abs().max() < 0.1 * (expected.max() - expected.min())
+
+
+@pytest.mark.parametrize("cache_dtype", native.CACHES)
+def test_a_cache_grows_and_is_moved_together(cache_dtype):
+    of = target("qwen3", cache_dtype=cache_dtype)
+    tokens = [(i * 7) % 96 for i in range(70)]
+    seq = sequence(of, tokens)
+    seq.slot.state.cache = of.executor.cache(16)
+    forward(of, part(seq, 0, tokens[:40], decides=False))
+    forward(of, part(seq, 40, tokens[40:41], Draft([1, tokens[41], 2, tokens[42]], parents=[-1, -1, 0, 1])))
+    seq.slot.state.cache.compact(41, [42, 44])
+
+    rows = forward(of, part(seq, 43, tokens[43:])).logits
+
+    assert torch.equal(one_by_one(of, tokens, 43), rows)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"kernels": "fast"}, "kernels 'fast' is not known"),
+        ({"activations": "int4"}, "activations 'int4' is not known"),
+        ({"cache_dtype": "q4"}, "cache_dtype 'q4' is not known"),
+        ({"weights": "q4_0"}, "weights 'q4_0' is not known"),
+        ({"kernels": "native", "dtype": "bfloat16"}, "native kernels compute in float32, dtype is bfloat16"),
+        ({"kernels": "reference", "activations": "int8"}, "activations=int8 is for native kernels"),
+        ({"dtype": "bfloat16", "cache_dtype": "q8"}, "cache_dtype=q8 is for native kernels"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        load(tiny_gguf(), **options, **({} if "weights" in options else {"weights": False}))
+
+
+def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):
+    monkeypatch.setattr(native, "_native", None)
+
+    of = load(tiny_gguf())
+
+    assert of.info.extras["kernels"].startswith("reference (the extension was not built")
+    assert Run(of).generate(Request([5, 9], n=4)).result.tokens
+    with pytest.raises(UsageError, match="needs a C compiler"):
+        load(tiny_gguf(), kernels="native")
+
+
+WRONG = {
+    "a token is no row": {"tokens": [300, 1]},
+    "a token is no row of": {"tokens": [-1, 1]},
+    "a position is beyond": {"positions": [0, 1 << 30]},
+    "than its cache has places": {"start": 4000},
+    "do not cover the batch": {"rows": 1},
+    "follows an earlier one": {"parents": (5,)},
+    "picks: no such row": {"logits": [2]},
+    "picks: rows are not ascending": {"logits": [1, 0]},
+    "picks: a list of rows": {"logits": [0, 1, 1]},
+    "given: no such row": {"given": {7: torch.zeros(32)}},
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_a_forward_cannot_be_asked_is_refused_before_anything_is_computed(said):
+    of = load(tiny_gguf(), kernels="native")
+    wrong = {"tokens": [1, 2], "positions": [0, 1], "start": 0, "rows": 2, "parents": None} | WRONG[said]
+    stretch = Stretch(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
+    tokens, positions = (torch.tensor(wrong[name]) for name in ("tokens", "positions"))
+    batch = Batch(tokens, positions, [stretch], given=wrong.get("given", {}), logits=wrong.get("logits"))
+
+    with pytest.raises(ValueError, match=said):
+        of.executor.run(batch)
+
+
+def test_weights_of_nan_make_numbers_that_are_none_and_nothing_else():
+    of = load(tiny_gguf(), kernels="native")
+    of.executor.arena.memory.fill_(0x7E)
+
+    assert not fresh(of, PROMPT).logits.isfinite().all()
+    assert EVERYTHING.all_logits

@@ -1,0 +1,67 @@
+"""How torch's threads wait, and how many there are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from small_models import tiny_gguf
+from spec_kernels.machine import WAITING
+from spec_targets.runtime import threads
+
+from spec_core import load
+
+FRESH = {k: v for k, v in os.environ.items() if k not in (*WAITING, "KMP_BLOCKTIME", "OMP_NUM_THREADS")}
+SAY = "from spec_kernels.machine import waiting; print(waiting())"
+
+
+def said(program: str, **environment: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], env=FRESH | environment, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def unsettled(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(threads, "_chosen", {})
+    yield
+    torch.set_num_threads(before)
+
+
+def test_threads_wait_passively_before_torch_is_imported():
+    assert "OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=0" in said(f"from spec_core import load; {SAY}")
+
+
+def test_how_threads_wait_is_left_to_who_has_said_so():
+    assert said(f"from spec_core import load; {SAY}", OMP_WAIT_POLICY="active") == "OMP_WAIT_POLICY=active\n"
+
+
+def test_that_torch_came_first_is_said():
+    assert said(f"import torch; from spec_core import load; {SAY}").startswith("torch was imported before")
+
+
+def test_the_fewest_threads_that_are_as_good_as_the_best_are_taken():
+    assert threads.chosen({1: 1.01, 2: 1.0, 4: 1.5}) == 1
+    assert threads.chosen({1: 2.0, 2: 1.0, 4: 0.99}) == 2
+    assert threads.counts(6) == [1, 2, 4, 6]
+
+
+def test_a_number_that_was_asked_for_is_not_measured(unsettled, monkeypatch):
+    monkeypatch.setattr(threads, "measured", None)
+
+    assert load(tiny_gguf(), threads=2).info.extras["threads"] == "2, as asked"
+    assert torch.get_num_threads() == 2
+
+
+def test_a_second_model_finds_the_number_fixed(unsettled, monkeypatch):
+    """Another number would change the bits of the first one."""
+    torch.set_num_threads(2)
+    first = load(tiny_gguf()).info.extras["threads"]
+    monkeypatch.setattr(threads, "measured", None)
+
+    assert load(tiny_gguf(1)).info.extras["threads"] == first
+    assert "of 2, measured when the first model was loaded" in first
