@@ -307,3 +307,15 @@ def test_nothing_points_outside_the_project():
                 found += [str(file.relative_to(ROOT))] if here else []
 
     assert not found
+
+
+def test_the_core_names_no_format_of_targets():
+    """Whose a location is, targets say: no scheme in the code that loads them."""
+    found = [
+        f"{module}: {match[0]}"
+        for module, file in modules("spec_core")
+        if module.startswith(("spec_core.assembly", "spec_core.loop"))
+        for match in re.finditer(r"\b(gguf|hf|zoo|safetensors)\b", file.read_text(), re.IGNORECASE)
+    ]
+
+    assert not found, "\n".join(found)
