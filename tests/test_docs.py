@@ -27,6 +27,7 @@ FOLLOWED = (
     "write-a-rule.md",
     "write-a-rollback.md",
     "write-a-target.md",
+    "write-a-controller.md",
     "train-a-head.md",
     "kernels.md",
 )
