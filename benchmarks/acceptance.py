@@ -23,7 +23,7 @@ from spec_rules.distributions import Case
 from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft, Verdict
-from spec_core.loop.accept import walk
+from spec_core.toolkit.choosing import walk
 
 PAIRS = {
     "8 tokens, a = 1, σ = 1": (8, 1.0, 1.0),

@@ -31,7 +31,7 @@ from spec_targets.runtime.weights import expected
 
 from spec_core import Compat, Draft, Needs, Rows, Run, Sequence, Step, hookimpl
 from spec_core.contract.batch import Part
-from spec_core.loop.schedule import batch
+from spec_core.toolkit.drive import batch
 
 VOCAB, PROMPT = 1024, 64
 DELTA = DeltaShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, kernel=4, tiled=True)

@@ -7,7 +7,14 @@ from typing import Any
 
 import attrs
 
-from spec_core.testing import DrafterConformance, RollbackConformance, RuleConformance, TargetConformance
+from spec_core.testing import (
+    ControllerConformance,
+    DrafterConformance,
+    RollbackConformance,
+    RuleConformance,
+    TargetConformance,
+)
+from tests.kit import broken_controllers as controllers
 from tests.kit import broken_drafters as drafters
 from tests.kit import broken_owners as owners
 from tests.kit import broken_rules as rules
@@ -18,6 +25,7 @@ KITS = {
     "Owners of state": RollbackConformance,
     "Acceptance rules": RuleConformance,
     "Targets": TargetConformance,
+    "Controllers": ControllerConformance,
 }
 
 
@@ -158,4 +166,17 @@ RULES = [
     rule("finished_sequences_are_forgotten", rules.RemembersSequences),
 ]
 
-CASES = [*DRAFTERS, *OWNERS, *RULES, *TARGETS]
+
+def controller(check: str, broken: Any, healthy: Any = controllers.Halves) -> Case:
+    return Case(ControllerConformance, f"test_{check}", broken, healthy)
+
+
+CONTROLLERS = [
+    controller("one_request_is_survived", controllers.Raises),
+    controller("it_says_that_it_drafts_nothing", controllers.SaysNothing),
+    controller("text_equals_plain_decoding", controllers.MakesItGreedy),
+    controller("sequences_come_and_go", controllers.CountsThemIn),
+    controller("finished_sequences_are_forgotten", controllers.KeepsThemAll),
+]
+
+CASES = [*DRAFTERS, *OWNERS, *RULES, *TARGETS, *CONTROLLERS]

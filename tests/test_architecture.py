@@ -36,6 +36,11 @@ MAY_IMPORT = {
 ROOMS = ("errors", "sampling", "settings", "contract", "hookspecs", "toolkit", "assembly", "loop", "testing")
 """Rooms of the core, from the ground up: each imports only those before it."""
 
+PUBLIC = ("errors", "toolkit", "testing")
+"""Modules of the core that plugins import from, beside ``spec_core`` itself: by these names and none below them."""
+INSIDERS = ("spec_cli",)
+"""Plugins that may use the core's own rooms: the program."""
+
 OFFLINE = ("spec_zoo.training",)
 """Scripts that nothing imports at run time: they train and export, and may use what they test against."""
 
@@ -90,6 +95,56 @@ def broken(module: str, source: str) -> list[str]:
         if other == "transformers" and not module.startswith(("spec_targets.hf", *OFFLINE)):
             rules.append(f"{module} imports transformers: only spec_targets.hf may")
     return rules
+
+
+def public(name: str) -> bool:
+    """``spec_core``, a name that it exports, and what the public modules export."""
+    parts = name.split(".")
+    if parts[0] != "spec_core" or len(parts) == 1:
+        return True
+    if parts[1] in PUBLIC:
+        return len(parts) == 2 or (len(parts) == 3 and not exists(*parts[:3]))
+    return len(parts) == 2 and not exists(*parts)
+
+
+def exists(*parts: str) -> bool:
+    """Is this a module or a folder of the project?"""
+    path = ROOT.joinpath(*parts)
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def private(module: str, source: str) -> list[str]:
+    """What a plugin imports from the core that is not public."""
+    found = sorted(name for name in imports(source, module) if not public(name))
+    return [f"{module} imports {name}, which is not public" for name in found]
+
+
+@pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels", *INSIDERS}))
+def test_plugins_import_public_names_only(package):
+    """A stranger's plugin can do what ours do."""
+    found = [line for module, file in modules(package) for line in private(module, file.read_text())]
+
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from spec_core.contract.step import Step",
+        "from spec_core.toolkit.drive import forward",
+        "from spec_core.loop import run",
+        "def f():\n    import spec_core.loop.run",
+        "import spec_core.sampling",
+    ],
+)
+def test_a_private_import_is_found(source):
+    assert private("spec_methods.ngram", source)
+
+
+def test_a_public_import_is_none():
+    source = "from spec_core import Step\nfrom spec_core.errors import nearest\nfrom spec_core.toolkit import walk"
+
+    assert not private("spec_methods.ngram", source + "\nfrom spec_core.testing import Oracle")
 
 
 def room(name: str) -> str | None:
@@ -229,7 +284,8 @@ def test_a_long_file_is_found():
 
 
 @pytest.mark.parametrize(
-    "statement", ["import spec_core", "import spec_core.hookspecs", "from spec_core import CONTRACT, hookimpl"]
+    "statement",
+    ["import spec_core", "import spec_core.hookspecs, spec_core.toolkit", "from spec_core import CONTRACT, hookimpl"],
 )
 def test_importing_the_core_loads_no_torch(statement):
     """``spec --help`` and a plugin's metadata stay quick."""
@@ -252,3 +308,15 @@ def test_nothing_points_outside_the_project():
                 found += [str(file.relative_to(ROOT))] if here else []
 
     assert not found
+
+
+def test_the_core_names_no_format_of_targets():
+    """Whose a location is, targets say: no scheme in the code that loads them."""
+    found = [
+        f"{module}: {match[0]}"
+        for module, file in modules("spec_core")
+        if module.startswith(("spec_core.assembly", "spec_core.loop"))
+        for match in re.finditer(r"\b(gguf|hf|zoo|safetensors)\b", file.read_text(), re.IGNORECASE)
+    ]
+
+    assert not found, "\n".join(found)

@@ -15,7 +15,7 @@ from spec_cli.document import KINDS, document
 from spec_cli.document import PAGES as GENERATED
 
 import spec_core
-from spec_core import UsageError, hookspecs
+from spec_core import UsageError, hookspecs, toolkit
 from spec_core.assembly.discovery import GROUPS, find, imported
 from spec_core.assembly.hooks import HOOKS
 
@@ -27,6 +27,7 @@ FOLLOWED = (
     "write-a-rule.md",
     "write-a-rollback.md",
     "write-a-target.md",
+    "write-a-controller.md",
     "train-a-head.md",
     "kernels.md",
 )
@@ -94,6 +95,14 @@ def test_the_contract_page_is_about_this_version_and_these_names():
 
     assert "Version **{}.{}**".format(*spec_core.CONTRACT) in text
     assert sorted(spec_core.__all__) == sorted(re.findall(r"`(\w+)`", exported))
+
+
+def test_the_contract_page_lists_the_toolkit():
+    """Every name can be imported, and none is left out."""
+    listed = re.search(r"The toolkit is (.*)\.\n", (DOCS / "contract.md").read_text("utf-8"))[1]
+
+    assert sorted(toolkit.__all__) == sorted(re.findall(r"`(\w+)`", listed))
+    assert [name for name in toolkit.__all__ if getattr(toolkit, name).__name__ != name and name != "SampleMode"] == []
 
 
 def test_the_contract_page_names_every_entry_point_group():

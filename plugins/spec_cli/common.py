@@ -234,3 +234,8 @@ def note(text: str) -> None:
 
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def installed() -> set[str]:
+    """Names of the plugins that a run may have."""
+    return {entry.name for entry in discover(PLUGIN_KINDS)}

@@ -48,6 +48,14 @@ def _file(file: str | None) -> str:
     return file or "-"
 
 
+def tokens_of(prompt: Any, target: Target) -> list[int]:
+    """Token ids of a prompt, checked as a request's are. Raises UsageError."""
+    from spec_core.contract.request import Request
+    from spec_core.loop.admission import prompt_tokens
+
+    return prompt_tokens(Request(prompt), target)
+
+
 def read_text(path: str) -> str:
     """A file's text, or standard input for ``-``. Raises UsageError for what cannot be read or is not UTF-8."""
     try:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spec_cli import common
-from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,27 +33,12 @@ def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
 
 def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
     """One forward over the tokens, from position 0."""
-    from spec_core.contract.batch import Part
-    from spec_core.contract.request import Request
-    from spec_core.contract.step import Step
     from spec_core.contract.values import Needs
-    from spec_core.loop.admission import sequence
-    from spec_core.loop.schedule import batch
+    from spec_core.toolkit import evaluate
 
-    if len(tokens) > target.info.context:
-        raise UsageError(
-            f"{len(tokens)} tokens, the context is {target.info.context}", hint="give fewer, or a larger --context"
-        )
     layers = frozenset(range(target.info.layers + 1) if hidden else ())
-    needs = Needs(hidden=layers, final=hidden, all_logits=True)
-    seq = sequence(Request(tokens, max_tokens=0), target, frozenset(), frozenset(), {})
-    target.open(seq, 0)
-    step = Step(target, {})
-    step.add(Part(seq, 0, tokens, decides=True))
-    output = target.forward(batch(step, needs, target.info.device), needs)
+    output = evaluate(target, tokens, Needs(hidden=layers, final=hidden, all_logits=True))
     named = {"logits": output.logits} | {f"hidden.{i}": h for i, h in output.hidden.items()}
     if output.final is not None:
         named["hidden.final"] = output.final
-    tensors = {name: tensor.float().cpu().clone() for name, tensor in named.items()}
-    target.close(seq)
-    return tensors
+    return {name: tensor.float().cpu().clone() for name, tensor in named.items()}

@@ -14,10 +14,11 @@ from spec_cli.prompts import Prompt, read
 from spec_compare.results import Results
 
 if TYPE_CHECKING:
+    from spec_cli.common import Settings
+
     from spec_compare.contenders import Contender
     from spec_compare.measure import Lap, Terms
-    from spec_core.contract.target import Target
-    from spec_core.settings.resolve import Settings
+    from spec_core import Target
 
 COMPARE = [
     click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spec_cli import common
+from spec_cli.common import Settings
 
 from spec_compare.measure import Contender
 from spec_compare.summary import PLAIN
-from spec_core.assembly.discovery import PLUGIN_KINDS, discover
-from spec_core.contract.target import Target
+from spec_core import Run, Target
 from spec_core.errors import UsageError
-from spec_core.loop.run import Run
-from spec_core.settings.resolve import Settings
 
 IN_LAW = "equal in law, not in tokens"
 """Of a rule that draws with its own noise, where something is drawn."""
@@ -40,7 +38,7 @@ def chains(settings: Settings) -> list[list[str]]:
 
 def chain(spec: str) -> list[str]:
     """``a+b=FILE`` as methods; a + inside a file's name does not separate, as no method's name follows it."""
-    known = {entry.name for entry in discover(PLUGIN_KINDS)}
+    known = common.installed()
     parts: list[str] = []
     for piece in spec.split("+"):
         if parts and piece.partition("=")[0] not in known:

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
+from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt
 from spec_cli.score import scored
 
 from spec_compare.measure import Lap, Record, Terms
 from spec_compare.summary import truth
-from spec_core.contract.request import Request
-from spec_core.contract.target import Target
-from spec_core.loop.admission import prompt_tokens
-from spec_core.sampling.choose import adjust, gap
+from spec_core import Target
+from spec_core.toolkit import adjust, gap
 
 
 @attrs.frozen
@@ -51,7 +50,7 @@ def differences(
 
 def difference(record: Record, plain: list[int], given: Any, target: Target, terms: Terms) -> Difference:
     at = first_difference(plain, record.tokens)
-    prompt = prompt_tokens(Request(given), target)
+    prompt = tokens_of(given, target)
     history = prompt + plain[:at]
     row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)

@@ -14,14 +14,8 @@ from typing import Any
 import attrs
 from spec_cli.prompts import Prompt
 
-from spec_core.contract.batch import Part
-from spec_core.contract.request import Request, Result
-from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
-from spec_core.loop.counts import drafted_and_accepted
-from spec_core.loop.run import Run
-from spec_core.loop.tally import Tally
-from spec_core.sampling.parameters import Sampling
+from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step
+from spec_core.toolkit import Tally, drafted_and_accepted
 
 WARM_TOKENS = 16
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from spec_compare.measure import Lap, Record
-from spec_core.loop.tally import Tally
+from spec_core.toolkit import Tally
 
 PLAIN = "plain"
 ALL = "all"

@@ -13,6 +13,7 @@ import attrs
 from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Rows, Sequence, StashKey, Step, Target, hookimpl
+from spec_core.toolkit import AcceptanceEstimates, match_estimates
 
 DECAY = 0.98
 """What a bucket's evidence keeps per look-up: a bad round lowers a score and is forgotten."""
@@ -46,33 +47,9 @@ class Index:
         return self.places.get(tuple(history[-self.n :]), deque())
 
 
-@attrs.define(eq=False)
-class Evidence:
-    """How drafts of a match length fared: decayed counts over a prior that grows with the length."""
-
-    counts: dict[int, list[float]] = attrs.field(factory=dict)
-
-    def survival(self, match: int) -> float:
-        """Estimated chance that the next token of such a match is right."""
-        accepted, tested = self.counts.get(bucket(match), (0.0, 0.0))
-        prior = 1 - 1 / (1 + match / 2)
-        return (accepted + PRIOR_WEIGHT * prior) / (tested + PRIOR_WEIGHT)
-
-    def fade(self, match: int) -> None:
-        counts = self.counts.get(bucket(match))
-        if counts:
-            counts[:] = [c * DECAY for c in counts]
-
-    def learn(self, match: int, drafted: int, accepted: int) -> None:
-        """The accepted positions were tested, and the first rejected one; nothing after it was."""
-        counts = self.counts.setdefault(bucket(match), [0.0, 0.0])
-        counts[0] += accepted
-        counts[1] += min(drafted, accepted + 1)
-
-
-def bucket(match: int) -> int:
-    """Match lengths that are counted together: 1, 2, 3, 4-7, 8-15, ..."""
-    return match if match < 4 else 1 << (match.bit_length() - 1)
+def evidence() -> AcceptanceEstimates:
+    """How drafts of a match length fared."""
+    return match_estimates(PRIOR_WEIGHT, DECAY)
 
 
 @attrs.define(eq=False)
@@ -81,7 +58,7 @@ class Memory:
 
     index: Index
     log: Log = attrs.field(factory=list)
-    evidence: Evidence = attrs.field(factory=Evidence)
+    evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     matched: int = 0
 
 
@@ -136,7 +113,7 @@ class Ngram:
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            memory.evidence.learn(memory.matched, part.drafted, len(part.uncut.path))
+            memory.evidence.of(memory.matched).learn(part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -161,8 +138,8 @@ class Ngram:
             return []
         match, (log, at) = best
         memory.matched = match
-        memory.evidence.fade(match)
-        length = min(budget, self.draft_max, carried(memory.evidence.survival(match), self.p_min))
+        memory.evidence.of(match).fade()
+        length = min(budget, self.draft_max, carried(memory.evidence.value(match), self.p_min))
         ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)
         return until(ids, self.eog)
 

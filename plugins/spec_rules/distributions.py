@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from spec_core import Draft, Sequence, Step
-from spec_core.sampling.choose import adjust, largest, number, support
+from spec_core.toolkit import adjust, largest, number, support
 
 Rows = Callable[[int], np.ndarray]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from spec_core import Compat, Step, Verdict, hookimpl
-from spec_core.loop.accept import walk
+from spec_core.toolkit import walk
 from spec_rules.coins import Coins
 from spec_rules.distributions import Case
 from spec_rules.judging import judge

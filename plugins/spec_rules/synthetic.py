@@ -13,8 +13,7 @@ import numpy as np
 
 from spec_core import Compat, Draft, Sequence, Step, Verdict, hookimpl
 from spec_core.errors import UsageError
-from spec_core.loop.accept import choosers
-from spec_core.sampling.noise import uniform
+from spec_core.toolkit import choosers, uniform
 
 DOMAIN_SYNTHETIC = 2
 

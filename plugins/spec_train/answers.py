@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spec_core.contract.target import Target
+from spec_core import Run, Sampling, Target
 from spec_core.errors import UsageError, why
-from spec_core.loop.run import Run
-from spec_core.sampling.parameters import Sampling
 from spec_train.lessons import Row
 
 SLOTS = 8

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spec_core.contract.target import Target
+from spec_core import Target
 from spec_core.errors import UsageError
 from spec_train.dflash import DFlash
 from spec_train.eagle3 import Eagle3

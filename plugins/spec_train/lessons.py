@@ -11,14 +11,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Part, TargetOutput
-from spec_core.contract.request import Request
-from spec_core.contract.step import Step
-from spec_core.contract.target import Target
-from spec_core.contract.values import Needs
+from spec_core import Needs, Target, TargetOutput
 from spec_core.errors import UsageError
-from spec_core.loop.admission import sequence
-from spec_core.loop.schedule import batch
+from spec_core.toolkit import evaluate
 
 
 @attrs.frozen
@@ -61,13 +56,7 @@ class Teacher:
     def _forward(self, tokens: Texts[int]) -> TargetOutput:
         last = self.target.info.layers
         needs = Needs(hidden=frozenset(self.sources) - {last}, final=last in self.sources, all_logits=True)
-        seq = sequence(Request(list(tokens), max_tokens=0), self.target, frozenset(), frozenset(), {})
-        self.target.open(seq, 0)
-        step = Step(self.target, {})
-        step.add(Part(seq, 0, list(tokens), decides=True))
-        output = self.target.forward(batch(step, needs, self.target.info.device), needs)
-        self.target.close(seq)
-        return output
+        return evaluate(self.target, list(tokens), needs)
 
 
 def matrix(target: Target, name: str, about: str) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import numpy as np
 
-from spec_core.contract.target import Target
+from spec_core import Target
 from spec_core.errors import UsageError, why
 from spec_train.lessons import Row
 

@@ -14,9 +14,8 @@ import torch
 from spec_cli.common import note
 from torch import Tensor
 
-from spec_core.contract.target import Target
+from spec_core import Sampling, Target
 from spec_core.errors import UsageError
-from spec_core.sampling.parameters import Sampling
 from spec_train import answers, begin, induction, place, texts
 from spec_train.course import Course, Plan
 from spec_train.exam import Exam

@@ -13,7 +13,7 @@ import attrs
 from spec_core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from spec_core.contract.target import Target
+    from spec_core import Target
 
 HERE = Path(__file__).parent
 
@@ -60,7 +60,7 @@ def texts() -> list[str]:
 
 def load(location: str, **options: Any) -> Target:
     """``zoo:NAME``; options as for ``gguf:``. The target knows its companions and its prompts."""
-    from spec_core.assembly.loading import load as load_model
+    from spec_core import load as load_model
 
     file = path(location)
     extras = {"companions": ZOO[location].companions, "prompts": str(PROMPTS), "texts": texts}

@@ -1,4 +1,4 @@
-"""A target from where it is: ``gguf:FILE``, ``hf:DIRECTORY``, ``zoo:NAME``, or a bare path."""
+"""A target from where it is: ``SCHEME:LOCATION``, or a bare path that a target recognises."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from spec_core.assembly.discovery import Entry, discover, find, imported
+from spec_core.assembly.recognise import recognise
 from spec_core.contract.target import Target, lacking
 from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
-
-GGUF_MAGIC = b"GGUF"
 
 
 def load(model: str | Path, **options: Any) -> Target:
@@ -44,7 +43,7 @@ def _failed(entry: Entry, location: str, why: str) -> LoadError:
 
 
 def split(model: str) -> tuple[str, str]:
-    """("zoo", "pico") of "zoo:pico"; the scheme of a bare path is found by looking at it."""
+    """(scheme, location) of "scheme:location"; the scheme of a bare path is found by looking at it."""
     scheme, colon, location = model.partition(":")
     schemes = {entry.name for entry in discover(("target",))}
     if colon and scheme in schemes:
@@ -54,26 +53,7 @@ def split(model: str) -> tuple[str, str]:
         if colon and not scheme.startswith((".", "/")) and len(scheme) > 1:
             raise UsageError(f"{model}: no target scheme {scheme!r}", hint=f"schemes: {nearest(scheme, schemes)}")
         raise UsageError(
-            f"{model}: no such file or directory", hint="give a GGUF file, a Hugging Face directory, or zoo:NAME"
+            f"{model}: no such file or directory",
+            hint=f"give a model's file or directory, or SCHEME:LOCATION; schemes: {nearest(scheme, schemes)}",
         )
     return recognise(path), model
-
-
-def recognise(path: Path) -> str:
-    """The scheme of a path that exists."""
-    if path.is_dir():
-        if (path / "config.json").exists():
-            return "hf"
-        raise UsageError(
-            f"{path} is a directory without config.json", hint="give a Hugging Face directory or a GGUF file"
-        )
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="check the file's permissions") from error
-    if magic == GGUF_MAGIC:
-        return "gguf"
-    raise UsageError(
-        f"{path} is no GGUF file (it begins with {magic!r})", hint="give a GGUF file or a Hugging Face directory"
-    )

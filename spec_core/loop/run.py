@@ -30,11 +30,12 @@ from spec_core.loop.events import emitted
 from spec_core.loop.first_try import numbered, parted, request_of, several, target_of
 from spec_core.loop.generation import Generation, Stream
 from spec_core.loop.guard import guarded
-from spec_core.loop.schedule import batch, plan
+from spec_core.loop.schedule import plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
 from spec_core.loop.turns import Turns
 from spec_core.settings.tables import RunSettings
+from spec_core.toolkit.drive import batch
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]

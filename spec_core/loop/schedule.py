@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-
-from spec_core.contract.batch import Batch, Part
+from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import Needs
 from spec_core.settings.tables import RunSettings
 
 
@@ -49,27 +45,3 @@ def draft_limit(seq: Sequence, settings: RunSettings) -> int:
 def remaining(seq: Sequence, context: int) -> int:
     """Output tokens that may still come."""
     return min(seq.max_tokens - (len(seq.tokens) - seq.prompt_len), context - len(seq.tokens))
-
-
-def batch(step: Step, needs: Needs, device: str) -> Batch:
-    """Lay the rows of all parts out: one transfer for tokens and positions together."""
-    tokens: list[int] = []
-    positions: list[int] = []
-    embeds = {}
-    at = 0
-    for part in step.parts:
-        part.row = len(tokens)
-        for position in part.seq.embeds:
-            if part.start <= position < part.end:
-                embeds[part.row + position - part.start] = part.seq.embeds[position]
-        tokens += part.pending
-        positions += range(part.start, part.end)
-        part.spec = len(tokens)
-        if part.draft is not None:
-            tokens += part.draft.ids
-            positions += [part.end - 1 + depth for depth in part.draft.depths]
-        part.at = part.spec - 1 if needs.all_logits else at
-        at += (1 + part.drafted) if part.decides else 0
-    host = np.array([tokens, positions], dtype=np.int64)  # half the time of torch.tensor on lists
-    both = torch.from_numpy(host).to(device, non_blocking=True)
-    return Batch(both[0], both[1], tuple(step.parts), embeds)

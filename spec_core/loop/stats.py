@@ -12,7 +12,7 @@ import attrs
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.loop.tally import Tally, _ratio
+from spec_core.toolkit.tally import Tally, _ratio
 
 
 @attrs.define(eq=False)

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 _WHERE = {
+    "ControllerConformance": "conformance.controller",
     "DrafterConformance": "conformance.drafter",
     "Fuzzer": "fuzzer",
     "Oracle": "drafters",

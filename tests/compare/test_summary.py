@@ -14,7 +14,7 @@ from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.summary import rows
 from spec_compare.table import fitting, show
 
-from spec_core.loop.tally import Tally
+from spec_core.toolkit.tally import Tally
 
 
 def lap(contender: str, prompt: str, seconds: float, tokens: list[int], repeat: int = 0, family: str = "f") -> Lap:

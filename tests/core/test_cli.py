@@ -131,7 +131,7 @@ MISTAKES = {
     "no such file": (["generate", "-m", "nowhere.gguf", *PROMPT], "no such file"),
     "unknown scheme": (["generate", "-m", "zooo:pico", *PROMPT], "zooo"),
     "unknown zoo model": (["generate", "-m", "zoo:pica", *PROMPT], "pica"),
-    "no model file": (["generate", "-m", __file__, *PROMPT], "no GGUF"),
+    "no model file": (["generate", "-m", __file__, *PROMPT], "target recognises; asked: gguf, hf"),
     "unknown method": (["generate", "-m", MODEL, *PROMPT, "--method", "ngrm"], "ngrm"),
     "unknown setting": (["generate", "-m", MODEL, *PROMPT, "-o", "draft_mx=3"], "draft_mx"),
     "unknown plugin setting": (["generate", "-m", MODEL, *PROMPT, "--method", "ngram", "-o", "ngram.n_mx=3"], "n_mx"),

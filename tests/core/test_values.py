@@ -13,7 +13,7 @@ from spec_core import Compat, Draft, Needs, Stash, StashKey, Verdict
 from spec_core.contract.batch import Batch, Part
 from spec_core.contract.checks import check_draft, check_verdict
 from spec_core.contract.sequence import Slot
-from spec_core.loop.accept import walk
+from spec_core.toolkit.choosing import walk
 
 
 @st.composite

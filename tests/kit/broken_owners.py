@@ -6,7 +6,8 @@ import attrs
 
 from spec_core import Compat, Needs, hookimpl
 from spec_core.testing import ToyRollback
-from spec_core.testing.conformance.drive import feed, opened
+from spec_core.testing.conformance.drive import feed
+from spec_core.toolkit.drive import open_sequence
 
 
 @attrs.define(eq=False)
@@ -149,7 +150,7 @@ class ForwardsAgain(Owner):
 
     def put_back(self, step, seq, verdict):
         super().put_back(step, seq, verdict)
-        feed(step.target, opened(step.target), seq.tokens)
+        feed(step.target, open_sequence(step.target), seq.tokens)
 
 
 class OwnsMoreThanThereIs(Owner):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from spec_core import Compat, Verdict, hookimpl
-from spec_core.loop.accept import walk
 from spec_core.sampling.choose import adjust, choose
 from spec_core.sampling.noise import gumbel
+from spec_core.toolkit.choosing import walk
 
 OWN = 9
 """Domain word of the noise of these rules."""

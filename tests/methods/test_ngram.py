@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_methods.ngram import Evidence, Index, Memory, Ngram, best_match, carried, follow, until
+from spec_methods.ngram import Index, Memory, Ngram, best_match, carried, evidence, follow, until
 
 from spec_core import Run, Sampling
 from spec_core.testing import ToyTarget
@@ -104,23 +104,23 @@ def test_memory_stays_under_its_bound():
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
     """Rejections shorten drafts of such matches; look-ups without drafts bring the prior back."""
-    evidence = Evidence()
-    before = evidence.survival(3)
+    fared = evidence()
+    before = fared.value(3)
     for _ in range(5):
-        evidence.learn(3, drafted=4, accepted=0)
-    low = evidence.survival(3)
+        fared.of(3).learn(drafted=4, accepted=0)
+    low = fared.value(3)
     for _ in range(400):
-        evidence.fade(3)
+        fared.of(3).fade()
 
     assert low < 0.6 * before
-    assert evidence.survival(3) == pytest.approx(before, rel=0.02)
+    assert fared.value(3) == pytest.approx(before, rel=0.02)
 
 
 def test_evidence_tests_only_up_to_the_first_rejection():
-    evidence = Evidence()
-    evidence.learn(3, drafted=6, accepted=2)
+    fared = evidence()
+    fared.of(3).learn(drafted=6, accepted=2)
 
-    assert evidence.counts[3] == [2, 3]
+    assert (fared.of(3).accepted, fared.of(3).tested) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.recycling import Recycling, drawn_from
 from spec_methods.recycling.table import Table, likeliest
-from spec_methods.recycling.tree import DECAY, Evidence, Limits, Node, by_chance, by_noise, grow, kinds, learn
+from spec_methods.recycling.tree import DECAY, Limits, Node, by_chance, by_noise, grow, kinds, learn
+from spec_methods.recycling.tree import evidence as estimates
 
 from spec_core import Draft, Run, Sampling, hookimpl, load
 from spec_core.sampling.noise import gumbel
@@ -149,12 +150,12 @@ ROWS = st.dictionaries(
 
 def every_path(table: Table, limits: Limits) -> list[float]:
     """Chances of all paths within depth, width and p_min, by enumeration."""
-    evidence, chances, waiting = Evidence(), [], [(0, 1.0, 0)]
+    evidence, chances, waiting = estimates(), [], [(0, 1.0, 0)]
     while waiting:
         token, chance, depth = waiting.pop()
         scored = by_chance(table.rows.get(token, []), depth + 1)
         for (_, successor), kind in list(zip(scored, kinds(scored), strict=True))[: limits.width]:
-            after = chance * evidence.chance(kind)
+            after = chance * evidence.value(kind)
             if after >= limits.p_min and depth < limits.depth:
                 chances.append(after)
                 waiting.append((successor, after, depth + 1))
@@ -166,7 +167,7 @@ def every_path(table: Table, limits: Limits) -> list[float]:
 def test_the_tree_holds_the_likeliest_paths(rows, depth, width, nodes):
     """Held against all paths; parents come first, and equal tokens never follow the same one."""
     table, limits = Table(8, 0.5, rows), Limits(depth, nodes, width, 0.05)
-    tree = grow(table, 0, by_chance, Evidence(), limits)
+    tree = grow(table, 0, by_chance, estimates(), limits)
 
     assert [node.chance for node in tree] == pytest.approx(every_path(table, limits)[:nodes])
     assert all(node.parent < i for i, node in enumerate(tree))
@@ -178,7 +179,7 @@ TABLE = Table(8, 0.5, {1: [(2, 0.9), (3, 0.1)], 2: [(4, 1.0)], 4: [(1, 1.0)]})
 
 
 def test_nothing_is_drafted_behind_a_stop_token():
-    chain = grow(TABLE, 1, by_chance, Evidence(), Limits(8, 8, 1, 0.0, stops=frozenset({4})))
+    chain = grow(TABLE, 1, by_chance, estimates(), Limits(8, 8, 1, 0.0, stops=frozenset({4})))
 
     assert [node.token for node in chain] == [2, 4]
 
@@ -198,9 +199,9 @@ def test_a_sampling_target_is_followed_by_its_noise():
 def test_a_drawn_token_stays_whatever_its_chance():
     """To leave it out for its noise would bend the law of those that stay; the draft ends behind it."""
     limits = {"depth": 8, "nodes": 8, "width": 1, "p_min": 0.9}
-    kept = grow(TABLE, 1, by_chance, Evidence(), Limits(**limits, drawn=True))
+    kept = grow(TABLE, 1, by_chance, estimates(), Limits(**limits, drawn=True))
 
-    assert grow(TABLE, 1, by_chance, Evidence(), Limits(**limits)) == []
+    assert grow(TABLE, 1, by_chance, estimates(), Limits(**limits)) == []
     assert [node.token for node in kept] == [2] and kept[0].chance < 0.9
 
 
@@ -221,24 +222,25 @@ def test_rows_are_the_law_that_noise_draws_from():
 
 def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
     """The kept ones and their siblings; nothing behind a rejected one. The older, the less it counts."""
-    nodes = [Node(5, -1, 1, (0, 3), 0.5), Node(6, -1, 1, (1, 2), 0.2), Node(7, 0, 2, (0, 3), 0.2)]
-    nodes.append(Node(8, 1, 2, (0, 3), 0.1))
-    evidence = Evidence()
+    nodes = [Node(5, -1, 1, 0.5, (0, 3)), Node(6, -1, 1, 0.2, (1, 2)), Node(7, 0, 2, 0.2, (0, 3))]
+    nodes.append(Node(8, 1, 2, 0.1, (0, 3)))
+    evidence = estimates()
     learn(evidence, nodes, (0,))
 
-    assert evidence.counts == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
+    found = {kind: [c.accepted, c.tested] for kind, c in evidence.counts.items()}
+    assert found == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
 
 
 def test_a_kind_recovers_from_a_bad_round():
-    evidence = Evidence()
-    before = evidence.chance((0, 4))
+    evidence = estimates()
+    before = evidence.value((0, 4))
     for _ in range(20):
         evidence.learn((0, 4), False)
-    low = evidence.chance((0, 4))
+    low = evidence.value((0, 4))
     for _ in range(200):
         evidence.learn((0, 4), True)
 
-    assert low < 0.3 * before < before < evidence.chance((0, 4))
+    assert low < 0.3 * before < before < evidence.value((0, 4))
 
 
 # in a run

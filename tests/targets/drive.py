@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from spec_core import Draft, Needs, Sequence, Step, Target, Verdict
 from spec_core.contract.batch import Part, TargetOutput
-from spec_core.loop.schedule import batch
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
+from spec_core.toolkit.drive import batch
 
 EVERYTHING = Needs(all_logits=True)
 

@@ -13,8 +13,7 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
-from spec_core.toolkit.acceptance import AcceptanceEstimate
-from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
+from spec_core.toolkit import AcceptanceEstimate, PartialDraft, SampleMode, TokenDrafter
 from spec_methods.dflash.layer import Context, Head, Known
 
 Reading = Literal["auto", "inputs", "outputs"]

@@ -14,7 +14,7 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
+from spec_core.toolkit import PartialDraft, SampleMode, TokenDrafter
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 

@@ -8,15 +8,9 @@ from typing import Any
 import attrs
 from torch import Tensor
 
-from spec_core.contract.batch import Part
-from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
-from spec_core.contract.target import Target
-from spec_core.contract.values import Needs
-from spec_core.loop.schedule import batch
-from spec_core.sampling.parameters import Sampling
-from spec_core.sampling.stop import Stop
-from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core import Part, Sequence, Target
+from spec_core.toolkit import AcceptanceEstimate, open_sequence
+from spec_core.toolkit import forward as forward_of
 
 CHUNK = 512
 """Most rows of one sequence in one catch-up forward."""
@@ -49,9 +43,7 @@ class DraftModelState:
 
 def open_state(model: Target) -> DraftModelState:
     """A new sequence with memory in the draft model."""
-    seq = Sequence([], 0, 0, Sampling(), Stop())
-    model.open(seq, 0)
-    return DraftModelState(seq)
+    return DraftModelState(open_sequence(model))
 
 
 def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Tensor:
@@ -59,12 +51,12 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
 
     Rows that the cache has already are not evaluated again.
     """
-    step = Step(model, {})
+    parts = []
     for shadow, tokens in rows:
         start = shadow.agree(tokens)
-        step.add(Part(shadow.seq, start, tokens[start:], decides=True))
+        parts.append(Part(shadow.seq, start, tokens[start:], decides=True))
         shadow.held[start:] = tokens[start:]
-    return model.forward(batch(step, Needs(), model.info.device), Needs()).logits
+    return forward_of(model, parts).output.logits
 
 
 def continued(

@@ -6,7 +6,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core.contract.target import Target, Tokenizer
+from spec_core import Target, Tokenizer
 
 
 @attrs.define(eq=False)
@@ -15,9 +15,6 @@ class Same:
 
     def to_draft(self, tokens: list[int]) -> list[int]:
         return tokens
-
-    def to_target(self, token: int) -> int:
-        return token
 
     def rows(self, logits: Tensor) -> Tensor:
         """Logits over the target's vocabulary."""
@@ -35,13 +32,9 @@ class Translated:
     shared: Tensor
     draft_ids: Tensor
     vocab: int
-    back: dict[int, int]
 
     def to_draft(self, tokens: list[int]) -> list[int]:
         return [d for t in tokens for d in self.spelled[t]]
-
-    def to_target(self, token: int) -> int:
-        return self.back[token]
 
     def rows(self, logits: Tensor) -> Tensor:
         """[n, V draft] -> [n, V target], minus infinity where there is no counterpart."""
@@ -81,7 +74,7 @@ def translation(target: Target, draft: Target) -> Translated:
     pairs = [(i, theirs[text]) for i, text in enumerate(mine) if text and text in theirs]
     spelled = [[theirs[text]] if text in theirs else _spell(draft, text) for text in mine]
     shared, draft_ids = (torch.tensor(side) for side in zip(*pairs, strict=True))
-    return Translated(spelled, shared, draft_ids, target.info.vocab, {d: t for t, d in pairs})
+    return Translated(spelled, shared, draft_ids, target.info.vocab)
 
 
 def _spell(draft: Target, text: bytes) -> list[int]:

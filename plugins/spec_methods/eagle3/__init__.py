@@ -15,8 +15,7 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
-from spec_core.toolkit.pair_drafter import PairDrafter, PairState
-from spec_core.toolkit.token_drafter import SampleMode
+from spec_core.toolkit import PairDrafter, PairState, SampleMode
 from spec_methods.eagle3.layer import Layer
 
 Reading = Literal["auto", "inputs", "outputs"]

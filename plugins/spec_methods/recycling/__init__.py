@@ -16,8 +16,9 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
+from spec_core.toolkit import AcceptanceEstimates
 from spec_methods.recycling.table import Table, likeliest
-from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
+from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
 
 
 @attrs.define(eq=False)
@@ -26,7 +27,7 @@ class Memory:
 
     seq: Sequence
     table: Table
-    evidence: Evidence = attrs.field(factory=Evidence)
+    evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     drafted: list[Node] = attrs.field(factory=list)
 
 
@@ -117,8 +118,8 @@ class Recycling:
         depth, stops = min(budget, self.draft_max), seq.stop.tokens
         drawn = step.wants_probs and self._samples(step, seq)
         if drawn or self.width == 1 or not step.trees:
-            return Limits(depth, depth, 1, self.p_min, drawn, stops)
-        return Limits(depth, min(step.nodes(seq), self.nodes_max), self.width, self.p_min, False, stops)
+            return Limits(depth, depth, 1, self.p_min, stops, drawn)
+        return Limits(depth, min(step.nodes(seq), self.nodes_max), self.width, self.p_min, stops)
 
     def _draft(self, step: Step, memory: Memory, limits: Limits) -> Draft:
         nodes, seq = memory.drafted, memory.seq

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from heapq import heappop, heappush
-from itertools import count
 
 import attrs
 from torch import Tensor
 
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tree, tested
 from spec_methods.recycling.table import Row, Table
 
 DECAY = 0.99
@@ -32,45 +31,30 @@ Order = Callable[[Row, int], Scored]
 """How the target will choose between successors at a depth, from 1 on."""
 
 
-@attrs.define(eq=False)
-class Evidence:
-    """How often a successor was right, by its kind; decayed counts over a prior."""
+def evidence() -> AcceptanceEstimates:
+    """How often a successor was right, by its kind; what comes before it being accepted."""
+    return AcceptanceEstimates(expected, PRIOR_WEIGHT, DECAY)
 
-    counts: dict[Kind, list[float]] = attrs.field(factory=dict)
 
-    def chance(self, kind: Kind) -> float:
-        """Estimated chance that the target chooses it, what comes before it being accepted."""
-        rank, gap = kind[0], kind[1] / 1.5
-        prior = 0.3 * math.exp(-gap / 2) if rank else 1 - 0.68 * math.exp(-gap / 2.4)
-        right, tested = self.counts.get(kind, (0.0, 0.0))
-        return (right + PRIOR_WEIGHT * prior) / (tested + PRIOR_WEIGHT)
-
-    def learn(self, kind: Kind, right: bool) -> None:
-        counts = self.counts.setdefault(kind, [0.0, 0.0])
-        counts[:] = counts[0] * DECAY + right, counts[1] * DECAY + 1
+@cache
+def expected(kind: Kind) -> float:
+    """Chance of a successor of this kind before anything was tested."""
+    rank, gap = kind[0], kind[1] / 1.5
+    return 0.3 * math.exp(-gap / 2) if rank else 1 - 0.68 * math.exp(-gap / 2.4)
 
 
 @attrs.define(eq=False)
-class Node:
+class Node(TreeNode):
     """A token that may be drafted; ``chance`` is that of its whole path."""
 
-    token: int
-    parent: int
-    depth: int
     kind: Kind
-    chance: float
 
 
 @attrs.frozen
-class Limits:
-    """Of one draft. width: most tokens after one. drawn: a token stays whatever its chance, else its law is bent."""
+class Limits(TreeLimits):
+    """Of one draft. drawn: a token stays whatever its chance, else the distribution it was drawn from is another."""
 
-    depth: int
-    nodes: int
-    width: int
-    p_min: float
     drawn: bool = False
-    stops: frozenset[int] = frozenset()
 
 
 def by_chance(row: Row, depth: int) -> Scored:
@@ -91,29 +75,21 @@ def by_noise(noise: Callable[[int], Tensor], temperature: float) -> Order:
     return order
 
 
-def grow(table: Table, last: int, order: Order, evidence: Evidence, limits: Limits) -> list[Node]:
+def grow(table: Table, last: int, order: Order, evidence: AcceptanceEstimates, limits: Limits) -> list[Node]:
     """The tree of the likeliest paths after ``last``, parents first, while their chance is at least ``p_min``.
 
     Equal tokens never follow the same one. Nothing follows a stop token.
     """
-    grown: list[Node] = []
-    waiting: list[tuple[float, int, Node]] = []
-    pushed = count()
 
-    def offer(token: int, parent: int, depth: int, chance: float) -> None:
+    def following(token: int, parent: int, depth: int, chance: float) -> Iterator[Node]:
         scored = order(table.rows.get(token, []), depth)
         for (_, successor), kind in zip(scored[: limits.width], kinds(scored), strict=False):
-            after = chance * evidence.chance(kind)
+            after = chance * evidence.value(kind)
             if (chance if limits.drawn else after) >= limits.p_min:
-                heappush(waiting, (-after, next(pushed), Node(successor, parent, depth, kind, after)))
+                yield Node(successor, parent, depth, after, kind)
 
-    offer(last, -1, 1, 1.0)
-    while waiting and len(grown) < limits.nodes:
-        node = heappop(waiting)[2]
-        grown.append(node)
-        if node.depth < limits.depth and node.token not in limits.stops:
-            offer(node.token, len(grown) - 1, node.depth + 1, node.chance)
-    return grown
+    first = following(last, -1, 1, 1.0)
+    return grow_tree(first, lambda node, at: following(node.token, at, node.depth + 1, node.chance), limits)
 
 
 def kinds(scored: Scored) -> Iterator[Kind]:
@@ -129,9 +105,7 @@ def steps(gap: float) -> int:
     return min(8, int(gap * 1.5))
 
 
-def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
+def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
     """A token was tested if what it follows was accepted; it was right if it is on the path."""
-    kept = {-1, *path}
-    for i, node in enumerate(nodes):
-        if node.parent in kept:
-            evidence.learn(node.kind, i in kept)
+    for node, right in tested(nodes, path):
+        evidence.learn(node.kind, right)

@@ -10,7 +10,8 @@ import attrs
 from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
-from spec_methods.suffix.drafting import Evidence, Limits, Node, grow
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, tested
+from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
 
@@ -20,7 +21,7 @@ class Memory:
 
     own: Track
     common: Track | None
-    evidence: Evidence = attrs.field(factory=Evidence)
+    evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     written: int = 0
     drafted: list[Node] = attrs.field(factory=list)
 
@@ -100,13 +101,13 @@ class Suffix:
             seq.stash[self.memory] = memory
         return memory
 
-    def _limits(self, step: Step, seq: Sequence, budget: int) -> Limits:
+    def _limits(self, step: Step, seq: Sequence, budget: int) -> TreeLimits:
         depth = min(budget, self.draft_max)
         branching = step.trees and self.width > 1
         nodes = step.nodes(seq) if branching else depth
-        return Limits(depth, nodes, self.width if branching else 1, self.p_min, seq.stop.tokens)
+        return TreeLimits(depth, nodes, self.width if branching else 1, self.p_min, seq.stop.tokens)
 
-    def _ahead(self, memory: Memory, seq: Sequence, limits: Limits) -> list[Node]:
+    def _ahead(self, memory: Memory, seq: Sequence, limits: TreeLimits) -> list[Node]:
         """The best of what the sources offer: most tokens expected to be accepted, then the nearest source."""
         tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
         matches = [pair for track in tracks for pair in track.ahead(seq.tokens[-1])]
@@ -121,9 +122,7 @@ class Suffix:
         return Draft(tokens, parents=parents, confidence=confidence)
 
 
-def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
-    """A token was tested if what it follows was accepted; it was right if it is on the path."""
-    kept = {-1, *path}
-    for i, node in enumerate(nodes):
-        if node.parent in kept:
-            evidence.learn(node.match, node.share, i in kept)
+def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
+    """What was right against what its counts had promised."""
+    for node, right in tested(nodes, path):
+        evidence.learn(node.match, right, node.share)

@@ -9,7 +9,7 @@ import attrs
 from spec_kernels.model.source import Only
 from torch import Tensor
 
-from spec_core.contract.values import TargetInfo
+from spec_core import TargetInfo
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf

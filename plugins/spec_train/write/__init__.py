@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 from torch import Tensor
 
-from spec_core.contract.target import Target
+from spec_core import Target
 from spec_train import place
 from spec_train.shape import Shape
 

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from torch import Tensor
 
-from spec_core.contract.target import Target
+from spec_core import Target
 from spec_train.shape import Shape
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from spec_core.contract.target import Target
+from spec_core import Target
 from spec_train.shape import Shape
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from spec_core import Run, Sampling, load
-from spec_core.contract.target import Target
+from spec_core import Run, Sampling, Target, load
 from spec_zoo import ZOO
 from spec_zoo.training import data
 from spec_zoo.training.score import losses

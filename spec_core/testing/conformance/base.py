@@ -27,7 +27,7 @@ _plain: dict[tuple[Any, str, str], list[int]] = {}
 
 
 class Conformance:
-    """Inherit one of the four classes and say what is to be tested.
+    """Inherit one of the five classes and say what is to be tested.
 
     ``make`` gives a fresh plugin. ``target`` gives a fresh target; override it for a plugin that needs a certain one.
     ``owner`` gives the owner of its recurrent state, None leaves it to the one that is installed.

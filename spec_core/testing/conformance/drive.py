@@ -17,19 +17,9 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Draft, Needs, Verdict
-from spec_core.loop.schedule import batch
-from spec_core.sampling.parameters import Sampling
-from spec_core.sampling.stop import Stop
 from spec_core.testing.conformance.promise import Found
-
-PLAIN = Needs()
-
-
-def opened(target: Target, embeds: Mapping[int, Tensor] | None = None) -> Sequence:
-    """A sequence with memory in the target, and nothing in it yet."""
-    seq = Sequence([], 0, 0, Sampling(), Stop(), embeds=embeds or {})
-    target.open(seq, 0)
-    return seq
+from spec_core.toolkit.drive import PLAIN, open_sequence
+from spec_core.toolkit.drive import forward as drive
 
 
 @attrs.frozen(eq=False)
@@ -44,11 +34,8 @@ class Row:
 
 def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[Step, TargetOutput]:
     """One forward; the tokens are appended to their sequences, drafts wait for ``keep``."""
-    step = Step(target, {}, trees=needs.trees)
-    for row in rows:
-        step.add(Part(row.seq, row.seq.evaluated, list(row.tokens), row.decides, draft=row.draft))
-    step.batch = batch(step, needs, target.info.device)
-    step.output = target.forward(step.batch, needs)
+    parts = [Part(r.seq, r.seq.evaluated, list(r.tokens), r.decides, draft=r.draft) for r in rows]
+    step = drive(target, parts, needs)
     for part in step.parts:
         part.seq.tokens[part.start :] = part.pending
         part.seq.evaluated = part.end
@@ -83,7 +70,7 @@ class Along:
 
 def along(target: Target, tokens: list[int]) -> Along:
     """Token by token through a fresh sequence."""
-    seq = opened(target)
+    seq = open_sequence(target)
     found = Along([[]], [np.empty(0)])
     for token in tokens:
         output = feed(target, seq, [token])

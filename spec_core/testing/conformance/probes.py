@@ -15,8 +15,8 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import PROPOSALS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
-from spec_core.loop.accept import choosers, walk
 from spec_core.loop.run import Run
+from spec_core.toolkit.choosing import choosers, walk
 
 SUBJECT = "subject"
 """The name of the plugin under test in the kit's runs."""

@@ -12,12 +12,13 @@ from spec_core.contract.request import Request
 from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.testing.conformance.base import expect, together
-from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep, opened
+from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.state_check import Gated
 from spec_core.testing.drafters import RandomTrees
+from spec_core.toolkit.drive import open_sequence
 
 MOST_CONTEXT = 4096
 """Longer contexts are not filled to the end."""
@@ -46,21 +47,21 @@ class TargetConformance(Gated):
 
     @promise("A row's result does not depend on the rows computed with it: not on how many, not on whose.")
     def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
-        alone = [host(feed(self.model, opened(self.model), text).logits[0]) for text in self.texts]
-        _, output = forward(self.model, [Row(opened(self.model), text) for text in self.texts])
+        alone = [host(feed(self.model, open_sequence(self.model), text).logits[0]) for text in self.texts]
+        _, output = forward(self.model, [Row(open_sequence(self.model), text) for text in self.texts])
         for i, (one, text) in enumerate(zip(alone, self.texts, strict=True)):
             close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, beside others,")
         token_by_token = along(self.model, self.texts[0])
-        _, output = forward(self.model, [Row(opened(self.model), self.texts[0])], Needs(all_logits=True))
+        _, output = forward(self.model, [Row(open_sequence(self.model), self.texts[0])], Needs(all_logits=True))
         for i, one in enumerate(token_by_token.logits[1:]):
             close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
 
     @promise("A prompt in chunks gives what it gives at once.")
     def test_chunks_give_what_the_whole_gives(self) -> None:
         for text in self.texts:
-            whole = host(feed(self.model, opened(self.model), text).logits[0])
+            whole = host(feed(self.model, open_sequence(self.model), text).logits[0])
             for size in (1, 2, 4):
-                seq = opened(self.model)
+                seq = open_sequence(self.model)
                 for at in range(0, len(text), size):
                     output = feed(self.model, seq, text[at : at + size])
                 close(host(output.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}")
@@ -71,20 +72,20 @@ class TargetConformance(Gated):
             pytest.skip("this target takes chains only")
         tree = Draft([1, 2, 3, 1, 4, 5], parents=[-1, -1, 0, 2, 1, 2])
         for text in self.texts:
-            _, output = forward(self.model, [Row(opened(self.model), text, tree)], Needs(trees=True))
+            _, output = forward(self.model, [Row(open_sequence(self.model), text, tree)], Needs(trees=True))
             for j in range(len(tree)):
                 chain = [*text, *(tree.ids[i] for i in tree.ancestry(j))]
-                wanted = host(feed(self.model, opened(self.model), chain).logits[0])
+                wanted = host(feed(self.model, open_sequence(self.model), chain).logits[0])
                 close(host(output.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
 
     @promise("A rejected draft leaves no trace: rows after the kept path are void, recurrent state is not touched.")
     def test_rejected_rows_leave_no_trace(self) -> None:
         for text in self.texts:
-            seq = opened(self.model)
+            seq = open_sequence(self.model)
             step, _ = forward(self.model, [Row(seq, text, Draft([3, 2, 1]))])
             keep(self.model, step, [()])
             found = host(feed(self.model, seq, [4, 5]).logits[0])
-            wanted = host(feed(self.model, opened(self.model), [*text, 4, 5]).logits[0])
+            wanted = host(feed(self.model, open_sequence(self.model), [*text, 4, 5]).logits[0])
             close(found, wanted, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
 
     @promise("The kept path of a tree is moved together: later rows see it as if it had been fed.")
@@ -106,7 +107,7 @@ class TargetConformance(Gated):
     def test_a_prefix_is_reused(self) -> None:
         text, other = self.texts[0], [2, 3, 2]
         for want in (0, 1, len(text) // 2, len(text) - 1):
-            seq = opened(self.model)
+            seq = open_sequence(self.model)
             for token in text:
                 feed(self.model, seq, [token])
                 seq.slot.checkpoints[seq.evaluated] = self.model.checkpoint(seq)
@@ -115,16 +116,16 @@ class TargetConformance(Gated):
             expect(0 <= start <= want, f"open(seq, {want}) answered {start}")
             seq.evaluated = start
             found = host(feed(self.model, seq, [*text[start:want], *other]).logits[0])
-            wanted = host(feed(self.model, opened(self.model), [*text[:want], *other]).logits[0])
+            wanted = host(feed(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
             close(found, wanted, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
 
     @promise("A checkpoint stays as it was, and restore puts the text back to it.")
     def test_checkpoints_are_restored(self) -> None:
         text, other = self.texts[0], [2, 3, 2]
-        seq = opened(self.model)
+        seq = open_sequence(self.model)
         feed(self.model, seq, text[:5])
         seq.slot.checkpoints[5] = self.model.checkpoint(seq)
-        wanted = host(feed(self.model, opened(self.model), [*text[:5], *other]).logits[0])
+        wanted = host(feed(self.model, open_sequence(self.model), [*text[:5], *other]).logits[0])
         for later in (text[5:], [1, 1, 1]):
             feed(self.model, seq, later)
             self.model.restore(seq, 5)
@@ -138,11 +139,11 @@ class TargetConformance(Gated):
     def test_hidden_states_are_streams_between_blocks(self) -> None:
         info, text = self.model.info, self.texts[0]
         needs = Needs(hidden=range(info.layers + 1))
-        whole = feed(self.model, opened(self.model), text, needs).hidden
+        whole = feed(self.model, open_sequence(self.model), text, needs).hidden
         expect(set(whole) == set(needs.hidden), f"asked for {sorted(needs.hidden)}, got {sorted(whole)}")
         for i, stream in whole.items():
             expect(tuple(stream.shape) == (len(text), info.width), f"hidden[{i}] has the shape {list(stream.shape)}")
-        seq = opened(self.model)
+        seq = open_sequence(self.model)
         for at, token in enumerate(text):
             alone = feed(self.model, seq, [token], needs).hidden
             for i, stream in alone.items():
@@ -151,11 +152,11 @@ class TargetConformance(Gated):
     @promise("A row given as an embedding enters block 0 as it is; hidden[0] of a token is its embedding.")
     def test_embeddings_enter_the_first_block(self) -> None:
         text = self.texts[0]
-        entered = feed(self.model, opened(self.model), text, Needs(hidden={0})).hidden[0].clone()
-        plain = host(feed(self.model, opened(self.model), text).logits[0])
+        entered = feed(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
+        plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
         embeds = {2: entered[2], 5: entered[5]}
         tokens = [-1 if i in embeds else token for i, token in enumerate(text)]
-        seq = opened(self.model, embeds)
+        seq = open_sequence(self.model, embeds)
         output = feed(self.model, seq, tokens, Needs(hidden={0}))
         close(host(output.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
         close(host(output.logits[0]), plain, self.rounding, f"the last row of {tokens}")
@@ -163,7 +164,7 @@ class TargetConformance(Gated):
     @promise("Needs.final is [R, D]: what the output matrix reads to make the logits.")
     def test_final_is_what_the_output_matrix_reads(self) -> None:
         info = self.model.info
-        output = feed(self.model, opened(self.model), self.texts[0], Needs(final=True, all_logits=True))
+        output = feed(self.model, open_sequence(self.model), self.texts[0], Needs(final=True, all_logits=True))
         shape = (len(self.texts[0]), info.width)
         expect(output.final is not None and tuple(output.final.shape) == shape, f"final is not {list(shape)}")
         made = host(output.final) @ host(self.model.tensor("output.weight")).T
@@ -172,10 +173,10 @@ class TargetConformance(Gated):
     @promise("What is asked for beside changes no logits.")
     def test_needs_change_no_logits(self) -> None:
         text = self.texts[0]
-        plain = host(feed(self.model, opened(self.model), text).logits[0])
+        plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
         hidden = range(self.model.info.layers + 1)
         for needs in (Needs(hidden=hidden), Needs(final=True), Needs(all_logits=True), Needs(hidden={0}, final=True)):
-            found = host(feed(self.model, opened(self.model), text, needs).logits[-1])
+            found = host(feed(self.model, open_sequence(self.model), text, needs).logits[-1])
             close(found, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
 
     @promise("Logits are [rows, V]: for deciding parts the last pending row and the drafts, for others none; or all.")
@@ -183,14 +184,14 @@ class TargetConformance(Gated):
         first, second, third = (text[:n] for text, n in zip(self.texts, (3, 4, 5), strict=False))
         for needs, count in ((Needs(), 1 + 2 + 1), (Needs(all_logits=True), 3 + 2 + 4 + 5)):
             rows = [
-                Row(opened(self.model), first, Draft([1, 2])),
-                Row(opened(self.model), second, decides=False),
-                Row(opened(self.model), third),
+                Row(open_sequence(self.model), first, Draft([1, 2])),
+                Row(open_sequence(self.model), second, decides=False),
+                Row(open_sequence(self.model), third),
             ]
             step, output = forward(self.model, rows, needs)
             shape = (count, self.model.info.vocab)
             expect(tuple(output.logits.shape) == shape, f"logits are {list(output.logits.shape)}, not {list(shape)}")
-            wanted = host(feed(self.model, opened(self.model), third).logits[0])
+            wanted = host(feed(self.model, open_sequence(self.model), third).logits[0])
             close(host(output.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
 
     @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for a name there is not.")
@@ -252,7 +253,7 @@ class TargetConformance(Gated):
 
     @promise("TargetInfo says what is there: vocabulary, width, layers, kinds of state, tokens that end a text.")
     def test_info_matches_the_forward(self) -> None:
-        info, seq = self.model.info, opened(self.model)
+        info, seq = self.model.info, open_sequence(self.model)
         output = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
         expect(output.logits.shape[-1] == info.vocab, f"vocab is {info.vocab}, rows have {output.logits.shape[-1]}")
         width = output.hidden[info.layers].shape[-1]

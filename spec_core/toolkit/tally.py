@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from spec_core.contract.batch import Part
-from spec_core.loop.counts import drafted_and_accepted
+from spec_core.toolkit.counts import drafted_and_accepted
 
 
 @attrs.define

@@ -1,0 +1,55 @@
+"""What the target chooses at every row, and the path of a draft that its choices follow. For rules.
+
+The token chosen at output position t depends on committed text, seed and t only; under a rule with private noise on
+the number of the request too. Sampling by shared noise: Daliri, Musco, Suresh, 2408.07978.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Draft, Verdict
+from spec_core.sampling.choose import adjust, choose, largest, number
+
+Choose = Callable[[int], int]
+"""Row -> token: row 0 follows committed text, row 1 + j the draft j."""
+
+
+def walk(draft: Draft | None, choice: Choose) -> Verdict:
+    """Follow the choices down the draft. choice: row -> token; row 0 follows committed text, row 1+j draft j."""
+    path: list[int] = []
+    token, node = choice(0), -1
+    while draft is not None and (child := draft.children(node).get(token)) is not None:
+        path.append(child)
+        token, node = choice(1 + child), child
+    return Verdict(tuple(path), token)
+
+
+def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
+    """How each undecided sequence chooses. Greedy ones share one argmax, and on a device one transfer."""
+    undecided = list(step.undecided)
+    if not any(seq.sampling.greedy for seq in undecided):
+        return [(seq, sampled(step, seq)) for seq in undecided]
+    best = largest(step.output.logits)
+    return [(seq, greedy(step, seq, best) if seq.sampling.greedy else sampled(step, seq)) for seq in undecided]
+
+
+def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Choose:
+    at = step.part(seq).at
+    return lambda row: number(*best, at + row)
+
+
+def sampled(step: Step, seq: Sequence) -> Choose:
+    """Evaluates a row only when the path gets there."""
+    logits, draft = step.logits(seq), step.part(seq).draft
+    seed, stream, domain = step.choosing(seq)
+
+    def choice(row: int) -> int:
+        depth = draft.depths[row - 1] if row and draft else 0
+        adjusted = adjust(logits[row], seq.sampling, step.history(seq, row), seq.prompt_len)
+        noise = step.known_noise(seq, depth)
+        return choose(adjusted, seq.sampling, seed, seq.t + depth, stream, domain, noise)
+
+    return choice

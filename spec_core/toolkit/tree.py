@@ -1,0 +1,71 @@
+"""Best-first growth of a draft: the likeliest paths first, until there are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import TypeVar
+
+import attrs
+
+
+@attrs.define(eq=False)
+class TreeNode:
+    """A token that may be drafted. A method inherits and adds what it learns by.
+
+    parent: index of the node it follows in the grown tree, -1 is committed text. depth: 1 follows committed text.
+    chance: that its whole path is accepted.
+    """
+
+    token: int
+    parent: int
+    depth: int
+    chance: float
+
+
+@attrs.frozen
+class TreeLimits:
+    """Of one draft. depth: longest path. nodes: most tokens. width: most tokens after one; 1 is a chain.
+
+    p_min: a path less likely than this is left out, by whoever proposes it. stops: nothing follows such a token.
+    """
+
+    depth: int
+    nodes: int
+    width: int
+    p_min: float
+    stops: frozenset[int] = frozenset()
+
+
+Node = TypeVar("Node", bound=TreeNode)
+
+
+def grow_tree(
+    first: Iterable[Node], following: Callable[[Node, int], Iterable[Node]], limits: TreeLimits
+) -> list[Node]:
+    """The likeliest nodes, parents before children; equally likely ones in the order proposed.
+
+    first: what may follow committed text. following: what may follow a node that was kept, given its index.
+    """
+    grown: list[Node] = []
+    waiting: list[tuple[float, int, Node]] = []
+    order = count()
+    new = first
+    while True:
+        for node in new:
+            heappush(waiting, (-node.chance, next(order), node))
+        if not waiting or len(grown) >= limits.nodes:
+            return grown
+        best = heappop(waiting)[2]
+        grown.append(best)
+        ends = best.depth >= limits.depth or best.token in limits.stops
+        new = () if ends else following(best, len(grown) - 1)
+
+
+def tested(nodes: list[Node], path: Iterable[int]) -> Iterator[tuple[Node, bool]]:
+    """Nodes that a verdict tested, each with whether it was kept: those that follow a kept one. path: kept indices."""
+    kept = {-1, *path}
+    for i, node in enumerate(nodes):
+        if node.parent in kept:
+            yield node, i in kept

@@ -1,0 +1,61 @@
+"""A path without a scheme: targets say whose it is, and the core knows none of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from spec_core import UsageError
+from spec_core.assembly import recognise as module
+
+
+def small(path):
+    return path.suffix == ".small"
+
+
+def dotted(path):
+    return "." in path.name
+
+
+def broken(path):
+    raise ValueError("out of order")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Make these functions of this file the installed ones."""
+
+    def choose(*names):
+        points = [EntryPoint(name, f"{__name__}:{name}", module.RECOGNISE) for name in names]
+        monkeypatch.setattr(module.metadata, "entry_points", lambda group: points)
+
+    return choose
+
+
+def test_the_target_that_recognises_a_path_gets_it(installed, tmp_path):
+    installed("small", "broken")
+
+    assert module.recognise(tmp_path / "a.small") == "small"
+
+
+def test_a_path_of_several_targets_is_refused(installed, tmp_path):
+    installed("small", "dotted")
+
+    with pytest.raises(UsageError, match="several targets: dotted, small"):
+        module.recognise(tmp_path / "a.small")
+
+
+def test_a_path_of_nobody_is_refused_and_who_failed_is_named(installed, tmp_path):
+    installed("small", "broken")
+
+    with pytest.raises(UsageError, match=r"asked: broken, small; broken failed \(ValueError: out of order\)"):
+        module.recognise(tmp_path / "a.large")
+
+
+def test_nothing_heavy_is_imported_to_recognise():
+    code = "import sys, spec_targets.recognise; print([m for m in ('torch', 'numpy', 'gguf') if m in sys.modules])"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
