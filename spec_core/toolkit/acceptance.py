@@ -1,4 +1,4 @@
-"""How a drafter's proposals fared in a sequence so far."""
+"""How many of a drafter's tokens were accepted in a sequence so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ PRIOR, DECAY = 4.0, 0.95
 
 @attrs.define
 class AcceptanceEstimate:
-    """What a drafter's word was worth in a sequence so far: decayed counts over a prior of 0.9."""
+    """A drafter's acceptance rate in one sequence: decayed counts of tested and accepted tokens, with a prior of 0.9.
+
+    accepted, tested: the counts.
+    """
 
     accepted: float = 0.0
     tested: float = 0.0
@@ -20,7 +23,7 @@ class AcceptanceEstimate:
         return (self.accepted + 0.9 * PRIOR) / (self.tested + PRIOR)
 
     def fade(self) -> None:
-        """A bad stretch lowers the value and is forgotten, drafting or not."""
+        """Let older counts weigh less; called once per step, whether something was drafted or not."""
         self.accepted *= DECAY
         self.tested *= DECAY
 
