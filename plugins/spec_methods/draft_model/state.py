@@ -70,7 +70,7 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
 def continued(
     model: Any, shadow: DraftModelState, tokens: list[int], most: int, least: float, stops: Collection[int]
 ) -> tuple[list[int], list[float]]:
-    """A greedy draft behind ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
+    """A greedy draft after ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
     start = shadow.agree(tokens)
     pending = tokens[start:]
     ids, chances = model.draft(shadow.seq, start, pending, most, least, shadow.estimate.value, stops)

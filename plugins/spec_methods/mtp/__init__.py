@@ -27,7 +27,7 @@ class Memory:
     """What the layer knows of a sequence.
 
     cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
-    tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
+    tokens, hidden: exact pairs after them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     """
 
     cache: Any

@@ -54,7 +54,7 @@ class Layer:
         return found["final"], found["logits"]
 
     def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
-        """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
+        """A greedy draft of one sequence in one call, each token after the layer's own state: tokens and chances."""
         return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final")
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:

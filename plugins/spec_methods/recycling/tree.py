@@ -23,7 +23,7 @@ LONE = 3.0
 """How far a single successor is taken to be ahead of those that were never seen."""
 
 Kind = tuple[int, int]
-"""Of a successor: its rank, and how far it leads the second, or is behind the first, in steps of 2/3 nats."""
+"""Of a successor: its rank, and how far it leads the second, or trails the first, in steps of 2/3 nats."""
 
 
 Scored = list[tuple[float, int]]
@@ -63,7 +63,10 @@ class Node:
 
 @attrs.frozen
 class Limits:
-    """Of one draft. width: most tokens after one. drawn: a token stays whatever its chance, else its law is bent."""
+    """Of one draft. width: most tokens after one.
+
+    drawn: no token is left out for its chance, else the others would not be distributed as they were drawn.
+    """
 
     depth: int
     nodes: int

@@ -43,7 +43,7 @@ def bucket(match: int) -> int:
 class Node:
     """A token that may be drafted. share: what the counts promise; chance: of its whole path, by the evidence.
 
-    match: length of the context that it followed. then: what the text matches behind it.
+    match: length of the context that it followed. then: what the text matches after it.
     """
 
     token: int
