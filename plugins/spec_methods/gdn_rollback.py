@@ -1,6 +1,10 @@
 """Partial rollback of gated delta nets: the state after the last accepted token, by one of three strategies.
 
-Attention rows can be dropped; a state that decayed and was written to cannot forget. See ``docs/methods/gdn-rollback``.
+Attention rows can be dropped; in a recurrent state a rejected token cannot be undone, so the state after the last kept
+token is kept, or computed again. See ``docs/methods/gdn-rollback``.
+
+Example: of four drafted tokens two are kept. ``snapshot`` makes the recorded state after the second the current one;
+``replay`` updates the committed state with the recorded inputs of the first two.
 """
 
 from __future__ import annotations

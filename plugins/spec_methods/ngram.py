@@ -1,7 +1,10 @@
 """Copy what followed an earlier occurrence of the last tokens: prompt lookup with a verified index.
 
 Idea: Saxena, "Prompt Lookup Decoding", 2023; the index learns every committed token, compares tokens before it drafts,
-and takes its length from evidence: how long the match is, and how drafts of such matches fared in this sequence.
+and takes its length from the match: how long it is, and how often drafts of such matches were accepted so far.
+
+Example: the text is ``a b c d e a b c``. Its last three tokens stood at the beginning too, where ``d e a b c``
+followed: that is the draft, as far as it is likely enough to be accepted.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class Index:
 
 @attrs.define(eq=False)
 class Evidence:
-    """How drafts of a match length fared: decayed counts over a prior that grows with the length."""
+    """Acceptance rate by match length: decayed counts over a prior that grows with the length."""
 
     counts: dict[int, list[float]] = attrs.field(factory=dict)
 
@@ -114,7 +117,7 @@ class Ngram:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
+        """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
         self.common = self._index()
 
     def _index(self) -> Index:
@@ -182,7 +185,7 @@ def best_match(places: deque[Place], history: list[int], most: int) -> tuple[int
 
 
 def agreement(place: Place, history: list[int], most: int) -> int:
-    """How many tokens before the place equal the end of the history; stale places agree on nothing."""
+    """How many tokens before the place equal the end of the history; 0 at a place that holds other tokens by now."""
     log, at = place
     n = 0
     while n < most and n < at <= len(log) and n < len(history) and log[at - 1 - n] == history[-1 - n]:
@@ -206,7 +209,7 @@ def follow(text: list[int], at: int, length: int, own: bool) -> list[int]:
 
 
 def until(ids: list[int], eog: frozenset[int]) -> list[int]:
-    """Nothing after a token that ends the text, and nothing that is no token (a row given as an embedding)."""
+    """The tokens up to one that ends the text, or up to a row given as an embedding, which has no token."""
     for i, token in enumerate(ids):
         if token < 0:
             return ids[:i]

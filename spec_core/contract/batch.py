@@ -94,6 +94,7 @@ class Part:
 
     @property
     def drafted(self) -> int:
+        """Number of draft tokens, 0 without a draft."""
         return 0 if self.draft is None else len(self.draft)
 
     @property

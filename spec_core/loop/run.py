@@ -146,6 +146,7 @@ class Run:
 
     @property
     def busy(self) -> bool:
+        """Whether a sequence runs or waits."""
         return bool(self.waiting or self.running)
 
     # the loop

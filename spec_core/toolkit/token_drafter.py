@@ -69,6 +69,7 @@ class TokenDrafter:
         return token
 
     def samples(self, seq: Sequence) -> bool:
+        """Whether tokens for this sequence are drawn, not the most likely ones."""
         return seq.sampling.temperature > 0 and self.sample != "greedy"
 
     @property
@@ -77,6 +78,7 @@ class TokenDrafter:
         return frozenset({"deterministic", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
 
     def made(self, draft: PartialDraft) -> Draft:
+        """The finished draft, with the rows it was drawn from where they were kept."""
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
         proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"

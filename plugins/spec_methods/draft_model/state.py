@@ -27,7 +27,7 @@ class DraftModelState:
     """A sequence as the draft model sees it.
 
     held: tokens whose rows its cache has. sure: how many of them are known to be committed text.
-    estimate: how its drafts fared.
+    estimate: its acceptance rate.
     """
 
     seq: Sequence

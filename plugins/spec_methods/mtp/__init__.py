@@ -2,6 +2,9 @@
 
 It reads pairs of a hidden state and the token after it. What it lacks of the committed pairs is evaluated together
 with the first drafted token, so k drafts cost k forwards of one block.
+
+Example: the target's hidden state of position p and the committed token p + 1 give draft token p + 2; the layer's own
+hidden state of that pair and token p + 2 give token p + 3, and so on.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class Memory:
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
     def take(self, span: Span) -> None:
-        """New pairs; whatever is held at or after their first position is void."""
+        """New pairs; what is held at or after their first position is dropped."""
         cut = span.start - self.done
         if cut < 0:
             self.done, cut = span.start, 0

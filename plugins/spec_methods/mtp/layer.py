@@ -34,7 +34,7 @@ class Pairs:
 class Layer:
     """Draft step: y = block(eh_proj [norm(embedding of x_(p+1)) | norm(h_p)]), ĥ = norm(y), logits = head(ĥ).
 
-    h is the target's hidden state after its final norm; ĥ takes its place where the layer goes on from its own word.
+    h is the target's hidden state after its final norm; ĥ takes its place after a token that the layer drafted.
     """
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:

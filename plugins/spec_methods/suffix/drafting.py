@@ -1,4 +1,4 @@
-"""From a match to a draft: how likely is what followed, and how far does that carry."""
+"""From a match to a draft: how likely what followed is, token by token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRIOR_WEIGHT = 4.0
 
 @attrs.define(eq=False)
 class Evidence:
-    """How drafts of a match length fared: what was right against what the counts had promised, decayed."""
+    """By match length, decayed: how many drafted tokens were accepted, and how many the counts had predicted."""
 
     counts: dict[int, list[float]] = attrs.field(factory=dict)
 
