@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo test quick lint bench soak clean
+.PHONY: demo test quick lint docs bench soak clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 4 --threads 1
@@ -22,6 +22,11 @@ quick: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
+
+# The site, in build/docs: every warning is an error.
+docs: $(READY)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/core.py

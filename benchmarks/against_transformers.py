@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
-from spec_compare.prompts import read
+from spec_cli.prompts import read
 from spec_targets.hf.weights import BLOCK
 from spec_zoo import PROMPTS
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM

@@ -17,7 +17,7 @@ import attrs
 import torch
 from spec_compare.difference import difference
 from spec_compare.measure import Contender, Record, Terms, batches, lap, observed
-from spec_compare.prompts import Prompt, read
+from spec_cli.prompts import Prompt, read
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load

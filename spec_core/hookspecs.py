@@ -3,10 +3,10 @@
 One step serves all running sequences::
 
     1. draft(step)           plugins in the user's order propose tokens
-    2. target.forward        one pass over pending tokens and drafts of everybody
-    3. accept(step)          a Verdict per sequence: the kept path and one token more
+    2. target.forward        one pass over pending tokens and drafts of all sequences
+    3. accept(step)          a Verdict per sequence: the kept path and the next token
     4. rollback(step)        owners of target state put it back along the kept path
-    5. process(rows)         everybody learns from committed rows
+    5. process(rows)         every plugin learns from committed rows
 
 ``compat(target)`` is asked once, before any weight is read. Hooks are called by keyword; an implementation names only
 the arguments it uses, and gives none of them a default. Hooks run once per step, never per layer or per token.
@@ -51,9 +51,9 @@ def draft(step: Step) -> None:
     """Propose tokens for the sequences that still want some.
 
     Called once per step, if any sequence may draft. Plugins are asked in the order the user named them; a sequence
-    that one has served the next no longer sees. A plugin that drafts nothing (a controller) is asked before all of
-    them, wherever it was named: it returns ``Compat(drafts=())``, stands in the group ``spec_core.control``, or is
-    marked ``tryfirst``. Only a controller shortens, with ``step.limit``.
+    that has a draft is not offered to the next plugin. A plugin that drafts nothing (a controller) is asked before the
+    others, wherever it was named: it returns ``Compat(drafts=())``, stands in the group ``spec_core.control``, or is
+    marked ``tryfirst``. Only a controller limits the drafts of others, with ``step.limit``.
 
     :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: answer with
         ``step.propose(seq, Draft(...))``, a path of 1 to budget tokens, or not at all. ``step.noise(seq, i)`` is the
@@ -70,8 +70,8 @@ def accept(step: Step) -> None:
 
     :param step: ``step.undecided`` yields sequences; ``step.logits(seq)`` is [1+K, V], row 0 follows the last committed
         token, row 1+j follows draft j; ``step.history(seq, row)`` are the tokens before a row, drafted prefix included;
-        ``step.coins(seq, n)`` are uniforms that nobody else reads, for a rule with private noise.
-        Answer with ``step.decide(seq, Verdict(path, token))``, or not at all.
+        ``step.coins(seq, n)`` are uniforms that no other plugin reads, for a rule with private noise.
+        Answer with ``step.decide(seq, Verdict(path, next_token))``, or not at all.
     """
 
 
@@ -80,13 +80,13 @@ def rollback(step: Step) -> None:
     """Put back the state you own along the kept path.
 
     Called once per step, after verdicts were cut at stop tokens and limits. Owners of target state act where a verdict
-    differs from what the forward left behind; everybody else may learn from all verified rows. Nothing is forwarded
+    differs from the state after the forward; other plugins may learn from all verified rows. No forward is made
     here: an owner that cannot restore a state asks ``step.rewind(seq, position)`` and the tokens from there on become
     pending rows of the next forward. Must not depend on the order of plugins. An owner that raises fails its sequences.
 
     :param step: ``step.verdicts`` is {seq: Verdict}; ``step.kept(seq)`` the batch rows of the kept drafts;
-        ``step.output`` what the forward found; ``step.judged`` the asking method's own drafts, for learning how
-        they fared.
+        ``step.output`` what the forward found; ``step.judged`` the asking method's own drafts, for learning what
+        was accepted.
     """
 
 
@@ -95,8 +95,8 @@ def process(rows: Rows) -> None:
     """Learn from committed rows, and keep caches in step with them.
 
     Called last in every step, also for chunks of a prompt and for sequences that finish. Rows are delivered once, in
-    order, without gaps; each comes with its hidden states and with the token that follows it. Whatever a plugin holds
-    at or after ``span.start`` is void.
+    order, without gaps; each comes with its hidden states and with the token that follows it. What a plugin stored
+    for positions at or after ``span.start`` is no longer valid.
 
     :param rows: ``rows.by_sequence()`` yields ``(seq, span)``.
     """

@@ -13,6 +13,9 @@ import pytest
 from pages import Skimmer, blocks, follow
 from spec_cli.document import KINDS, document
 from spec_cli.document import PAGES as GENERATED
+from spec_compare.difference import Difference
+from spec_compare.measure import Record
+from spec_compare.summary import Row
 
 import spec_core
 from spec_core import UsageError, hookspecs, toolkit
@@ -134,6 +137,14 @@ def shown(default):
     if isinstance(default, tuple):
         return ", ".join(map(str, default))
     return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def test_every_name_of_a_comparison_s_files_is_described():
+    """Of a line of results.jsonl, of a row of the summary, and of a difference."""
+    text = (DOCS / "output.md").read_text("utf-8")
+    names = [f.name for cls in (Record, Row, Difference) for f in attrs.fields(cls) if f.name != "tally"]
+
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def links(page):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from spec_cli.reference import api
 from spec_core import hookspecs
 from spec_core.assembly.discovery import discover, imported
 from spec_core.assembly.hooks import HOOKS
@@ -83,7 +84,7 @@ def _first_line(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").split("\n")[0]
 
 
-PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins}
+PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api}
 
 
 def document(page: str) -> str:

@@ -1,6 +1,10 @@
 """Partial rollback of gated delta nets: the state after the last accepted token, by one of three strategies.
 
-Attention rows can be dropped; a state that decayed and was written to cannot forget. See ``docs/methods/gdn-rollback``.
+Attention rows can be dropped; in a recurrent state a rejected token cannot be undone, so the state after the last kept
+token is kept, or computed again. See ``docs/methods/gdn-rollback``.
+
+Example: of four drafted tokens two are kept. ``snapshot`` makes the recorded state after the second the current one;
+``replay`` updates the committed state with the recorded inputs of the first two.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ class GdnRollback:
     """Owns ``recurrent``.
 
     ``snapshot`` keeps the state after each of the first ``n`` drafts and makes the right one current by changing an
-    index; where more drafts are kept it rewinds behind the last state it has. ``replay`` records the inputs of every
+    index; where more drafts are kept it rewinds to the last state it has. ``replay`` records the inputs of every
     draft and runs those of the kept path again. ``checkpoint`` keeps the committed state and lets the kept drafts be
     evaluated again with the next forward. ``auto`` is ``replay`` where its records fit, else ``checkpoint``.
     """
@@ -64,7 +68,7 @@ class GdnRollback:
                 getattr(self, f"_{self.chosen}")(step, seq)
 
     def _snapshot(self, step: Step, seq: Sequence) -> None:
-        """The last kept draft whose state there is; rows behind it are evaluated again."""
+        """The last kept draft whose state there is; rows after it are evaluated again."""
         rows = step.kept(seq)
         places = step.output.trace.places if step.output.trace is not None else {}
         known = [i for i, row in enumerate(rows) if row in places]

@@ -1,6 +1,6 @@
-"""What a rule reads: a draft, the target's law of every row, and the law each drafted token was drawn from.
+"""What a rule reads: a draft, the target's distribution of every row, and that which each drafted token was drawn from.
 
-All laws are [V] float64 numpy arrays that sum to 1.
+All distributions are [V] float64 numpy arrays that sum to 1.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Rows = Callable[[int], np.ndarray]
 class Case:
     """A draft to be judged.
 
-    p: row -> the target's law after everything the user asked for; row 0 follows committed text, row 1 + j draft j.
-    q: j -> the law draft j was really drawn from, given its ancestors and the siblings drawn before it.
+    p: row -> the target's distribution after everything the user asked for; row 0 follows committed text, row 1 + j
+        draft j.
+    q: j -> the distribution draft j was drawn from, given its ancestors and the siblings drawn before it.
     """
 
     draft: Draft

@@ -1,4 +1,4 @@
-"""K-SEQ: siblings drawn independently from one law, tested with one threshold that all of them share.
+"""K-SEQ: siblings drawn independently from one distribution, tested with one threshold that all of them share.
 
 Sun et al., "SpecTr: Fast Speculative Decoding via Optimal Transport", 2310.15141, algorithm 3.
 """
@@ -19,7 +19,7 @@ BISECTIONS = 30
 
 @attrs.define(eq=False)
 class KSeq:
-    """Keep a sibling with probability min(1, p / (rho q)). Lossless in law for siblings with replacement."""
+    """Keep a sibling with probability min(1, p / (rho q)). Lossless in distribution for siblings with replacement."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -36,7 +36,7 @@ def verify(case: Case, coins: Coins) -> Verdict:
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first sibling that is accepted, or None; and what is left of the target's law when none is."""
+    """The first sibling that is accepted, or None; and what is left of the target's distribution when none is."""
     p, siblings = case.p(1 + node), case.children(node)
     if not siblings:
         return None, p
@@ -50,11 +50,11 @@ def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
 
 
 def shared_law(case: Case, siblings: list[int]) -> np.ndarray:
-    """The one law all siblings were drawn from. Raises ValueError where their rows differ."""
+    """The one distribution all siblings were drawn from. Raises ValueError where their rows differ."""
     q = case.q(siblings[0])
     if not all(np.array_equal(q, case.q(j)) for j in siblings[1:]):
         raise ValueError(
-            "k-seq judges siblings drawn independently from one law, and these have different rows of probs; "
+            "k-seq judges siblings drawn independently from one distribution, and these have different rows of probs; "
             "use --rule rejection or traversal for siblings drawn without replacement"
         )
     return q

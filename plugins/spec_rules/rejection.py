@@ -23,7 +23,7 @@ Among = Callable[[Case, int, Coins], tuple[int | None, np.ndarray]]
 
 @attrs.define(eq=False)
 class Rejection:
-    """Keep a drafted token with probability min(1, p / q). Lossless in law."""
+    """Keep a drafted token with probability min(1, p / q). Lossless in distribution."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -52,7 +52,7 @@ def top_down(case: Case, coins: Coins, among: Among) -> Verdict:
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first child that is accepted, or None; and the target's law at the node, less what was rejected."""
+    """The first child that is accepted, or None; and the target's distribution at the node, less what was rejected."""
     p = case.p(1 + node)
     for child in case.children(node):
         q, token = case.q(child), case.draft.ids[child]

@@ -34,7 +34,7 @@ class Synthetic:
     rates: tuple[float, ...] = attrs.field(
         default=(0.8, 0.6, 0.4, 0.2),
         validator=_check,
-        metadata={"help": "chance that a draft is kept to each position, falling; 0 behind the last"},
+        metadata={"help": "chance that a draft is kept to each position, falling; 0 after the last"},
     )
     seed: int = attrs.field(default=0, metadata={"help": "of the pattern of acceptance"})
 

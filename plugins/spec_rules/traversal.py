@@ -16,7 +16,7 @@ from spec_rules.judging import DRAWN, judge
 
 @attrs.define(eq=False)
 class Traversal:
-    """Keep the first path, from the leaves up, that passes as a whole. Lossless in law."""
+    """Keep the first path, from the leaves up, that passes as a whole. Lossless in distribution."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -36,7 +36,7 @@ def verify(case: Case, coins: Coins) -> Verdict:
 def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
     """The verdict if the path to ``node``, or one that goes on from it, is kept. pa: chance of the path so far.
 
-    A node is tested once all its children are gone; what they took is taken from its law and its chance.
+    A node is tested once all its children are gone; what they took is taken from its distribution and its chance.
     """
     p = case.p(1 + node)
     for child in case.children(node):

@@ -1,7 +1,7 @@
 """What a head is worth: how many tokens a step would bring on held-out prompts, at temperature 0.
 
 The target's own greedy answers are written once. A draft is accepted where it is the answer's next token, so a walk
-over them gives what a run with this head would: the last known token, drafts, the accepted ones and one token more.
+over them gives what a run with this head would: the last known token, drafts, the accepted ones and the next token.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Chosen:
 
     @property
     def proposals(self) -> frozenset[str]:
-        """Laws its drafts may have. Unsaid: deterministic, unless it is a controller or marked for another turn."""
+        """Kinds of proposal it drafts. Not declared: deterministic, unless it is a controller or asked out of order."""
         if self.compat.drafts is not None:
             return self.compat.drafts
         unsaid = self.kind != "control" and not self._marks and "draft" in self.hooks
@@ -45,7 +45,7 @@ class Chosen:
 
     @property
     def _marks(self) -> frozenset[str]:
-        """For another turn of its draft hook than the user's order."""
+        """Its draft hook is marked to be asked out of the user's order."""
         _, options = implementations(self.plugin, self.name).get("draft", (None, {}))
         return frozenset(mark for mark in ("tryfirst", "trylast", "wrapper") if options.get(mark))
 

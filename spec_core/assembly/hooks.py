@@ -51,7 +51,7 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
 
 
 def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, name: str) -> None:
-    """A body that yields or awaits is not run by calling it: nothing would happen, and nobody would hear of it."""
+    """A body that yields or awaits is not run by calling it: it would do nothing, without an error."""
     if options["hookwrapper"]:
         raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", hint="mark it @hookimpl(wrapper=True)")
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):

@@ -86,7 +86,7 @@ def wants_probs(chosen: Iterable[Chosen]) -> bool:
 
 
 def drafted_proposals(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
-    """{plugin: kinds of proposal it may draft in this run}. Who can sample with probs does where a rule reads them."""
+    """{plugin: kinds of proposal it may draft in this run}: with probs where it can and a rule reads them."""
     wanted = wants_probs(chosen)
     return {c.name: c.proposals - {"unknown"} if wanted and "sampled" in c.proposals else c.proposals for c in chosen}
 

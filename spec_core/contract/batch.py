@@ -1,4 +1,4 @@
-"""Rows of one forward, whose they are, and what the target found."""
+"""Rows of one forward, the sequences they belong to, and what the target computed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 class Batch:
     """Rows of one forward: for each part its pending tokens, then its draft tokens.
 
-    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64, depth in the tree.
-    parts: who owns which rows; ``part.row`` is the first pending row, ``part.spec`` the first draft row.
+    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; of a draft row the
+        position of the last committed token plus its depth.
+    parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row, ``part.spec`` the
+        first draft row.
     embeds: {row: [D]}.
     """
 
@@ -42,11 +44,11 @@ class Batch:
 
 @attrs.frozen(eq=False)
 class TargetOutput:
-    """What one target forward found. Views into the target's memory: valid until ``process`` returns.
+    """What one target forward computed. Views into the target's memory: valid until ``process`` returns.
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
         with ``Needs.all_logits`` every row of the batch.
-    hidden: {i: [R, D]} residual streams asked for; another i raises NotAskedFor.
+    hidden: {i: [R, D]} hidden states asked for; another i raises NotAskedFor.
     final: [R, D] after the final norm, or None.
     trace: what the owner of recurrent state asked to be recorded, or None.
     """
@@ -61,13 +63,14 @@ class TargetOutput:
 class Part:
     """A sequence's share of a step.
 
-    start: position of the first pending row. pending: tokens not yet evaluated, certain.
-    decides: the batch reaches the last committed token, so a verdict follows.
+    start: position of the first pending row. pending: committed tokens that are not yet evaluated.
+    decides: the pending rows include the last committed token, so a verdict follows.
     budget: longest path that may be drafted, 0 where drafting is not offered. nodes: most tokens of a tree.
-    draft, source: what was proposed and by whom.
+    draft, source: what was proposed, and the plugin that did.
     row, spec: batch rows of the first pending token and of the first draft token.
     at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
-    verdict: what is kept, after the cut at stop tokens and limits; raw: before it.
+    verdict: what is kept, after the cut at stop tokens and limits. uncut: the verdict before that cut.
+    rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
     emitted: tokens committed by this step. rewound: position it was rewound to, or None.
     """
 
@@ -91,6 +94,7 @@ class Part:
 
     @property
     def drafted(self) -> int:
+        """Number of draft tokens, 0 without a draft."""
         return 0 if self.draft is None else len(self.draft)
 
     @property

@@ -1,4 +1,4 @@
-"""What a caller asks for, and what it gets."""
+"""A request, the events of its text, and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spec_core.sampling.parameters import Sampling
 
 
 def _listed(texts: Any) -> Any:
-    """A text alone is one, not its letters. What is no text is found when the request is submitted."""
+    """One text stands for a list of one. What is no text is found when the request is submitted."""
     return (texts,) if isinstance(texts, str) else texts
 
 
@@ -26,7 +26,8 @@ class Request:
         a list of ``{"role": ..., "content": ...}``. max_tokens: most output tokens.
     seed: 64-bit; equal seeds give equal texts, under a rule with private coins only for a request that is alone in a
         fresh run.
-    stop: texts that end the output and are cut off; stop_tokens likewise by id.
+    sampling: how tokens are chosen. stop: texts that end the output and are cut off. stop_tokens: ids that end it.
+    name: what errors and statistics call it.
     ignore_eos: do not end at the model's own end-of-generation tokens.
     methods: names of the methods that may draft here; None is all of the run, () is plain decoding.
     draft_max: longest draft here; None is the run's, 0 is plain decoding.
@@ -55,7 +56,8 @@ class Request:
 class Emitted:
     """One committed token. source: the plugin that proposed it, None where it is the target's own choice.
 
-    text: what became certain with this token; pieces may lag behind tokens, their concatenation is the text.
+    token: its id. t: its output position, from 0. logprob: where ``Sampling.logprobs`` asked for it.
+    text: what became certain with this token; it may be empty, and the pieces together are the text.
     """
 
     seq: Sequence
@@ -68,7 +70,13 @@ class Emitted:
 
 @attrs.frozen(eq=False)
 class Result:
-    """A finished text. tokens include the stop token, text does not."""
+    """A finished text.
+
+    text: without what ended it. tokens: output ids, the stop token included.
+    finish_reason: "stop", "length", "cancelled" or "error". prompt_tokens: length of the prompt.
+    reused: prompt rows taken over from an earlier request. seed: the request's. stats: as in docs/metrics.md.
+    logprobs: one per token where ``Sampling.logprobs`` asked for them, else None.
+    """
 
     text: str
     tokens: list[int]

@@ -1,4 +1,4 @@
-"""Committed rows, as plugins learn of them."""
+"""Committed rows, as ``process`` delivers them to plugins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Span:
     """Committed rows of one sequence, positions ``start`` ... ``start + n - 1``, delivered once.
 
-    Whatever a plugin holds for positions at or after ``start`` is void.
+    What a plugin stored for positions at or after ``start`` is no longer valid.
+    start: position of the first row.
     tokens: the n tokens of these rows.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
@@ -35,6 +36,7 @@ class Span:
 
     @property
     def end(self) -> int:
+        """One past the last row."""
         return self.start + len(self.tokens)
 
 
@@ -46,7 +48,7 @@ class Rows:
     spans: Mapping[Sequence, Span]
 
     def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
-        """(sequence, span) of the sequences that concern the asking plugin."""
+        """(sequence, span) of the sequences that the asking plugin may serve."""
         for seq, span in self.spans.items():
             if seq.wants(self.step.asking):
                 self.step.about = seq

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class Slot:
     """One place in the target's memory. It outlives a request, so that an equal prefix can be reused.
 
-    state: the target's, None until ``target.open``.
-    tokens: what the rows hold, position by position; rows given as embeddings have -1.
+    stash: plugins' data about the rows. state: the target's memory, None until ``target.open``.
+    tokens: the token of each row; -1 where it was given as an embedding.
     evaluated: rows that are valid. checkpoints: {position: recurrent state}.
-    seen: {plugin: first position it was not told about}.
+    seen: {plugin: first position whose row ``process`` has not delivered to it}.
     """
 
     stash: Stash = attrs.field(factory=Stash)
@@ -42,10 +42,13 @@ class Sequence:
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
     max_tokens: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
     draft_max: longest draft for this request; None is the run's.
-    evaluated: rows the target holds. delivered: rows that ``process`` has told.
-    number: requests of the run before it; private noise is keyed by it, so no two requests share any.
-    rounds: steps in which it decided. finish: "stop", "length", "cancelled", "error" or None.
-    error: what ended it, its own or somebody else's. noise: {t: [V]} that drafters asked for, while it runs.
+    evaluated: rows the target holds. delivered: rows that ``process`` has delivered.
+    reused: rows taken over from an earlier request with the same beginning.
+    number: how many requests the run had before it; it keys private noise, so no two requests share any.
+    rounds: steps in which a verdict was reached for it. finish: "stop", "length", "cancelled", "error" or None.
+    error: the exception that ended it, its own or another sequence's of the same step.
+    noise: {t: [V]} shared noise that drafters asked for, while it runs. text: its text as it grows, or None.
+    offset, stream: as in Request. stop: what ends it. slot: its place in the target's memory.
     """
 
     tokens: list[int]

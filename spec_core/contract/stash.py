@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class StashKey(Generic[T]):
-    """A key made by the plugin that owns the entry; nobody else can read it by accident.
+    """A key made by the plugin that owns the entry; no other plugin has the same one.
 
     Make it a field of the *instance* (``attrs.field(factory=StashKey, init=False)``): two instances may run together.
     """
@@ -17,7 +17,7 @@ class StashKey(Generic[T]):
 
 
 class Stash:
-    """What plugins keep about a sequence. It goes away with its owner, so nothing needs cleaning."""
+    """What plugins keep about a sequence: a dict by StashKey. It is dropped with its slot: nothing to clean up."""
 
     __slots__ = ("_values",)
 

@@ -1,6 +1,6 @@
 """One round over all running sequences: what hooks read, and what they write into.
 
-A call that belongs to another hook raises PhaseError: it would be silently lost, or change what was decided.
+A call in the wrong hook raises PhaseError: it would have no effect, or change what was decided.
 """
 
 from __future__ import annotations
@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Step:
-    """One step. ``parts`` in batch order; ``asking`` is the plugin whose hook runs now, ``about`` its last sequence."""
+    """One step.
+
+    target: the run's target. parts: the sequences of the step, in batch order.
+    proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
+    wants_probs: the rule in force reads ``Draft.probs``. trees: drafts may branch.
+    private: the rule in force draws with noise that drafters cannot read.
+    phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it asked for last.
+    batch: rows of the forward, None before it. output: what it computed, None before it.
+    seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": how many in this step}.
+    """
 
     target: Target
     proposals: Mapping[str, frozenset[str]]
@@ -65,6 +74,7 @@ class Step:
         self._by_seq[part.seq] = part
 
     def part(self, seq: Sequence) -> Part:
+        """The sequence's share of this step. Raises KeyError for a sequence that has none."""
         part = self._by_seq[seq]
         self.about = seq
         return part
@@ -106,7 +116,7 @@ class Step:
         """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step.
 
         For a plugin that drafts nothing, which is asked before all that do: Compat(drafts=()). Raises ValueError for
-        another: named after a method it would find nothing left to limit, and nobody would hear of it.
+        a plugin that drafts: asked after the methods, its limit would have no effect.
         """
         self._in("limit", "draft")
         if self.proposals.get(self.asking):
@@ -118,7 +128,7 @@ class Step:
         limits[method] = min(n, limits.get(method, n))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
-        """Offer a draft. Raises ValueError or TypeError where it breaks the contract."""
+        """Propose a draft. Raises ValueError or TypeError where it breaks the contract."""
         self._in("propose", "draft")
         part = self.part(seq)
         if part.draft is not None or not part.budget or not seq.wants(self.asking):
@@ -171,9 +181,9 @@ class Step:
     # accept
 
     def coins(self, seq: Sequence, n: int) -> np.ndarray:
-        """Uniforms in (0, 1) for a rule with private noise: [n] float64, the same n in every call of a step.
+        """Uniforms in (0, 1) for a rule with private noise: [n] float64; every call in a step gives the same numbers.
 
-        No drafter reads them, no other step of the sequence and no other request of the run meets them again.
+        No drafter can read them, and no other step or request of the run gets the same ones.
         """
         self._in("coins", "accept")
         return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
@@ -209,7 +219,10 @@ class Step:
         return seq.tokens + [draft.ids[i] for i in draft.ancestry(row - 1)]
 
     def decide(self, seq: Sequence, verdict: Verdict) -> None:
-        """Settle what is kept. Raises ValueError for a path the draft does not have."""
+        """Decide what is kept; the first decision on a sequence stands.
+
+        Raises ValueError for a path the draft does not have, and for a second decision.
+        """
         self._in("decide", "accept")
         part = self.part(seq)
         if part.verdict is not None or not part.decides:
@@ -233,7 +246,7 @@ class Step:
 
     @property
     def judged(self) -> Iterator[tuple[Sequence, Part]]:
-        """The asking plugin's own drafts that were decided on: where a method learns how it fared.
+        """(sequence, part) of the asking plugin's own drafts in this step: where a method learns what was accepted.
 
         ``part.uncut`` is the verdict before it was cut at a stop or limit; ``part.verdict`` is what was kept.
         """
@@ -244,8 +257,8 @@ class Step:
     def rewind(self, seq: Sequence, position: int) -> None:
         """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
 
-        Only for a sequence that decided in this step, else a long prompt would never end; and only by an owner, who
-        has put the state it owns back to ``position``.
+        Only for a sequence that decided in this step: a long prompt that is rewound would never end. Only by an owner
+        of target state, after it has put that state back to ``position``. Raises ValueError otherwise.
         """
         self._in("rewind", "rollback")
         part = self.part(seq)
@@ -258,12 +271,12 @@ class Step:
         part.rewound = position if part.rewound is None else min(part.rewound, position)
 
     def fail(self, seq: Sequence, error: Exception) -> None:
-        """End this sequence with an error; its slot is dropped. What it was given before stands."""
+        """End this sequence with an error; its slot is dropped. Tokens emitted before stay."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
 
 
 def own(draft: Draft) -> Draft:
-    """The draft with rows of its own: a drafter may use its buffer again before a rule reads what was drawn from."""
+    """A draft with a copy of ``probs``: a drafter may write into its buffer again before a rule reads them."""
     probs = None if draft.probs is None else draft.probs.detach().clone()
     return Draft(draft.ids, draft.proposal, probs, draft.parents, draft.confidence)

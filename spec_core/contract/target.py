@@ -15,10 +15,10 @@ class TextStream(Protocol):
     """Text of one token after the other."""
 
     def put(self, token: int) -> str:
-        """The text that is certain with this token: never half a character, "" while one is incomplete."""
+        """The text that became certain with this token: whole characters only, "" while one is incomplete."""
 
     def end(self) -> str:
-        """What was held back, damaged bytes as replacement characters."""
+        """The text still held back; bytes that are no character become replacement characters."""
 
 
 class Tokenizer(Protocol):
@@ -46,7 +46,7 @@ class Tokenizer(Protocol):
         """
 
     def decode(self, ids: list[int]) -> str:
-        """Text of the ids; control tokens have none, damaged bytes are replacement characters."""
+        """Text of the ids; control tokens have none, bytes that are no character become replacement characters."""
 
     def stream(self) -> TextStream:
         """A fresh incremental decoder: its pieces together are what ``decode`` gives."""
@@ -69,10 +69,10 @@ class Target(Protocol):
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         """One pass over the rows of all parts.
 
-        A part's pending rows are certain and stand at positions ``part.start`` ...; rows the slot holds at or after
-        ``part.start`` are void and overwritten. Draft row j follows its parent; attention state is kept for all
-        rows in batch order until ``rollback``; recurrent state is committed after the last *pending* row and traced
-        for draft rows as ``needs.trace`` says.
+        A part's pending rows are committed and stand at positions ``part.start`` ...; rows that the slot holds at or
+        after ``part.start`` are no longer valid and are overwritten. Draft row j follows its parent; attention state is
+        kept for all rows in batch order until ``rollback``; recurrent state is committed after the last *pending* row
+        and traced for draft rows as ``needs.trace`` says.
         """
 
     def tensor(self, name: str) -> Tensor:
@@ -82,7 +82,7 @@ class Target(Protocol):
         """
 
     def open(self, seq: Sequence, want: int) -> int:
-        """Make ``seq.slot`` ready to continue at position ``want``; returns the position it really can, <= want.
+        """Make ``seq.slot`` ready to continue at position ``want``; returns the position at which it can, <= want.
 
         A slot without state gets some here. Raises SpecError when there is no memory for it.
         """

@@ -1,7 +1,7 @@
 """The values that travel between the core, the target and the plugins.
 
 Alphabet of shapes: K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width, L layers.
-All are frozen: what a hook was given cannot change behind its back.
+All are frozen: what a hook was given does not change later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ tensor_eq = attrs.cmp_using(eq=torch.equal)
 
 
 UNORDERED = (Mapping, Set, str, bytes, bytearray, memoryview)
-"""What can be iterated over and is no row of numbers: the keys of a dict, a set in any order, the bytes of a text."""
+"""Iterables that are no row of numbers: a dict would give its keys, a set has no order, a text gives characters."""
 
 
 def _ids(tokens: Any) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def _row(values: Iterable[Any], what: str) -> tuple[Any, ...]:
 
 
 def _integer(value: Any) -> int:
-    """An id: an int, or a number of numpy or torch that is one. A truth value has an index too, and is no id."""
+    """A token id: an int, or an integer of numpy or torch. A bool is refused, though it converts to an integer."""
     kind = str(getattr(value, "dtype", type(value).__name__))
     if "bool" in kind or not hasattr(value, "__index__") or getattr(value, "ndim", 0) != 0:
         raise TypeError(f"a token id must be an integer, got {value!r}")
@@ -55,7 +55,7 @@ def _integer(value: Any) -> int:
 
 
 def _proposals(given: Iterable[str]) -> frozenset[str]:
-    """A misspelt name would be matched with nothing, and what is drafted be judged as something else."""
+    """Refuse a misspelt name: no rule would match it, and its drafts would be judged as another kind of proposal."""
     names = _names(given)
     for name in sorted(names - PROPOSALS, key=str):
         raise ValueError(f"{name!r} is no kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
@@ -63,7 +63,7 @@ def _proposals(given: Iterable[str]) -> frozenset[str]:
 
 
 def _names(given: Iterable[str]) -> frozenset[str]:
-    """A text is iterable too, and would be taken for the set of its letters."""
+    """A single text is refused: iterating over it would give its letters as names."""
     if isinstance(given, str):
         raise TypeError(f"{given!r} is one name, a set is wanted: {{{given!r}}}")
     return frozenset(given)
@@ -74,7 +74,7 @@ def _path(path: Iterable[Any]) -> tuple[int, ...]:
 
 
 def _check_claim(proposal: Proposal, probs: Tensor | None) -> None:
-    """Only rows that tokens were drawn from belong to a draft: a rule would read others as if they had been."""
+    """A rule takes ``probs`` for the distributions that the tokens were drawn from: others are refused."""
     if probs is not None and proposal != "sampled":
         raise ValueError(
             f"probs are what tokens of a proposal 'sampled' were drawn from; one that is {proposal!r} has none: "
@@ -91,10 +91,10 @@ class Draft:
     """Tokens proposed by a method for one sequence, to be checked in one target forward.
 
     ids: the K token ids on the host, drafted in this order.
-    proposal: how they were drawn (Leviathan 2211.17192 needs ``sampled``); ``deterministic`` is a function
-        of committed text and earlier drafts, ``sampled`` was drawn from ``probs``, ``unknown`` is neither.
-    probs: [K, V] float32 or float64, row i the distribution token i was really drawn from; only where ``sampled``,
-        with another it is refused (ValueError).
+    proposal: how the tokens were chosen: ``deterministic`` by a function of committed text and earlier drafts,
+        ``sampled`` by drawing from ``probs`` (what Leviathan et al., 2211.17192, need), ``unknown`` otherwise.
+    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from; with another proposal than
+        ``sampled`` it is refused (ValueError).
     parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
     confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
     """
@@ -169,7 +169,7 @@ class Draft:
 
 @attrs.frozen
 class Verdict:
-    """What of a draft is kept.
+    """Which tokens of a draft are kept, and the token that follows them.
 
     path: draft indices from the root to the last kept token; a chain of k kept tokens is 0 ... k-1.
     next_token: the token after the path, the target's own.
@@ -184,13 +184,13 @@ class Verdict:
 
 @attrs.frozen
 class Needs:
-    """What a forward must deliver beside the logits of the deciding rows.
+    """What a forward must deliver beside the logits of the rows that decide.
 
-    hidden: indices i of residual streams: i enters block i, i = L left the last block.
-    final: the stream after the final norm, the one that the output matrix reads.
+    hidden: indices i of hidden states: i < L is the residual stream at the entry of block i, i = L after the last.
+    final: the hidden state after the final norm, which the output matrix reads.
     trees: drafts may branch. all_logits: a logits row for every row of the batch.
-    trace: what to record of recurrent layers for draft rows. depth: of the first ``depth`` drafts of each sequence
-        only; None is all.
+    trace: what to record of recurrent layers for draft rows: their states, or the inputs of their update.
+    depth: record it only for the first ``depth`` drafted tokens of each sequence; None is all.
     """
 
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
@@ -213,7 +213,10 @@ class Needs:
 
 @attrs.frozen
 class Refusal:
-    """Why a plugin cannot serve this target, and what the user can do."""
+    """Why a plugin cannot serve this target, and what the user can do.
+
+    reason: what was found and what was needed. hint: what to do.
+    """
 
     reason: str
     hint: str
@@ -254,9 +257,12 @@ class Compat:
 class TargetInfo:
     """Facts of a target that plugins ask for.
 
+    vocab: V, rows of the output matrix. width: D. layers: L, blocks of the trunk.
     states: kinds of state a step changes, such as ``attention`` and ``recurrent``.
     context: most positions a sequence may have. vocab_id: identity of the tokenizer, equal ids mean equal tokens.
-    trees: whether ``forward`` takes drafts that branch.
+    trees: whether ``forward`` takes drafts that branch. family: the architecture, as its file calls it.
+    bos: the id a text begins with, or None. eog: ids that end a text.
+    extras: facts without a field of their own, such as the file.
     """
 
     name: str
@@ -276,7 +282,7 @@ class TargetInfo:
 
 
 class Streams(dict[int, Tensor]):
-    """{i: hidden states} that were asked for; any other raises NotAskedFor, which says how to ask."""
+    """{i: hidden states} that some plugin asked for; any other i raises NotAskedFor, which says how to ask."""
 
     def __missing__(self, i: int) -> Tensor:
         there = ", ".join(map(str, sorted(self))) or "none"

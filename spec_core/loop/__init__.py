@@ -1,1 +1,1 @@
-"""The loop: who runs, one step, the default rule, and what is counted."""
+"""The loop: which sequences run, one step, the default rule, and what is counted."""

@@ -1,4 +1,4 @@
-"""After the verdicts: cut at what ends a sequence, append, and tell everybody."""
+"""After the verdicts: cut at what ends a sequence, append, and collect the rows for ``process``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
 
 
 def commit(step: Step) -> Rows:
-    """Append the emitted tokens and build the rows that nobody was told about yet."""
+    """Append the emitted tokens and build the rows that have not been delivered yet."""
     spans = {}
     for part in step.parts:
         seq = part.seq

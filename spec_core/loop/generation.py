@@ -44,7 +44,7 @@ class Generation:
         return self
 
     def __next__(self) -> Emitted:
-        """Raises the error that ended the sequence, once, behind the events that came before it."""
+        """Raises the error that ended the sequence, once, after the events that came before it."""
         while True:
             ended = self._stream.result is not None
             if self._stream.events:

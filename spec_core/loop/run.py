@@ -126,7 +126,7 @@ class Run:
         return seq
 
     def cancel(self, seq: Sequence) -> None:
-        """End a sequence now; from within a step, with that step or the next. What it was given stands."""
+        """End a sequence now; from within a step, with that step or the next. Tokens emitted before stay."""
         with self._turns:
             if seq.finish is None:
                 seq.finish = "cancelled"
@@ -169,7 +169,7 @@ class Run:
         return Generation(self, self._queue(seq, stream), stream)
 
     def _drop(self, seq: Sequence) -> None:
-        """Nobody reads this sequence any more: it ends at the next step. Takes no turn: garbage is found anywhere."""
+        """Its iterator is gone: it ends at the next step. Waits for no lock: the garbage collector may call it."""
         if seq.finish is None:
             self._dropped.append(seq)
 
@@ -180,6 +180,7 @@ class Run:
 
     @property
     def busy(self) -> bool:
+        """Whether a sequence runs or waits."""
         return bool(self.waiting or self.running)
 
     # the loop
@@ -203,13 +204,13 @@ class Run:
     def _step(self) -> list[Emitted]:
         hook = self._manager.hook
         self._admit()
-        step = self._plan()  # who runs, pending rows, budgets
+        step = self._plan()  # which sequences run, pending rows, budgets
         if not step.parts:
             return []
         self._ask(hook.draft, step, when=any(part.budget for part in step.parts))  # in the user's order
-        if not self._verify(step):  # one forward: pending tokens and drafts of everybody
+        if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
-        self._ask(hook.accept, step)  # kept path, and one token more
+        self._ask(hook.accept, step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask(hook.rollback, step)  # every owner of state
         rows = commit(step)  # committed rows only
@@ -365,7 +366,7 @@ class Run:
             self._leave(seq)
 
     def __iter__(self) -> Iterator[Emitted]:
-        """Events of all sequences until nobody runs or waits."""
+        """Events of all sequences until none runs or waits."""
         while self.busy:
             yield from self.step()
 

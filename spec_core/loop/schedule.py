@@ -1,4 +1,4 @@
-"""Who runs in a step, and on which slot: admission by prefix, pending rows, budgets."""
+"""The parts of a step: which sequences take part, their pending rows, their budgets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
     for i, seq in enumerate([*decoding, *prompts]):
         if room <= 0:
             break
-        kept = max(0, len(decoding) - i - 1)  # nobody drafts away the row of a sequence behind it
+        kept = max(0, len(decoding) - i - 1)  # a draft leaves room for the rows of later sequences
         part = share(seq, room, kept, target.info.context, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)

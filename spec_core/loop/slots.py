@@ -33,7 +33,7 @@ class Slots:
     taken: int = 0
 
     def admit(self, seq: Sequence, target: Target) -> bool:
-        """Give the sequence a slot, and start it behind the rows that can be reused; False when all are taken."""
+        """Give the sequence a slot, and start it after the rows that can be reused; False when all are taken."""
         if self.taken >= self.most:
             return False
         slot, want = self._best(seq)

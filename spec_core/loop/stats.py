@@ -1,7 +1,7 @@
 """From steps to statistics. A step is one verify forward of the generation phase in which the sequence decided.
 
 The step that emits the first token of a prompt is none; a step without a draft counts with nothing drafted. Tokens
-cut off behind a stop are neither emitted nor accepted.
+cut off after a stop are neither emitted nor accepted.
 """
 
 from __future__ import annotations

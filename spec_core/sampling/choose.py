@@ -1,6 +1,7 @@
 """From a target row to a token: what the user asked for, and the seeded choice.
 
-Plain decoding and verification call the same function, so a method cannot change the law or, for a seed, the text.
+Plain decoding and verification call the same function, so a method changes neither the distribution nor, for a
+seed, the text.
 Order: logit bias, penalties, temperature, top-k, top-p, min-p (the order of transformers and vLLM).
 """
 
@@ -95,7 +96,7 @@ def choose(
     """
     ids, best = largest(row[None])
     greedy = number(ids, best)
-    if sampling.temperature == 0 or math.isinf(best[0]):  # what is infinitely better needs no chance
+    if sampling.temperature == 0 or math.isinf(best[0]):  # infinitely better than the rest: no noise changes the choice
         return greedy
     if not sampling.truncates:
         g = gumbel(seed, t, len(row), stream, domain) if noise is None else noise

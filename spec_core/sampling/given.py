@@ -36,5 +36,5 @@ def ints(values: Iterable[int]) -> frozenset[int]:
 
 
 def strings(values: str | Iterable[str]) -> tuple[str, ...]:
-    """A text alone is one, not its letters."""
+    """One text stands for a list of one."""
     return (values,) if isinstance(values, str) else tuple(values)

@@ -53,8 +53,11 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class Sampling:
     """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
 
-    top_k: 0 is off. repetition_penalty divides positive and multiplies negative logits of every token in prompt and
-    output (CTRL, 1909.05858); presence and frequency penalties count the output only (OpenAI).
+    temperature: 0 to 100. top_k: keep the k most likely tokens, 0 is off. top_p: keep the most likely tokens up to
+    this mass. min_p: drop tokens below this share of the most likely one.
+    repetition_penalty: divides positive and multiplies negative logits of every token in prompt and output (CTRL,
+    1909.05858). presence_penalty: subtracted from the logits of tokens in the output.
+    frequency_penalty: the same, once per occurrence (OpenAI).
     logit_bias: {token: added to its logit}. logprobs: None, or how many best tokens to report beside the chosen one.
     """
 

@@ -1,6 +1,6 @@
 """When a sequence ends, and the text it shows.
 
-Decided token by token, from committed text alone: a rejected draft can neither end a sequence nor leave text behind.
+Decided token by token, from committed text alone: a rejected draft can neither end a sequence nor add to its text.
 """
 
 from __future__ import annotations

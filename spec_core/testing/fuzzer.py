@@ -33,7 +33,7 @@ class Unprintable(Exception):
 
 @attrs.define(eq=False)
 class Fuzzer:
-    """Drafts chains, trees or nothing of every law, reads noise, shortens, waits; with chance ``fault`` it misbehaves.
+    """Drafts chains, trees or nothing, of any kind, reads noise, limits, waits; with chance ``fault`` it errs.
 
     text: {sequence name: its tokens, prompt and output}, from which some of its drafts are right.
     fault: chance per hook and per sequence, five times that where it drafts. delay: longest wait in a hook, in seconds.

@@ -11,7 +11,7 @@ from spec_core.contract.values import Draft
 def drafted_and_accepted(part: Part) -> dict[str, Any]:
     """What statistics count of a deciding part: depth drafted, nodes, tested and kept drafts, emitted tokens.
 
-    Tested are the positions of the kept path, and the one behind it if anything was drafted there: in a tree the kept
+    Tested are the positions of the kept path, and the one after it if anything was drafted there: in a tree the kept
     path may end at a leaf while other branches go on.
     """
     raw = part.uncut.path if part.uncut else ()
@@ -27,7 +27,7 @@ def drafted_and_accepted(part: Part) -> dict[str, Any]:
 
 
 def _goes_on(draft: Draft | None, node: int) -> bool:
-    """Was anything drafted behind this draft?"""
+    """Was anything drafted after this token?"""
     if draft is None or draft.parents is None:
         return node + 1 < (len(draft) if draft else 0)
     return node in draft.parents

@@ -1,7 +1,7 @@
-"""What drafters share that choose token by token from rows of logits: how a token is drawn, and when a draft ends.
+"""For drafters that choose token by token from rows of logits: how a token is drawn, and when a draft ends.
 
-A draft is worth its forwards as long as it is likely to survive: the chances of its tokens, times what the drafter's
-word was worth in this sequence so far, are held against ``p_min``.
+A draft goes on while all of it is likely to be accepted: the product over its tokens of their probability times the
+drafter's acceptance rate in this sequence so far must be at least ``p_min``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SampleMode = Literal["auto", "greedy", "sampled"]
 class PartialDraft:
     """A draft while it grows: tokens so far, their chances, and the rows they were drawn from where a rule reads them.
 
-    survival: chance that all of it is accepted. open: whether another token is worth its forward.
+    survival: chance that all of it is accepted, by its own estimate. open: whether another token is worth its forward.
     """
 
     seq: Sequence
@@ -52,10 +52,10 @@ class TokenDrafter:
     sample: SampleMode = "auto"
 
     def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
-        """Add the token chosen from ``row``; the draft closes behind it when it is not likely to survive so far.
+        """Add the token chosen from ``row``; the draft ends with it when it is not likely enough to be accepted.
 
-        The token stays: its forward is paid for, and checking one token more costs the target little. A drafter whose
-        weights make no numbers is sure of nothing.
+        The token stays: its forward is done, and one more row costs the target little. A row of NaN counts as
+        probability 0. row: [V] logits.
         """
         token, chance, probs = self._sampled(step, draft, row) if self.samples(draft.seq) else greedy(row)
         chance = 0.0 if math.isnan(chance) else chance
@@ -69,6 +69,7 @@ class TokenDrafter:
         return token
 
     def samples(self, seq: Sequence) -> bool:
+        """Whether tokens for this sequence are drawn, not the most likely ones."""
         return seq.sampling.temperature > 0 and self.sample != "greedy"
 
     @property
@@ -77,6 +78,7 @@ class TokenDrafter:
         return frozenset({"deterministic", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
 
     def made(self, draft: PartialDraft) -> Draft:
+        """The finished draft, with the rows it was drawn from where they were kept."""
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
         proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"
@@ -108,7 +110,7 @@ def agreement(gap: float) -> float:
 
 
 def lead(score: Tensor) -> tuple[int, float]:
-    """Where the best score is, and how far the second best is behind; infinitely far where there is none."""
+    """Where the best score is, and its distance to the second best; infinite where there is none."""
     values = score.cpu().numpy()  # its argmax is many times as fast as torch's on a CPU
     at = int(values.argmax())
     best, values[at] = float(values[at]), -np.inf

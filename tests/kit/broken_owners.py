@@ -130,7 +130,7 @@ class RemembersTheSlot(Owner):
 
 
 class KeepsWrongCheckpoints(Owner):
-    """Keeps the committed state as a checkpoint of the position behind the kept drafts."""
+    """Keeps the committed state as a checkpoint of the position after the kept drafts."""
 
     def put_back(self, step, seq, verdict):
         if verdict.path:

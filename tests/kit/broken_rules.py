@@ -62,7 +62,7 @@ class LeavesThePath(Matches):
 
 
 class ReadsRowsOfAll(Matches):
-    """Says that it judges every law, and takes those that are not deterministic for rows."""
+    """Says that it judges every proposal, and takes those that are not deterministic for sampled ones."""
 
     def verdict(self, step, seq):
         draft = step.part(seq).draft
@@ -132,7 +132,7 @@ class Rejects(Matches):
 
 
 class HasNoResidual(Rejects):
-    """Draws from the target's own law after a rejection, not from what is left of it."""
+    """Draws from the target's own distribution after a rejection, not from what is left of it."""
 
     def left(self, p, q):
         return p
@@ -186,7 +186,7 @@ class DecidesEverybody(Matches):
 
 
 class JudgesNothing(Matches):
-    """Names no law that it could judge."""
+    """Names no kind of proposal that it could judge."""
 
     @hookimpl
     def compat(self) -> Compat:

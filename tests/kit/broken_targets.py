@@ -45,7 +45,7 @@ class TakesTreesForChains(Healthy):
 
 
 class CommitsDrafts(Healthy):
-    """Leaves the recurrent state behind the last draft instead of the last pending row."""
+    """Leaves the recurrent state after the last draft instead of the last pending row."""
 
     def forward(self, batch, needs):
         output = super().forward(batch, attrs.evolve(needs, trace="states"))
@@ -111,7 +111,7 @@ class IgnoresEmbeddings(Healthy):
 
 
 class GivesItBeforeTheNorm(Healthy):
-    """Gives the last stream as the one behind the final norm."""
+    """Gives the last stream as the one after the final norm."""
 
     def forward(self, batch, needs):
         output = super().forward(batch, attrs.evolve(needs, hidden={*needs.hidden, 2}))
@@ -146,7 +146,7 @@ class HasEveryTensor(Healthy):
 
 
 class DropsTheEnd(Healthy):
-    """Streams pieces behind by one, and forgets the last."""
+    """Streams pieces one token late, and forgets the last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class GivesTextForBytes(Healthy):
 
 
 class OwnsNothing(Healthy):
-    """Leaves its rows to nobody."""
+    """Does not own its attention rows."""
 
     @hookimpl
     def compat(self) -> Compat:

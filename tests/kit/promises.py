@@ -52,7 +52,7 @@ DECLARED = [
         "share of the largest number that results may differ by; None goes by the dtype",
     ),
     ("batch_tolerance", "a target", "the same for rows alone and among others; 0, the default, is bit-equal"),
-    ("samples", "a rule", "texts per law test"),
+    ("samples", "a rule", "texts per test of a distribution"),
     ("temperatures", "all", "of the kit's requests"),
 ]
 

@@ -151,7 +151,7 @@ def test_the_other_rules_judge_drafts_of_every_law(rule):
 
 
 def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):
-    with pytest.raises(PluginError, match="k-seq judges siblings drawn independently from one law") as error:
+    with pytest.raises(PluginError, match="k-seq judges siblings drawn independently from one distribution") as error:
         Run(tiny, [Sampler(near(tiny), (2,))], rule="k-seq").generate(PROMPT, max_tokens=4, sampling=SAMPLED).result
 
     assert "use --rule rejection or traversal" in str(error.value)

@@ -2,6 +2,9 @@
 
 One cache serves all sequences and they are drafted in batch. What the cache lacks of the committed text is evaluated
 together with the first drafted token, so k drafts cost k forwards of the draft model.
+
+Example: two tokens were committed since the last draft. The first forward evaluates both and gives draft token 1, the
+second evaluates that and gives token 2, and so on until a token makes the draft too unlikely (``p_min``) or it is full.
 """
 
 from __future__ import annotations
@@ -137,7 +140,7 @@ class DraftModel:
         return Drafting(seq, room, shadow.estimate, shadow=shadow, tokens=tokens) if room > 0 else None
 
     def _can_go_alone(self, draft: Drafting) -> bool:
-        """Whether the draft model can choose all tokens itself: greedily, in the words it knows."""
+        """Whether the draft model can choose all tokens itself: greedily, in a vocabulary equal to the target's."""
         return hasattr(self.model, "draft") and isinstance(self.words, Same) and not self._drafter.samples(draft.seq)
 
     def _all_at_once(self, step: Step, d: Drafting) -> None:

@@ -21,7 +21,7 @@ class DraftModelState:
     """A sequence as the draft model sees it.
 
     held: tokens whose rows its cache has. sure: how many of them are known to be committed text.
-    estimate: how its drafts fared.
+    estimate: its acceptance rate.
     """
 
     seq: Sequence
@@ -62,7 +62,7 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
 def continued(
     model: Any, shadow: DraftModelState, tokens: list[int], most: int, least: float, stops: Collection[int]
 ) -> tuple[list[int], list[float]]:
-    """A greedy draft behind ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
+    """A greedy draft after ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
     start = shadow.agree(tokens)
     pending = tokens[start:]
     ids, chances = model.draft(shadow.seq, start, pending, most, least, shadow.estimate.value, stops)

@@ -2,7 +2,10 @@
 
 Token recycling: Luo et al., "Turning Trash into Treasure", 2408.08696. An adjacency matrix is updated from every
 verified row; the draft is its most likely tree. Here the rows keep their probabilities, so that the tree can follow
-the evidence and, where the target samples, the shared noise.
+the probabilities and, where the target samples, the shared noise.
+
+Example: the last row after ``the`` gave ``cat`` 0.6 and ``dog`` 0.3, the last one after ``cat`` gave ``sat`` 0.5. After
+``the`` the tree is ``cat`` (0.6) with ``sat`` below it (0.3), and ``dog`` (0.3).
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class Recycling:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
+        """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
         self.common = Table(self.k, self.fresh) if self.shared else None
 
     @hookimpl
@@ -84,7 +87,7 @@ class Recycling:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Learn from all verified rows, the kept path last, and how the own draft fared."""
+        """Learn from all verified rows, the kept path last, and from what was accepted of the own draft."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
         rows = likeliest(step.output.logits, self.k) if concerned else []
         for seq in concerned:
@@ -105,7 +108,7 @@ class Recycling:
         return memory
 
     def _samples(self, step: Step, seq: Sequence) -> bool:
-        """By noise only where the target reads the same, or where a rule weighs what was drawn."""
+        """Draw by noise only where the target reads the same noise, or where a rule reads ``probs``."""
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 

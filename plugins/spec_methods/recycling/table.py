@@ -1,4 +1,4 @@
-"""What was likely to follow each token, whenever the target last said so."""
+"""The most likely successors of each token, from the last row that the target computed after it."""
 
 from __future__ import annotations
 

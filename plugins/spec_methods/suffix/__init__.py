@@ -1,7 +1,11 @@
-"""Draft what followed the longest earlier match of the text's end, as long as the counts carry.
+"""Draft what followed the longest earlier match of the text's end, as long as the counts make it likely enough.
 
 Suffix decoding: Oliaro et al., "SuffixDecoding", 2411.04975; the index is an automaton as in SAM decoding, Hu et al.,
-2411.10666. Counts give the probability of a path, and how drafts fared in this sequence says how far to believe it.
+2411.10666. Counts give the probability of a path, weighed by how often such drafts were accepted in this sequence.
+
+Example: the text ends with ``a b``, which occurred four times before: three times ``c`` followed and once ``d``. The
+draft begins with ``c``, probability 3/4, and goes on after ``a b c`` while the product is at least ``p_min``; a tree
+has ``d`` too.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ class Suffix:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
+        """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
         self.common = Store(self.tokens_max, self.depth) if self.shared else None
 
     @hookimpl

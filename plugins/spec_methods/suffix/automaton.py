@@ -40,7 +40,7 @@ class Automaton:
     latest: list[int] = attrs.field(factory=lambda: [-1])
 
     def follow(self, match: Match, token: int, most: int) -> Match:
-        """The longest match, of at most ``most`` tokens, after one token more."""
+        """The longest match, of at most ``most`` tokens, after one further token."""
         state, n = self._settled(match)
         following, link, length = self.next, self.link, self.length
         while state and token not in following[state]:
@@ -71,7 +71,7 @@ class Automaton:
         return state, n
 
     def push(self, end: End, token: int) -> None:
-        """Write one token behind a text."""
+        """Append one token to a text."""
         end.whole = self._extend(end.whole, token)
         end.recent = self.follow(end.recent, token, self.depth + 1)
         state, link, count, latest = end.recent[0], self.link, self.count, self.latest
@@ -82,7 +82,7 @@ class Automaton:
         self.size += 1
 
     def _extend(self, last: int, token: int) -> int:
-        """The state of a whole text and one token more."""
+        """The state of a whole text and one further token."""
         if token in self.next[last]:
             return self._exact(last, token)
         made = self._state(self.length[last] + 1, {}, ROOT, 0)

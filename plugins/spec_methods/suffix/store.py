@@ -53,7 +53,7 @@ class Track:
                 automaton.push(self.end, token)
 
     def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
-        """What would be matched after one token more, which is committed and not yet evaluated."""
+        """What would be matched after one further token, which is committed and not yet evaluated."""
         return [(a, a.follow(match, token, a.depth)) for a, match in self._matches().items()]
 
     def _matches(self) -> dict[Automaton, Match]:

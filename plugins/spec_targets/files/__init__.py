@@ -1,1 +1,1 @@
-"""Readers that believe nothing a file says before it is checked: sizes, offsets, counts, types."""
+"""Readers that check what a file says before they use it: sizes, offsets, counts, types."""

@@ -1,4 +1,4 @@
-"""Checks of a drafter by what it proposes: budget, law, rows, forwards."""
+"""Checks of a drafter by what it proposes: budget, kind of proposal, rows, forwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spec_core.testing.drafters import Oracle
 
 CUT = Sampling(temperature=0.7, top_k=8)
 FAR = 6.0
-"""Standard deviations a mean may be away from what a law says; the seeds are fixed, so a check never flickers."""
+"""Standard deviations a mean may be away from its distribution's; the seeds are fixed, so a check never flickers."""
 
 
 class DraftChecks(Conformance):
@@ -79,7 +79,7 @@ class DraftChecks(Conformance):
         served = Oracle({**dict.fromkeys(map(str, range(99)), []), **known}, vocab=self.model.info.vocab)
         self.all_offered(lambda offer: not offer.free, first=[served], prefill_chunk=3)
 
-    @promise("A draft has a law that compat declared.")
+    @promise("A draft is of a kind of proposal that compat declared.")
     def test_declared_laws_are_kept(self) -> None:
         for rule in (None, Judge()):
             declared = self.run([self.mine()], rule=rule).proposals[SUBJECT]
@@ -217,7 +217,7 @@ def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
     """The token whose count is furthest from its expectation, and by how many sigmas. tokens: [n], q: [n, V]."""
     variance = (q * (1 - q)).sum(0)
     off = (torch.nn.functional.one_hot(tokens, q.shape[1]) - q).sum(0) / variance.clamp_min(1e-9).sqrt()
-    off[variance < 5] = 0  # too few for a normal law
+    off[variance < 5] = 0  # too few for a normal distribution
     worst = int(off.abs().argmax())
     return worst, float(off[worst])
 

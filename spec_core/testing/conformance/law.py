@@ -1,4 +1,4 @@
-"""The law of short texts, counted over many seeds and held against the exact one.
+"""The distribution of short texts, counted over many seeds and held against the exact one.
 
 The target is a random table, so its text is a Markov chain and every marginal is a product of small matrices.
 """
@@ -22,7 +22,7 @@ from spec_core.testing.quick import QuickTarget
 
 VOCAB, LENGTH, TEMPERATURE = 5, 4, 1.0
 IMPROBABLE = 1e-6
-"""Counts that are less likely than this are taken for another law; the seeds are fixed."""
+"""Counts that are less likely than this are taken for another distribution; the seeds are fixed."""
 
 
 def small_target() -> QuickTarget:
@@ -35,13 +35,13 @@ def requests(count: int) -> list[Request]:
 
 
 def transitions(target: QuickTarget) -> list[np.ndarray]:
-    """[V, V] for every output position t >= 1: row x is the law of the token after x."""
+    """[V, V] for every output position t >= 1: row x is the distribution of the token after x."""
     rows = [torch.softmax(target.table[t % target.period].double() / TEMPERATURE, -1) for t in range(1, LENGTH)]
     return [row.numpy() for row in rows]
 
 
 def pairs(target: QuickTarget) -> list[np.ndarray]:
-    """[V, V] exact law of (x_t, x_t+1) for t = 0 ... LENGTH - 2, after the prompt [1]."""
+    """[V, V] exact distribution of (x_t, x_t+1) for t = 0 ... LENGTH - 2, after the prompt [1]."""
     now = torch.softmax(target.table[0].double()[1] / TEMPERATURE, -1).numpy()
     found = []
     for step in transitions(target):
@@ -51,7 +51,7 @@ def pairs(target: QuickTarget) -> list[np.ndarray]:
 
 
 def check_proposal(texts: list[list[int]], target: QuickTarget, what: str) -> None:
-    """Raise what was found unless tokens and pairs of neighbours have the target's law."""
+    """Raise what was found unless tokens and pairs of neighbours have the target's distribution."""
     said = np.array(texts)
     for t, law in enumerate(pairs(target)):
         both = np.bincount(said[:, t] * VOCAB + said[:, t + 1], minlength=VOCAB * VOCAB)
@@ -65,7 +65,7 @@ def check_proposal(texts: list[list[int]], target: QuickTarget, what: str) -> No
 
 
 def chance(counts: np.ndarray, law: np.ndarray) -> float:
-    """Probability of counts as far from the law (Pearson's chi-square); rare cells are counted together."""
+    """Probability of counts as far from the distribution (Pearson's chi-square); rare cells are counted together."""
     expected = counts.sum() * law
     rare = expected < 5
     if rare.any():

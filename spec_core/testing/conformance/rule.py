@@ -33,7 +33,7 @@ WARPERS = (
 
 
 class RuleConformance(Conformance):
-    """Inherit, and let ``make`` return a fresh rule. samples: seeds per law test and drafter."""
+    """Inherit, and let ``make`` return a fresh rule. samples: seeds per test of a distribution and drafter."""
 
     samples: ClassVar[int] = 600
 
@@ -66,20 +66,20 @@ class RuleConformance(Conformance):
             yield RandomTrees(known, vocab=vocab, trees=trees)
 
     def near(self, target: Any) -> Iterator[tuple[str, law.Near]]:
-        """Drafters of every law that the rule judges."""
+        """Drafters of every kind of proposal that the rule judges."""
         judged = PROPOSALS if self.says.judges is None else self.says.judges
-        for kind in sorted(judged):  # a faulty rule may name what is no law
+        for kind in sorted(judged):  # a faulty rule may name what is no kind of proposal
             yield f"chains of law {kind!r}", law.Near(target, kind)  # type: ignore[arg-type]
         if "deterministic" in judged:
             yield "trees of law 'deterministic'", law.Near(target, "deterministic", tree=True)
 
-    @promise("A verdict is a path of the draft, root to leaf, and one token more.")
+    @promise("A verdict is a path of the draft, from the root on, and the token after it.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:
         requests = self.requests()
         for drafter in self.drafters(requests):
             together(self.run([drafter]), requests)
 
-    @promise("Drafts of every law that compat says it judges are judged, and rows are read only where declared.")
+    @promise("Drafts of every kind that compat says it judges are judged, and probs are read only where declared.")
     def test_declared_laws_are_judged(self) -> None:
         target = law.small_target()
         for _, drafter in self.near(target):
@@ -101,7 +101,7 @@ class RuleConformance(Conformance):
         for drafter in self.drafters(requests):
             self.is_plain(self.run([drafter]), requests)
 
-    @promise("The law of the text is the target's own, unless the rule declares itself lossy.")
+    @promise("The distribution of the text is the target's own, unless the rule declares itself lossy.")
     def test_the_law_of_the_text_is_the_targets(self) -> None:
         self.needs_lossless()
         target = law.small_target()

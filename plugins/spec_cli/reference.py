@@ -1,0 +1,182 @@
+"""The API reference as Markdown, made from docstrings: what each public name is, its fields and its methods."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import attrs
+
+import spec_core
+from spec_core import testing, toolkit
+
+GROUPS = {
+    "A run": ("load", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
+    "What a plugin answers": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
+    "What a hook is given": ("Step", "Part", "Batch", "TargetOutput", "Rows", "Span"),
+    "Sequences": ("Sequence", "Slot", "Stash", "StashKey"),
+    "Targets": ("Target", "TargetInfo", "Tokenizer"),
+    "Errors": ("SpecError", "UsageError", "Refused", "PluginError"),
+}
+"""Names of ``spec_core``, in the order of a first reading. ``CONTRACT`` and ``hookimpl`` stand in the introduction."""
+INTRODUCTION = """\
+What `spec_core`, `spec_core.toolkit` and `spec_core.testing` export, from their docstrings.
+The arguments of the hooks are described in [hooks](hooks.md), what stays as it is in [contract](contract.md).
+`spec_core.CONTRACT` is the version of the contract, and `spec_core.hookimpl` marks a method of a plugin as a hook.
+Shapes are written with K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width."""
+PLAIN = (type(None), bool, int, float, str)
+"""Types of defaults that are shown as they are."""
+
+
+def api() -> str:
+    """The page: a section per group, then the toolkit and the kit."""
+    parts = ["# Python API", INTRODUCTION]
+    for title, names in GROUPS.items():
+        parts += [f"## {title}", *(described(name, getattr(spec_core, name)) for name in names)]
+    for package in (toolkit, testing):
+        parts += [f"## {package.__name__}", inspect.getdoc(package) or ""]
+        parts += [described(name, value) for name, value in exported(package)]
+    return "\n\n".join(parts) + "\n"
+
+
+def exported(package: ModuleType) -> Iterator[tuple[str, Any]]:
+    """The names of ``__all__``; without one, what the modules of the package define."""
+    if hasattr(package, "__all__"):
+        yield from ((name, getattr(package, name)) for name in package.__all__)
+        return
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(found.name)
+        for name, value in vars(module).items():
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__:
+                yield name, value
+
+
+def described(name: str, value: Any) -> str:
+    """The entry of a class, a function or a constant."""
+    if inspect.isclass(value):
+        return "\n\n".join(filter(None, [f"### {name}", *_class(name, value)]))
+    if inspect.isfunction(value):
+        return f"### {name}\n\n{code(signature(name, value))}\n\n{prose(value)}"
+    return f"### {name}\n\n`{value!r}`"
+
+
+def _class(name: str, cls: type) -> Iterator[str]:
+    if inspect.isfunction(made := vars(cls).get("__init__")) and not (_generated(cls) or _is_protocol(cls)):
+        yield code(signature(name, made))
+    fields = dict(_fields(cls))
+    text, told = split(inspect.cleandoc(cls.__doc__ or ""), [*fields, *_parameters(cls)])
+    yield text
+    yield "\n".join(_bullets(fields, {**_helped(cls), **told}))
+    for member, value in _members(cls):
+        yield f"**{code(member_signature(member, value))}**\n\n{prose(value)}".strip()
+
+
+def _generated(cls: type) -> bool:
+    """attrs wrote the constructor: its arguments are the fields."""
+    return attrs.has(cls) and "__attrs_init__" not in vars(cls)
+
+
+def _is_protocol(cls: type) -> bool:
+    return getattr(cls, "_is_protocol", False)
+
+
+def _helped(cls: type) -> dict[tuple[str, ...], str]:
+    """What fields say of themselves where they are settings."""
+    fields = attrs.fields(cls) if attrs.has(cls) else ()
+    return {(f.name,): f.metadata["help"] for f in fields if "help" in f.metadata}
+
+
+def _bullets(fields: dict[str, str], told: dict[tuple[str, ...], str]) -> Iterator[str]:
+    """Fields in their order, those that are described together in one line; then what else is described."""
+    groups = {name: group for group in told for name in group}
+    shown = dict.fromkeys([*(groups.get(name, (name,)) for name in fields), *told])
+    for group in shown:
+        names = ", ".join(code(fields.get(name, name)) for name in group)
+        yield f"- {names}" + (f": {told[group]}" if group in told else "")
+
+
+def _fields(cls: type) -> Iterator[tuple[str, str]]:
+    """Public fields with type and default; of a protocol its annotations."""
+    if not attrs.has(cls):
+        names = [] if issubclass(cls, Exception) else vars(cls).get("__annotations__", {})
+        yield from ((name, f"{name}: {names[name]}") for name in names if not name.startswith("_"))
+        return
+    for field in attrs.fields(cls):
+        if not field.name.startswith("_"):
+            yield field.name, f"{field.name}: {_typed(field.type)}{_default(field.default)}"
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Its own public methods and properties; hooks stand on their page, tests of the kit on that of its promises."""
+    for name, value in vars(cls).items():
+        shown = isinstance(value, property) or (inspect.isfunction(value) and not hasattr(value, "spec_core_impl"))
+        if shown and not name.startswith(("_", "test_")):
+            yield name, value
+
+
+def _parameters(cls: type) -> list[str]:
+    return list(inspect.signature(cls.__init__).parameters)[1:]  # type: ignore[misc]
+
+
+def member_signature(name: str, value: Any) -> str:
+    if isinstance(value, property):
+        return f"{name}: {_typed(inspect.signature(value.fget).return_annotation)}"
+    return signature(name, value)
+
+
+def signature(name: str, function: Any) -> str:
+    """As it is written in the source: annotations are text there."""
+    found = inspect.signature(function)
+    shown, starred = [], False
+    for p in found.parameters.values():
+        if p.name == "self":
+            continue
+        starred = starred or p.kind is p.VAR_POSITIONAL
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            shown, starred = [*shown, "*"], True
+        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        typed = "" if p.annotation is p.empty else f": {_typed(p.annotation)}"
+        shown.append(f"{star}{p.name}{typed}{'' if p.default is p.empty else _default(p.default)}")
+    back = found.return_annotation
+    result = "" if back in (found.empty, "None", None) else f" -> {_typed(back)}"
+    return f"{name}({', '.join(shown)}){result}"
+
+
+def _typed(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def _default(value: Any) -> str:
+    if value is attrs.NOTHING:
+        return ""
+    return f" = {value!r}" if isinstance(value, PLAIN) or value == () else " = ..."
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def prose(value: Any) -> str:
+    """A docstring, its parameters as a list."""
+    function = value.fget if isinstance(value, property) else value
+    text, told = split(inspect.getdoc(function) or "", [*inspect.signature(function).parameters, "returns"])
+    return "\n\n".join([text, "\n".join(_bullets({}, told))]).strip()
+
+
+def split(text: str, names: list[str]) -> tuple[str, dict[tuple[str, ...], str]]:
+    """The prose of a docstring, and what it says of ``names``: ``name: text`` or ``name, name: text``, anywhere."""
+    known = "|".join(map(re.escape, names)) or "(?!)"
+    label = re.compile(rf"(?:^|(?<=[.;] ))(?::param |:)?((?:{known})(?:, (?:{known}))*):(?=\s)", re.M)
+    kept, told = [], {}
+    for paragraph in re.split(r"\n\s*\n", text):
+        found = list(label.finditer(paragraph))
+        ends = [*(match.start() for match in found), len(paragraph)]
+        kept.append(paragraph[: ends[0]].strip())
+        for this, end in zip(found, ends[1:], strict=True):
+            told[tuple(this[1].split(", "))] = " ".join(paragraph[this.end() : end].split())
+    return "\n\n".join(filter(None, kept)), told
