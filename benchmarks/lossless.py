@@ -15,9 +15,9 @@ from time import perf_counter
 
 import attrs
 import torch
+from spec_cli.prompts import Prompt, read
 from spec_compare.difference import difference
 from spec_compare.measure import Contender, Record, Terms, batches, lap, observed
-from spec_cli.prompts import Prompt, read
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load

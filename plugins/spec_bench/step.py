@@ -7,8 +7,7 @@ from time import perf_counter
 
 import attrs
 
-from spec_core import Compat, Draft, Request, Run, Sampling, Step, hookimpl
-from spec_core import Target
+from spec_core import Compat, Draft, Request, Run, Sampling, Step, Target, hookimpl
 from spec_core.errors import UsageError
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)

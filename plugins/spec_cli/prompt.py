@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spec_cli.common import token_ids
 from spec_core.errors import UsageError, why
+
+if TYPE_CHECKING:
+    from spec_core.contract.target import Target
 
 Messages = list[dict[str, Any]]
 FLAGS = {"prompt": "-p", "file": "-f", "tokens": "--tokens", "messages": "--messages"}

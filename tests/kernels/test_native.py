@@ -124,7 +124,9 @@ def test_a_prompt_has_the_same_bits_however_it_is_cut(arch, seed):
 def test_texts_are_those_of_plain_decoding(make, activations, temperature):
     of = load(make(), kernels="native", activations=activations)
     requests = [
-        Request([3 * i + 1, 4, i + 9, 4], max_tokens=40, seed=i, sampling=Sampling(temperature=temperature), ignore_eos=True)
+        Request(
+            [3 * i + 1, 4, i + 9, 4], max_tokens=40, seed=i, sampling=Sampling(temperature=temperature), ignore_eos=True
+        )
         for i in range(3)
     ]
     methods = ["ngram", "suffix", "recycling"] + ([("mtp", {"p_min": 0.0})] if make is tiny_hybrid else [])

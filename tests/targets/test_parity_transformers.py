@@ -1,4 +1,7 @@
-"""What no golden vector covers, held against transformers on tiny random models in float32; what readers read is asked of the reference executor."""
+"""What no golden vector covers, held against transformers on tiny random models in float32.
+
+What readers read is asked of the reference executor.
+"""
 
 from __future__ import annotations
 
