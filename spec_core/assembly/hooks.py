@@ -11,7 +11,6 @@ from spec_core.errors import UsageError, nearest
 from spec_core.hookspecs import PROJECT
 
 HOOKS = ("compat", "draft", "accept", "rollback", "process")
-STEP_HOOKS = HOOKS[1:]
 MARK = f"{PROJECT}_impl"
 
 

@@ -79,9 +79,3 @@ def translation(target: Target, draft: Target) -> Translated:
 
 def _spell(draft: Target, text: bytes) -> list[int]:
     return draft.tokenizer.encode(text.decode("utf-8", errors="replace"), bos=False)
-
-
-def shared_share(target: Target, draft: Target) -> float:
-    """Share of the target's tokens that the draft model has too."""
-    theirs = {draft.tokenizer.token_bytes(i) for i in range(draft.info.vocab)}
-    return sum(target.tokenizer.token_bytes(i) in theirs for i in range(target.info.vocab)) / target.info.vocab

@@ -12,8 +12,6 @@ from spec_core import Target
 from spec_train import place
 from spec_train.shape import Shape
 
-FORMATS = {"eagle3": ("gguf", "speculators", "safeailab"), "dflash": ("gguf", "speculators", "z-lab")}
-
 
 @attrs.frozen(eq=False)
 class Trained:
