@@ -84,8 +84,18 @@ def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
         return found[0]
     raise UsageError(
         f"no {' or '.join(kinds)} named {name!r} is installed",
-        hint=f"installed: {nearest(name, (e.name for e in entries))}",
+        hint=_instead(name) or f"installed: {nearest(name, (e.name for e in entries))}",
     )
+
+
+def _instead(name: str) -> str | None:
+    """What may be meant by a name that no plugin of the wanted kinds has."""
+    kinds = {entry.name: entry.kind for entry in discover(PLUGIN_KINDS)}
+    if name in kinds:
+        return f"{name} is a {kinds[name]}: give it as --{kinds[name]}"
+    if "," in name and set(name.split(",")) <= set(kinds):
+        return f"give one at a time: {' '.join(f'--method {part}' for part in name.split(','))}"
+    return None
 
 
 def imported(entry: Entry) -> Any:

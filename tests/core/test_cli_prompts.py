@@ -194,3 +194,19 @@ def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
 def test_a_wrong_call_says_what_to_write(capsys, arguments, said):
     assert run(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "ngram,suffix"], "--method ngram --method suffix"),
+        (["--rule", "ngram"], "ngram is a method"),
+        (["--method", "typical"], "typical is a rule: give it as --rule"),
+    ],
+    ids=["commas", "method-as-rule", "rule-as-method"],
+)
+def test_a_plugin_in_the_wrong_place_is_told_its_own(generate, arguments, said):
+    code, _, err = generate(*PROMPT, *arguments)
+
+    assert code == 2
+    assert said in err
