@@ -6,7 +6,7 @@ import functools
 import warnings
 from importlib import metadata
 
-EARLY = "spec_core.assembly.early"
+EARLY = "spec_core.early"
 """Entry points of functions without arguments that import no torch."""
 
 
