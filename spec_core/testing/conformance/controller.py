@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
@@ -20,7 +21,7 @@ class ControllerConformance(Conformance):
     def one_request(self) -> None:
         self.is_plain(self.controlled(self.requests()[:1]), self.requests()[:1])
 
-    def controlled(self, requests: list[Request], last: bool = False, **settings: int | bool) -> Run:
+    def controlled(self, requests: list[Request], last: bool = False, **settings: Any) -> Run:
         """A run with the controller and a drafter that is right three times a step. last: named after it."""
         known = {request.name: self.text_of(request) for request in requests}
         drafter = Oracle(known, lambda i, seq: i < 3, vocab=self.model.info.vocab)
