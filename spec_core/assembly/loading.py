@@ -29,7 +29,8 @@ def load(model: str | Path, **options: Any) -> Target:
         raise
     except Exception as error:
         raise _failed(entry, location, f"{type(error).__name__}: {message(error)}") from error
-    described = options.get("weights") is False  # what only lends its tensors, such as a draft head, may lack the rest
+    # What only lends its tensors, such as a draft head, may lack the rest.
+    described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
     if not described and (found := lacking(target)):
         raise _failed(entry, location, found)
     return target

@@ -37,7 +37,7 @@ ELSEWHERE = {
     "messages": "give the messages as the first argument: run.generate(messages)",
     "prompts": "give a list of prompts as the first argument: run.generate([prompt, prompt])",
     "method": "methods is a list: methods=['NAME']",
-    "model": "the model is the first argument: Run('model.gguf', methods=['NAME'])",
+    "model": "the model is the first argument: Run('MODEL', methods=['NAME'])",
 }
 """Names of other programs, and what stands for them here."""
 
@@ -57,7 +57,7 @@ def target_of(given: Any, methods: Iterable[Any], rule: Any, rollback: Any, sett
         )
     if not hasattr(given, "info"):
         raise UsageError(
-            f"Run was given {given!r:.40}, which is no model", hint="give a location such as 'zoo:pico', or load(...)"
+            f"Run was given {given!r:.40}, which is no model", hint="give where a model is, or what load(...) returned"
         )
     return given
 

@@ -46,7 +46,7 @@ class Run:
 
     It may be used from several threads: whatever one of them asks for happens between two steps.
 
-    :param target: what ``spec_core.load`` returned, or a location that it takes: ``"model.gguf"``, ``"zoo:pico"``.
+    :param target: what ``spec_core.load`` returned, or a location that it takes.
     :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
         ``(name, instance)``, instances.
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
