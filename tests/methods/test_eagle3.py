@@ -170,7 +170,7 @@ class TestEagle3(DrafterConformance):
         return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2)
 
     def target(self):
-        return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
+        return load(tiny_hybrid(context=2048), dtype="float32", device="cpu")
 
     def prompts(self):
         return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
