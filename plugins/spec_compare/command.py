@@ -41,9 +41,7 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     contender whose text is not plain's own; the exit code is 1 then.
     A line of --prompts may have "messages", a chat for the model's template, or "tokens", ids, in place of "prompt".
     """
-    from spec_cli import prompts
-
-    from spec_compare import contenders, difference, summary, table
+    from spec_compare import contenders, difference, prompts, summary, table
 
     choice = common.take(flags, "file", "families", "limit", "chat")
     scale = common.take(flags, "repeats", "batch")

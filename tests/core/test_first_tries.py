@@ -142,7 +142,7 @@ WRONG = {
     "misspelt-setting": (lambda run: Run(run.target, max_sequence=2), "keywords: max_sequences,"),
     "setting-of-no-number": (lambda run: Run(run.target, draft_max="x"), "spec settings"),
     "setting-too-low": (lambda run: Run(run.target, max_sequences=0), "spec settings"),
-    "no-model": (lambda run: Run(None), "give a location"),
+    "no-model": (lambda run: Run(None), "give where a model is"),
 }
 
 

@@ -1,0 +1,69 @@
+"""Which prompts are compared on: those of a file, by family, as far as they fit the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+from spec_cli.prompts import Prompt
+
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_core import Target
+
+
+def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:
+    """At most ``limit`` prompts of each of these families, of all for none. Raises UsageError for an unknown family.
+
+    name: that of the file, for the error.
+    """
+    families = set(families)
+    known = {p.family for p in prompts}
+    if unknown := families - known:
+        raise UsageError(f"{name} has no family {min(unknown)!r}", hint=f"families: {', '.join(sorted(known))}")
+    return _limited([p for p in prompts if not families or p.family in families], limit)
+
+
+def shipped(target: Target) -> Path:
+    """Prompts that came with the model. Raises UsageError where there are none."""
+    path = target.info.extras.get("prompts")
+    if path is None:
+        raise UsageError(f"{target.info.name} ships no prompts", hint="give some: --prompts FILE.jsonl")
+    return Path(path)
+
+
+def fitting(prompts: list[Prompt], target: Target) -> list[Prompt]:
+    """The prompts, messages as the token ids that the chat template makes of them: that is not measured.
+
+    Every prompt must leave room to generate, which is said before the first is measured. Raises UsageError.
+    """
+    return [_fitting(prompt, target) for prompt in prompts]
+
+
+def _fitting(prompt: Prompt, target: Target) -> Prompt:
+    from spec_cli.prompt import tokens_of
+
+    try:
+        tokens = tokens_of(prompt.given, target)
+    except UsageError as error:
+        raise UsageError(f"prompt {prompt.id!r}: {error.reason}", hint=error.hint) from error
+    if not 0 < len(tokens) < target.info.context:
+        raise UsageError(
+            f"prompt {prompt.id!r} has {len(tokens)} tokens, the context is {target.info.context}",
+            hint="leave it out of --prompts, or load the model with a larger --context if it has one",
+        )
+    return prompt if isinstance(prompt.given, str) else attrs.evolve(prompt, given=tokens)
+
+
+def _limited(prompts: list[Prompt], limit: int | None) -> list[Prompt]:
+    """The first ``limit`` of each family, in file order."""
+    seen: dict[str, int] = {}
+    kept = []
+    for p in prompts:
+        seen[p.family] = seen.get(p.family, 0) + 1
+        if limit is None or seen[p.family] <= limit:
+            kept.append(p)
+    return kept
