@@ -108,7 +108,15 @@ def _fields(cls: type) -> Iterator[tuple[str, str]]:
         return
     for field in attrs.fields(cls):
         if not field.name.startswith("_"):
-            yield field.name, f"{field.name}: {_typed(field.type)}{_default(field.default)}"
+            yield field.name, f"{field.name}: {_typed(_written(cls, field))}{_default(field.default)}"
+
+
+def _written(cls: type, field: Any) -> Any:
+    """A field's type as the source has it: attrs may have resolved it since."""
+    return next(
+        (k.__annotations__[field.name] for k in cls.__mro__ if field.name in vars(k).get("__annotations__", {})),
+        field.type,
+    )
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
