@@ -16,6 +16,7 @@ from time import perf_counter
 
 import torch
 from spec_cli.prompts import read
+from spec_compare.prompts import chosen
 from spec_targets.hf.weights import BLOCK
 from spec_zoo import PROMPTS
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
@@ -110,7 +111,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     tokenizer = load("zoo:pico", weights=False).tokenizer
-    prompts = [tokenizer.encode(p.text) for p in read(PROMPTS, limit=args.limit)]
+    prompts = [tokenizer.encode(p.given) for p in chosen(read(PROMPTS), PROMPTS.name, limit=args.limit)]
     table = pairs(args.n, args.k)
     ratios: dict[str, list[float]] = {name: [] for name in table}
     seconds: dict[str, list[float]] = {name: [0.0, 0.0] for name in table}

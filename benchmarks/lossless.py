@@ -18,6 +18,7 @@ import torch
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import difference
 from spec_compare.measure import Contender, Record, Terms, batches, lap, observed
+from spec_compare.prompts import chosen
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load
@@ -44,8 +45,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     target = load(args.model)
-    prompts = read(HERE / "prompts-200.jsonl", limit=args.limit)
-    text = {p.id: p.text for p in prompts}
+    prompts = chosen(read(HERE / "prompts-200.jsonl"), "prompts-200.jsonl", limit=args.limit)
+    text = {p.id: p.given for p in prompts}
     terms = Terms(args.n, Sampling(temperature=args.temperature), seed=1)
     began = perf_counter()
     plain = {r.prompt: r.tokens for r in texts(target, [], prompts, terms)}

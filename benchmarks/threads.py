@@ -37,9 +37,9 @@ if model == "random":
 else:
     target = load(model, threads=threads)
 run, prompt = Run(target), list(range(1, 40))
-run.generate(prompt, n=4, ignore_eos=True).result
+run.generate(prompt, max_tokens=4, ignore_eos=True).result
 start = perf_counter()
-run.generate(prompt, n=n, ignore_eos=True).result
+run.generate(prompt, max_tokens=n, ignore_eos=True).result
 print(json.dumps({"rate": n / (perf_counter() - start), "threads": target.info.extras["threads"]}))
 """
 
