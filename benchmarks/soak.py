@@ -4,9 +4,10 @@
     python benchmarks/soak.py --only draws --minutes 20      # parts whose name begins so, none begun after 20 minutes
     python benchmarks/soak.py --report                       # what is recorded
 
+Products are three: native kernels, those of torch, and one that sums badly on purpose (tests/misbehaving.py).
 draws: seeded draws of zoo:pico, the row alone against the row among up to 17 drafts, 100,000 for each product and
-number of threads. wide: rows of random text of a model of 100 M random weights, 20,000 on the real product and 1,000
-on the misbehaving one (tests/misbehaving.py). fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
+number of threads. wide: rows of random text of a model of 100 M random weights, 20,000 for each product, 1,000 on the
+misbehaving one. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -38,10 +39,10 @@ from tests import soak  # noqa: E402
 from tests.misbehaving import misbehaving  # noqa: E402
 
 Part = Callable[[], dict[str, Any]]
-PRODUCTS = {"real": nullcontext, "misbehaving": misbehaving}
+PRODUCTS = {"native": nullcontext, "real": nullcontext, "misbehaving": misbehaving}
 THREADS = (1, 2)
 DRAWS, DRAW_PARTS = 5_000, 20
-WIDE = {"real": (1_000, 20), "misbehaving": (250, 4)}
+WIDE = {"native": (1_000, 20), "real": (1_000, 20), "misbehaving": (250, 4)}
 """Rows of a part, parts; odd parts run with two threads."""
 FUZZ_STEPS, FUZZ_PARTS = 1_000, 10
 
@@ -70,21 +71,21 @@ def wide(product: str, threads: int, seed: int, rows: int) -> dict[str, Any]:
 
 def compared(
     campaign: Callable[[Target, int, int], int],
-    make: Callable[[], Target],
+    make: Callable[[str, int], Target],
     product: str,
     threads: int,
     seed: int,
     count: int,
 ) -> dict[str, Any]:
     with PRODUCTS[product]():
-        target = make()
+        target = make("native" if product == "native" else "reference", threads)
         torch.set_num_threads(threads)
         return {"count": count, "differ": campaign(target, seed, count)}
 
 
 @functools.cache
-def pico() -> Target:
-    return load("zoo:pico", threads=1)
+def pico(kernels: str, threads: int) -> Target:
+    return load("zoo:pico", kernels=kernels, threads=threads)
 
 
 def fuzz(model: str, seed: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Default threads against one and two, alone and beside busy loops: tokens per second of plain decoding.
 
-    python benchmarks/threads.py [-m MODEL] [--busy 2] [--rounds 5] [-n 48]
+    python benchmarks/threads.py [-m MODEL] [--busy 2] [--rounds 5] [-n 48] [--kernels native]
 
 Every cell is a process of its own, for how threads wait is read once; all take turns, and ratios are those of one
 round. ``default`` is what a user gets; ``spinning 2`` is two threads that wait as torch's own do: the default before.
@@ -28,14 +28,14 @@ WORK = """
 import sys, json
 from time import perf_counter
 from spec_core import Run, load
-model, threads, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+model, kernels, threads, n = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if model == "random":
     sys.path.insert(0, ".")
     from spec_targets.runtime.load import make_target
     from tests.soak import SHAPE, RandomWeights
-    target = make_target(SHAPE, RandomWeights(SHAPE), None, threads=threads)
+    target = make_target(SHAPE, RandomWeights(SHAPE), None, kernels=kernels, threads=threads)
 else:
-    target = load(model, threads=threads)
+    target = load(model, kernels=kernels, threads=threads)
 run, prompt = Run(target), list(range(1, 40))
 run.generate(prompt, max_tokens=4, ignore_eos=True).result
 start = perf_counter()
@@ -56,9 +56,9 @@ def busy(loops: int) -> Iterator[None]:
             other.wait()
 
 
-def rate(model: str, name: str, n: int) -> tuple[float, str]:
+def rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str]:
     threads, more = CONTENDERS[name]
-    command = [sys.executable, "-c", WORK, model, str(threads), str(n)]
+    command = [sys.executable, "-c", WORK, model, kernels, str(threads), str(n)]
     done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout.splitlines()[-1])
     return said["rate"], said["threads"]
@@ -67,6 +67,7 @@ def rate(model: str, name: str, n: int) -> tuple[float, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", default="random", help="a model, or random: 100 M random weights")
+    parser.add_argument("--kernels", default="auto")
     parser.add_argument("--busy", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-n", type=int, default=48)
@@ -76,7 +77,7 @@ def main() -> None:
         with busy(loops):
             for turn in range(args.rounds):
                 for name in sorted(CONTENDERS, key=lambda name: hash((name, turn))):
-                    found, said = rate(args.model, name, args.n)
+                    found, said = rate(args.model, args.kernels, name, args.n)
                     rates[name].append(found)
                     print(f"  {loops} busy, round {turn}: {name:11} {found:8.2f} tokens/s  {said}", file=sys.stderr)
         best = [max(rates[n][i] for n in ("1 thread", "2 threads", "spinning 2")) for i in range(args.rounds)]

@@ -46,7 +46,11 @@ def main() -> None:
     parser.add_argument("--cached", type=int, default=90)
     parser.add_argument("--repeats", type=int, default=60)
     args = parser.parse_args()
-    target = hundred_million() if args.random else load(args.model, threads=args.threads, kernels="reference")
+    target = (
+        hundred_million("reference", args.threads)
+        if args.random
+        else load(args.model, threads=args.threads, kernels="reference")
+    )
     torch.set_num_threads(args.threads)
     tokens = list(range(args.cached + 1))
     seq = sequence(target, tokens)

@@ -67,9 +67,9 @@ class RandomWeights:
 
 
 @functools.cache
-def hundred_million() -> Target:
+def hundred_million(kernels: str, threads: int) -> Target:
     """A target of random weights; its text means nothing."""
-    return make_target(SHAPE, RandomWeights(SHAPE), None, threads=1)
+    return make_target(SHAPE, RandomWeights(SHAPE), None, kernels=kernels, threads=threads)
 
 
 def draws(target: Target, seed: int, count: int) -> int:
