@@ -15,6 +15,7 @@ from spec_core.assembly.discovery import PLUGIN_KINDS, discover, find
 from spec_core.errors import UsageError, why
 from spec_core.settings.environment import misspelt
 from spec_core.settings.file import read_file
+from spec_core.settings.named import name_of
 from spec_core.settings.resolve import FLAG, Settings, resolve
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ MODEL = [
 ]
 METHODS = [
     click.option(
-        "--method", "methods", multiple=True, metavar="NAME[=FILE]", help="A method; repeat in the order of asking."
+        "--method",
+        "methods",
+        multiple=True,
+        metavar="NAME[=FILE]",
+        help="A method; repeat in the order of asking. NAME:key=value,key=value gives it settings of its own.",
     ),
     click.option("--rule", help="Acceptance rule; the default is lossless."),
     click.option("--rollback", help="Owner of recurrent state, where several are installed."),
@@ -155,7 +160,7 @@ def run_of(
 def note_owners(runs: Iterable[Run], settings: Settings) -> None:
     """Say, once, who puts back the target's state without having been named."""
     given = [*settings["methods"], settings["rollback"] or ""]
-    named = {part.partition("=")[0] for spec in given for part in spec.split("+")}
+    named = {name_of(part) for spec in given for part in spec.split("+") if part}
     owners = {
         c.name: c.compat.owns
         for run in runs

@@ -26,6 +26,7 @@ import click
 from spec_cli import common
 from spec_core.assembly.discovery import find, imported
 from spec_core.errors import SpecError, UsageError
+from spec_core.settings.named import name_of
 from spec_core.settings.resolve import DEFAULT, Setting, Settings
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
 
 def whole_drafts(settings: Settings, method: str) -> Settings:
     """The settings with the method's thresholds off, but for those that the user gave."""
-    cls = imported(find(method.partition("=")[0]))
-    own = {f"{method.partition('=')[0]}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}
+    name = name_of(method)
+    cls = imported(find(name))
+    own = {f"{name}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}
     off = {
         name: Setting(name, field.metadata["off"], DEFAULT, field.metadata.get("help", ""))
         for name, field in own.items()

@@ -12,6 +12,7 @@ import click
 
 from spec_cli import common
 from spec_core.errors import UsageError
+from spec_core.settings.named import name_of, parsed
 from spec_core.settings.resolve import DEFAULT, Setting, Settings
 
 
@@ -52,12 +53,12 @@ def with_plugins(resolved: Settings) -> Settings:
     table = dict(resolved.table)
     chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
     for spec in chosen:
-        name, _, file = spec.partition("=")
+        name, own = parsed(spec)
         given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
-        if file:
-            given[f"{name}.file"] = attrs.evolve(table["methods"], name=f"{name}.file", value=file)
+        for key, value in own.items():
+            given[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)
         table |= of_plugin(name, given)
-    common.check_used(resolved, {spec.partition("=")[0] for spec in chosen})
+    common.check_used(resolved, {name_of(spec) for spec in chosen})
     return Settings(table)
 
 

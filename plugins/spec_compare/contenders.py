@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spec_cli import common
-from spec_cli.common import Settings
+from spec_cli.common import Settings, name_of
 
 from spec_compare.measure import Contender
 from spec_compare.summary import PLAIN
@@ -41,7 +41,7 @@ def chain(spec: str) -> list[str]:
     known = common.installed()
     parts: list[str] = []
     for piece in spec.split("+"):
-        if parts and piece.partition("=")[0] not in known:
+        if parts and name_of(piece) not in known:
             parts[-1] += f"+{piece}"
         else:
             parts.append(piece)
@@ -49,8 +49,8 @@ def chain(spec: str) -> list[str]:
 
 
 def names(chains: list[list[str]]) -> list[str]:
-    """Without files; with their names where two would be called the same."""
-    short = [" + ".join(part.partition("=")[0] for part in c) for c in chains]
+    """Without files; with their names where two would be called the same. Settings of their own stay."""
+    short = [" + ".join(_short(part) for part in c) for c in chains]
     often = Counter(short)
     return [
         name if often[name] == 1 else " + ".join(_with_file(p) for p in c)
@@ -58,9 +58,14 @@ def names(chains: list[list[str]]) -> list[str]:
     ]
 
 
+def _short(part: str) -> str:
+    before, _, _ = part.partition("=")
+    return part if ":" in before else before
+
+
 def _with_file(part: str) -> str:
-    name, equals, file = part.partition("=")
-    return f"{name}{equals}{Path(file).name}" if file else name
+    before, equals, file = part.partition("=")
+    return part if ":" in before else f"{before}{equals}{Path(file).name}"
 
 
 def labels(runs: dict[str, Run], temperature: float) -> dict[str, str]:

@@ -12,6 +12,7 @@ from spec_core.assembly.hooks import implementations
 from spec_core.contract.values import Compat
 from spec_core.errors import UsageError, message, nearest
 from spec_core.settings.convert import structure
+from spec_core.settings.named import parsed
 
 DEFAULT_RULE = "coupled"
 """The name of the core's own rule in every run."""
@@ -68,7 +69,7 @@ class Chosen:
 
 
 def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")) -> Chosen:
-    """A plugin from ``"name"``, ``"name=FILE"``, ``(name, settings or instance)`` or an instance.
+    """A plugin from ``"name"``, ``"name=FILE"``, ``"name:key=value"``, ``(name, settings or instance)`` or an instance.
 
     given: settings by plugin name.
     """
@@ -80,18 +81,15 @@ def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str]
         return Chosen(name, construct(imported(entry), {**given.get(name, {}), **second}, name), kind=entry.kind)
     if not isinstance(spec, str):
         return Chosen(kebab(type(spec).__name__), spec)
-    name, equals, file = spec.partition("=")
-    settings = dict(given.get(name, {}))
+    name, own = parsed(spec)
     entry = find(name, kinds)
     cls = imported(entry)
-    if equals:
-        _check_takes_file(cls, name, file)
-        settings["file"] = file
-    return Chosen(name, construct(cls, settings, name), kind=entry.kind)
+    _check_takes_file(cls, name, own.get("file"))
+    return Chosen(name, construct(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
 
 
-def _check_takes_file(cls: type, name: str, file: str) -> None:
-    if not (attrs.has(cls) and any(f.name == "file" for f in attrs.fields(cls))):
+def _check_takes_file(cls: type, name: str, file: str | None) -> None:
+    if file is not None and not (attrs.has(cls) and any(f.name == "file" for f in attrs.fields(cls))):
         raise UsageError(f"{name} has no weights, got the file {file!r}", hint=f"write --method {name}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from spec_core.errors import UsageError, why
 from spec_core.settings.environment import CONFIG
+from spec_core.settings.named import joined, parsed
 
 SCHEME = re.compile(r"[A-Za-z][\w.+-]+:")
 
@@ -45,12 +46,13 @@ def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _anchored_file(spec: str, folder: Path) -> str:
-    """NAME=FILE; in a chain every FILE."""
-    name, equals, rest = spec.partition("=")
-    if not equals:
-        return spec
-    file, plus, more = rest.partition("+")
-    return f"{name}={_anchored(file, folder)}{plus}{_anchored_file(more, folder)}"
+    """A plugin as the file names it; in a chain every one."""
+    return "+".join(_anchored_one(one, folder) for one in spec.split("+"))
+
+
+def _anchored_one(spec: str, folder: Path) -> str:
+    name, own = parsed(spec)
+    return joined(name, {key: _anchored(value, folder) if key == "file" else value for key, value in own.items()})
 
 
 def _anchored(path: str, folder: Path) -> str:

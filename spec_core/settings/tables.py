@@ -62,7 +62,7 @@ class ChoiceSettings:
     """What runs."""
 
     model: str | None = option(None, "a GGUF file, a Hugging Face directory, or scheme:location such as zoo:pico")
-    methods: tuple[str, ...] = option((), "methods in the order of asking, NAME or NAME=FILE")
+    methods: tuple[str, ...] = option((), "methods in the order of asking, NAME, NAME=FILE or NAME:key=value")
     rule: str | None = option(None, "acceptance rule; the default is lossless and seed-coupled")
     rollback: str | None = option(None, "owner of recurrent state, where several are installed")
 

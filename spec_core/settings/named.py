@@ -1,0 +1,37 @@
+"""How a user names a plugin: ``NAME``, ``NAME=FILE``, or ``NAME:key=value,key=value``.
+
+The last form gives settings to this use of the plugin alone, so that one comparison can hold
+``NAME:depth=2`` against ``NAME:depth=4``.
+"""
+
+from __future__ import annotations
+
+from spec_core.errors import UsageError
+
+
+def name_of(spec: str) -> str:
+    """The plugin's name alone."""
+    return parsed(spec)[0]
+
+
+def parsed(spec: str) -> tuple[str, dict[str, str]]:
+    """(name, settings written with it). Raises UsageError for what is no key=value."""
+    before, equals, file = spec.partition("=")
+    name, colon, _ = before.partition(":")
+    if colon:
+        return name, dict(_pair(spec, pair) for pair in spec[len(name) + 1 :].split(","))
+    return name, {"file": file} if equals else {}
+
+
+def joined(name: str, settings: dict[str, str]) -> str:
+    """The inverse of ``parsed``."""
+    if not settings.keys() - {"file"}:
+        return name + "".join(f"={file}" for file in settings.values())
+    return f"{name}:" + ",".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _pair(spec: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise UsageError(f"{spec!r}: {text!r} is no key=value", hint="write NAME:key=value,key=value, or NAME=FILE")
+    return key, value
