@@ -127,6 +127,15 @@ def test_plugins_import_public_names_only(package):
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("package", sorted(path.name for path in (ROOT / "tests" / "out_of_tree").iterdir()))
+def test_strangers_plugins_import_public_names_only(package):
+    """What was written from the pages needs nothing else, its tests included."""
+    files = sorted((ROOT / "tests" / "out_of_tree" / package).glob("*.py"))
+
+    assert files
+    assert not [line for file in files for line in private(f"{package}/{file.name}", file.read_text())]
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -1,4 +1,8 @@
-"""A distribution of somebody else: found by name, run by the program, held to the kit, with no line of ours changed."""
+"""Distributions of somebody else: found by name, run by the program, held to the kit, with no line of ours changed.
+
+They were written from the pages of the documentation alone: a method that looks back, one that reads hidden states
+and a file of its own, a rule, and a controller.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,17 @@ from spec_core import Run, Sampling, load
 
 pytestmark = pytest.mark.slow
 
-SOURCE = ROOT / "tests" / "out_of_tree" / "spec-echo"
+SOURCE = ROOT / "tests" / "out_of_tree"
+PACKAGES = sorted(folder.name for folder in SOURCE.iterdir() if (folder / "pyproject.toml").exists())
 PROMPT = "x = [1, 1, 1, 1, "
 
 
 @pytest.fixture(scope="module")
 def theirs(wheel, tmp_path_factory):
-    """(environment with the wheel and spec-echo installed, folder of spec-echo's source)."""
+    """(environment with the wheel and their packages installed, folder of their sources)."""
     folder = tmp_path_factory.mktemp("theirs")
-    source = shutil.copytree(SOURCE, folder / "spec-echo")
-    return environment(folder / "env", wheel, source), source
+    sources = [shutil.copytree(SOURCE / package, folder / package) for package in PACKAGES]
+    return environment(folder / "env", wheel, *sources), folder
 
 
 def test_it_is_listed_with_its_own_distribution(theirs, tmp_path):
@@ -43,7 +48,23 @@ def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
     assert echo["stats"]["accepted"] > 0
 
 
-def test_its_own_tests_pass_with_the_kit_of_the_wheel(theirs):
+def test_a_method_reads_its_own_file_beside_a_rule_and_a_controller(theirs, tmp_path):
+    """Maps are fitted by its author's program, named as NAME=FILE, and draft; all three are found by name."""
+    (tmp_path / "texts.txt").write_text((ROOT / "spec_core" / "loop" / "run.py").read_text("utf-8"), "utf-8")
+    methods = "--method bandit --method lens=maps.safetensors -o lens.p_min=0 --method ngram"
+    out = theirs[0].shell(
+        "python -m spec_lens zoo:pico texts.txt maps.safetensors\n"
+        f"spec generate -m zoo:pico -p '{PROMPT}' -n 24 --temperature 0.5 {methods} --rule lenient --json",
+        tmp_path,
+    )
+    said = json.loads(out)
+
+    assert said["stats"]["methods"]["lens"]["drafts"] > 0
+    assert said["stats"]["lossy"] == "keeps drafts 2 times too likely"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_its_own_tests_pass_with_the_kit_of_the_wheel(package, theirs):
     """Its author inherits the kit and names the plugin; nothing of the repository is on the path."""
-    env, source = theirs
-    env.shell("pytest -q", source)
+    env, folder = theirs
+    env.shell("pytest -q", folder / package)

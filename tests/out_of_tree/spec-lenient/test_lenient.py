@@ -1,0 +1,17 @@
+"""What the author of spec-lenient tests: the kit's promises, lossless and lossy, and that lenience keeps more."""
+
+from spec_lenient import Lenient
+
+from spec_core.testing import RuleConformance
+
+
+class TestLossless(RuleConformance):
+    """Held to the target's distribution."""
+
+    def make(self):
+        return Lenient(lenience=1.0)
+
+
+class TestLossy(RuleConformance):
+    def make(self):
+        return Lenient(lenience=0.5)
