@@ -2,7 +2,8 @@
 
 ``python benchmarks/acceptance.py [--steps 10000] [--write docs/rules/README.md]``
 
-Pairs of laws are random: p is Dirichlet(a), q is p with normal noise of width sigma on its logits, new for every depth.
+Pairs of distributions are random: p is Dirichlet(a), q is p with normal noise of width sigma on its logits, new for
+every depth.
 Every rule decides the same drafts of a kind through the function that its plugin calls. Bounds: for a chain the sum of
 min(P, Q) over prefixes of each length; for siblings the optimal transport of 2410.18234.
 """
@@ -20,10 +21,10 @@ import numpy as np
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_rules.coins import Uniforms
 from spec_rules.distributions import Case
-from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft, Verdict
-from spec_core.toolkit.choosing import walk
+from spec_core.toolkit import walk
+from spec_core.toolkit.distributions import point_mass as certain
 
 PAIRS = {
     "8 tokens, a = 1, σ = 1": (8, 1.0, 1.0),
@@ -33,7 +34,7 @@ PAIRS = {
     "64 tokens, a = 0.1, σ = 0.5": (64, 0.1, 0.5),
 }
 WORLDS = 50
-"""Pairs of laws per row of a table; the steps are shared among them."""
+"""Pairs of distributions per row of a table; the steps are shared among them."""
 CHAIN, TREES, SIBLINGS = (1, 1, 1, 1), ((2, 2), (3, 2, 1)), (2, 4)
 
 
@@ -48,9 +49,9 @@ class World:
 
 def world(rng: np.random.Generator, vocab: int, a: float, sigma: float, shape: tuple[int, ...]) -> World:
     p = [np.maximum(rng.dirichlet(np.full(vocab, a)), 1e-12) for _ in range(len(shape) + 1)]
-    p = [law / law.sum() for law in p]
-    q = [law * np.exp(sigma * rng.normal(size=vocab)) for law in p[:-1]]
-    return World(p, [law / law.sum() for law in q], shape)
+    p = [row / row.sum() for row in p]
+    q = [row * np.exp(sigma * rng.normal(size=vocab)) for row in p[:-1]]
+    return World(p, [row / row.sum() for row in q], shape)
 
 
 # drafts
@@ -58,7 +59,7 @@ def world(rng: np.random.Generator, vocab: int, a: float, sigma: float, shape: t
 
 @attrs.frozen(eq=False)
 class Drafted:
-    """A draft, the law of each of its tokens, and the noise it was drawn by where the target is to read it."""
+    """A draft, the distribution of each of its tokens, and the noise it was drawn by where the target is to read it."""
 
     draft: Draft
     proposals: list[np.ndarray]
@@ -74,14 +75,14 @@ def independent(w: World, depth: int, k: int, rng: np.random.Generator, noise: n
 
 
 def without_replacement(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
-    q, ids, laws = w.q[depth], [], []
+    q, ids, rows = w.q[depth], [], []
     for _ in range(k):
         ids.append(int(rng.choice(len(q), p=q)))
-        laws.append(q)
+        rows.append(q)
         q = q.copy()
         q[ids[-1]] = 0
         q /= q.sum()
-    return ids, laws
+    return ids, rows
 
 
 def likeliest(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
@@ -97,17 +98,17 @@ def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
     """A tree of the world's shape, level by level; a chain where nothing branches."""
     noise = rng.gumbel(size=(len(w.p), len(w.p[0])))
     ids: list[int] = []
-    laws: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
     parents: list[int] = []
     level = [-1]
     for depth, k in enumerate(w.shape):
         begin = len(ids)
         for node in level:
             more, theirs = siblings(w, depth, k, rng, noise)
-            ids, laws, parents = ids + more, laws + theirs, parents + [node] * k
+            ids, rows, parents = ids + more, rows + theirs, parents + [node] * k
         level = list(range(begin, len(ids)))
-    law = "deterministic" if siblings is likeliest else "sampled"
-    return Drafted(Draft(ids, proposal=law, parents=None if set(w.shape) == {1} else parents), laws, noise)
+    proposal = "deterministic" if siblings is likeliest else "sampled"
+    return Drafted(Draft(ids, proposal=proposal, parents=None if set(w.shape) == {1} else parents), rows, noise)
 
 
 # rules

@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import attrs
@@ -75,7 +74,7 @@ def environment(folder: Path, *packages: Path) -> Environment:
     """A fresh environment in which these wheels or folders are installed by pip."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "borrowed.pth").write_text("\n".join(p for p in sys.path if Path(p).name == "site-packages") + "\n")
     for name, module in (("pip", "pip"), ("pytest", "pytest")):
         script = folder / "bin" / name
         script.write_text(f"#!{folder}/bin/python\nimport runpy\nrunpy.run_module({module!r}, run_name='__main__')\n")

@@ -38,7 +38,7 @@ def tiny_gguf(
 
 @cache
 def tiny_hybrid(seed: int = 0, vocab: int = 300, mtp: bool = True, context: int = 256) -> Path:
-    """A random qwen35 model of two gated delta nets and two attention layers, with a random MTP layer behind them."""
+    """A random qwen35 model of two gated delta nets and two attention layers, with a random MTP layer after them."""
     torch.manual_seed(seed)
     sizes = {"vocab": vocab, "width": 32, "layers": 4, "heads": 2, "kv_heads": 1, "head": 32, "ff": 64}
     shape = HybridShape(**sizes, context=context, key_heads=2, value_heads=4, state=32)

@@ -94,7 +94,7 @@ def _differing(target: Target, seed: int, count: int, drawn: bool) -> int:
 
 
 def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn: bool) -> tuple[list[int], Tensor]:
-    """The text, and the logits [n, V] each token behind the prompt was chosen from, one row in every forward."""
+    """The text, and the logits [n, V] each token after the prompt was chosen from, one row in every forward."""
     seq, tokens, found = _begun(target, prompt), list(prompt), []
     seed = rng.getrandbits(32)
     for t in range(n):
@@ -104,7 +104,7 @@ def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn:
 
 
 def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt: int) -> Tensor:
-    """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others behind."""
+    """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others."""
     seq, at, found = _begun(target, tokens[:prompt]), prompt - 1, []
     while at < len(tokens) - 1:
         drafts = tokens[at + 1 : -1][: rng.randint(0, MOST_DRAFTS)]

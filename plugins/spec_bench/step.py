@@ -63,7 +63,7 @@ class Cost:
 
 
 def measure(target: Target, rows: int, depth: int, batch: int, repeats: int, sampling: Sampling) -> Cost:
-    """Steps of ``batch`` sequences behind prompts of ``depth`` tokens. Raises UsageError where they do not fit."""
+    """Steps of ``batch`` sequences after prompts of ``depth`` tokens. Raises UsageError where they do not fit."""
     run = started(target, rows, depth, batch, repeats, sampling)
     steps = [timed(run) for _ in range(WARM + repeats)][WARM:]
     if any(step["rows"] != rows * batch for step in steps):

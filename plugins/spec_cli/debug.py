@@ -19,7 +19,7 @@ def _noted(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_noted, help="Show the traceback behind an error."
 )
-"""Before the command or, where it takes a model, behind it."""
+"""Before the command or, where it takes a model, after it."""
 
 
 def debugging(flags: Mapping[str, bool]) -> bool:

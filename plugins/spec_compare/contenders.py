@@ -14,7 +14,7 @@ from spec_compare.summary import PLAIN
 from spec_core import Run, Target
 from spec_core.errors import UsageError
 
-IN_LAW = "equal in law, not in tokens"
+IN_DISTRIBUTION = "equal in distribution, not in tokens"
 """Of a rule that draws with its own noise, where something is drawn."""
 
 
@@ -75,5 +75,5 @@ def labels(runs: dict[str, Run], temperature: float) -> dict[str, str]:
         if run.stats.lossy:
             found[name] = f"LOSSY: {run.stats.lossy}"
         elif temperature > 0 and name != PLAIN and any(c.compat.noise == "private" for c in run.plugins):
-            found[name] = IN_LAW
+            found[name] = IN_DISTRIBUTION
     return found

@@ -5,16 +5,14 @@ All distributions are [V] float64 numpy arrays that sum to 1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache
 
 import attrs
 import numpy as np
-import torch
 
 from spec_core import Draft, Sequence, Step
-from spec_core.toolkit import adjust, largest, number, support
+from spec_core.toolkit import drafted_from, target_distribution
 
 Rows = Callable[[int], np.ndarray]
 
@@ -44,39 +42,11 @@ def case(step: Step, seq: Sequence) -> Case:
     draft = step.part(seq).draft
     assert draft is not None
     vocab = step.target.info.vocab
-    return Case(draft, cache(lambda row: target_law(step, seq, row)), cache(lambda j: drawn_from(draft, j, vocab)))
-
-
-def target_law(step: Step, seq: Sequence, row: int) -> np.ndarray:
-    """Bias, penalties, temperature and cuts as in plain decoding.
-
-    Raises TargetError for rows that are no numbers, or in which every token is banned.
-    """
-    logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
-    best, values = largest(logits[None])
-    token = number(best, values)
-    if math.isinf(values[0]):  # what is infinitely better needs no chance
-        return point_mass(token, len(logits))
-    ids, z = support(logits, seq.sampling)
-    law = torch.softmax(z, -1)
-    if seq.sampling.truncates:
-        law = torch.zeros(len(logits), dtype=law.dtype, device=law.device).scatter_(0, ids, law)
-    return law.cpu().numpy()
-
-
-def drawn_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
-    """A deterministic draft is a point mass. Rows are rounded to float32 at best: they are made to sum to 1."""
-    if draft.proposal == "deterministic":
-        return point_mass(draft.ids[j], vocab)
-    assert draft.probs is not None  # checked where it was proposed
-    row = draft.probs[j].double().cpu().numpy()
-    return row / row.sum()
-
-
-def point_mass(token: int, vocab: int) -> np.ndarray:
-    law = np.zeros(vocab)
-    law[token] = 1.0
-    return law
+    return Case(
+        draft,
+        cache(lambda row: target_distribution(step, seq, row)),
+        cache(lambda j: drafted_from(draft, j, vocab)),
+    )
 
 
 def excess(p: np.ndarray, q: np.ndarray) -> np.ndarray:

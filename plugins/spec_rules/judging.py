@@ -11,7 +11,7 @@ from spec_rules.distributions import Case, case
 
 Verify = Callable[[Case, Coins], Verdict]
 DRAWN = frozenset({"sampled", "deterministic"})
-"""Laws that a rule with ratios p / q can judge: q is given, or a point mass."""
+"""Kinds of proposal that a rule with ratios p / q can judge: q is given, or a point mass."""
 
 
 def judge(step: Step, verify: Verify) -> None:

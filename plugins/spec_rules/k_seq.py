@@ -40,7 +40,7 @@ def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
     p, siblings = case.p(1 + node), case.children(node)
     if not siblings:
         return None, p
-    q = shared_law(case, siblings)
+    q = shared_distribution(case, siblings)
     rho = threshold(p, q, len(siblings))
     for child in siblings:
         token = case.draft.ids[child]
@@ -49,7 +49,7 @@ def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
     return None, left_over(p, q, rho, len(siblings))
 
 
-def shared_law(case: Case, siblings: list[int]) -> np.ndarray:
+def shared_distribution(case: Case, siblings: list[int]) -> np.ndarray:
     """The one distribution all siblings were drawn from. Raises ValueError where their rows differ."""
     q = case.q(siblings[0])
     if not all(np.array_equal(q, case.q(j)) for j in siblings[1:]):

@@ -46,11 +46,11 @@ class Typical:
 
     def verify(self, case: Case, coins: Coins) -> Verdict:
         path = self.kept(case)
-        law = case.p(1 + path[-1] if path else 0)
+        p = case.p(1 + path[-1] if path else 0)
         spent = sum(1 - case.p(1 + node)[case.draft.ids[j]] for node, j in pairwise((-1, *path)))
         if self.token == "sampled":
-            return Verdict(path, coins.draw(law), spent)
-        return Verdict(path, int(law.argmax()), spent + 1 - law.max())
+            return Verdict(path, coins.draw(p), spent)
+        return Verdict(path, int(p.argmax()), spent + 1 - p.max())
 
     def kept(self, case: Case) -> tuple[int, ...]:
         """The longest typical path; of equally long ones the likeliest, then the first."""
@@ -58,9 +58,9 @@ class Typical:
         for node in range(-1, len(case.draft)):
             if node in fit and (children := case.children(node)):
                 depth, log_p = fit[node]
-                law = case.p(1 + node)
-                bar = threshold(law, self.epsilon, self.delta)
-                chances = {j: law[case.draft.ids[j]] for j in children}
+                p = case.p(1 + node)
+                bar = threshold(p, self.epsilon, self.delta)
+                chances = {j: p[case.draft.ids[j]] for j in children}
                 fit |= {j: (depth + 1, log_p + math.log(c)) for j, c in chances.items() if c > bar}
         return case.draft.ancestry(max(fit, key=lambda j: fit[j]))
 

@@ -1,4 +1,4 @@
-"""What a target says about a text: its hidden states, and the law of the next token after every one.
+"""What a target says about a text: its hidden states, and the distribution of the next token after every one.
 
 Any target can teach that serves hidden states through its protocol; nothing of it is changed or kept.
 """

@@ -37,7 +37,7 @@ class Pupil(Protocol):
         """Fewest tokens of a text that teaches anything."""
 
     def loss(self, lesson: Lesson, rng: np.random.Generator) -> Tensor:
-        """Mean nats of what it would draft, under the target's own law."""
+        """Mean nats of what it would draft, under the target's own distribution."""
 
     def accepted(self, lesson: Lesson) -> list[int]:
         """For every position whose token is the last known one: how many drafts after it are the text's own."""
@@ -59,12 +59,12 @@ class Borrowed:
         return hidden @ (self.head["output.weight"] if self.output is None else self.output).T
 
     def law(self, lesson: Lesson) -> Tensor:
-        """[T, Vd] the target's law of the token after each; what cannot be drafted is lost, not spread over the rest"""
+        """[T, Vd] the target's distribution of the token after each; what cannot be drafted is lost, not spread"""
         law = lesson.logits.softmax(-1)
         return law if self.d2t is None else law[:, self.d2t]
 
     def nats(self, hidden: Tensor, law: Tensor) -> Tensor:
-        """[R] cross entropy of what it says of hidden [R, D] with a law [R, Vd]"""
+        """[R] cross entropy of what it says of hidden [R, D] with a distribution [R, Vd]"""
         logits = self.logits(hidden)
         return logits.logsumexp(-1) * law.sum(-1) - (law * logits).sum(-1)
 

@@ -176,8 +176,8 @@ ANYWHERE: dict[str, Fault] = {
 
 DRAFTING: dict[str, Fault] = {
     "raises": _raise,
-    "token-behind-the-vocabulary": _proposes(lambda fuzzer: Draft([fuzzer.vocab])),
-    "token-far-behind": _proposes(lambda fuzzer: Draft([2**70])),
+    "token-outside-the-vocabulary": _proposes(lambda fuzzer: Draft([fuzzer.vocab])),
+    "token-far-outside": _proposes(lambda fuzzer: Draft([2**70])),
     "negative-token": _proposes(lambda fuzzer: Draft([0, -1])),
     "too-long": _proposes(lambda fuzzer: Draft([0] * 10_000)),
     "too-wide": _proposes(lambda fuzzer: Draft([0] * 10_000, parents=[-1] * 10_000)),
@@ -197,8 +197,8 @@ DRAFTING: dict[str, Fault] = {
 
 DECIDING: dict[str, Fault] = {
     "raises": _raise,
-    "verdict-behind-the-vocabulary": _decides(lambda fuzzer: Verdict((), fuzzer.vocab)),
-    "path-behind-the-draft": _decides(lambda fuzzer: Verdict(range(10_000), 0)),
+    "verdict-outside-the-vocabulary": _decides(lambda fuzzer: Verdict((), fuzzer.vocab)),
+    "path-outside-the-draft": _decides(lambda fuzzer: Verdict(range(10_000), 0)),
     "no-verdict": _decides(lambda fuzzer: 0),
     "proposes-in-accept": _proposes(lambda fuzzer: Draft([0])),
 }

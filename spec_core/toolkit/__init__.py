@@ -3,8 +3,9 @@
 To draft: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows the
 likeliest paths of a tree, ``PairDrafter`` feeds a layer that reads pairs of a hidden state and the token after it,
 ``AcceptanceEstimate`` says how drafts fared, ``forward`` drives a model of one's own.
-To judge: ``choosers`` and ``walk``, ``adjust`` and ``support`` for the target's law, ``uniform`` for coins (a rule's
-private ones are ``step.coins``). To count: ``drafted_and_accepted`` and ``Tally``.
+To judge: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
+``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
+To count: ``drafted_and_accepted`` and ``Tally``.
 
 Imported lazily: naming one of these imports torch, importing this module does not.
 """
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from spec_core.toolkit.choosing import choosers as choosers
     from spec_core.toolkit.choosing import walk as walk
     from spec_core.toolkit.counts import drafted_and_accepted as drafted_and_accepted
+    from spec_core.toolkit.distributions import drafted_from as drafted_from
+    from spec_core.toolkit.distributions import target_distribution as target_distribution
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence
@@ -57,6 +60,7 @@ _WHERE = {
     "adjust": "sampling.choose",
     "choosers": "toolkit.choosing",
     "drafted_and_accepted": "toolkit.counts",
+    "drafted_from": "toolkit.distributions",
     "evaluate": "toolkit.drive",
     "forward": "toolkit.drive",
     "gap": "sampling.choose",
@@ -66,6 +70,7 @@ _WHERE = {
     "number": "sampling.choose",
     "open_sequence": "toolkit.drive",
     "support": "sampling.choose",
+    "target_distribution": "toolkit.distributions",
     "tested": "toolkit.tree",
     "uniform": "sampling.noise",
     "walk": "toolkit.choosing",

@@ -27,7 +27,7 @@ def probs(**cells) -> torch.Tensor:
 
 
 BAD = {
-    "token-behind-the-vocabulary": lambda: Draft([V]),
+    "token-outside-the-vocabulary": lambda: Draft([V]),
     "negative-token": lambda: Draft([1, -1]),
     "longer-than-the-budget": lambda: Draft([1] * 40),
     "empty": lambda: Draft([]),
@@ -43,7 +43,7 @@ BAD = {
     "a-list-is-no-draft": lambda: [1, 2],
     "no-draft-at-all": lambda: 7,
     "parent-of-itself": lambda: Draft([1, 2], parents=[-1, 1]),
-    "parent-behind": lambda: Draft([1, 2], parents=[1, -1]),
+    "parent-after-its-child": lambda: Draft([1, 2], parents=[1, -1]),
     "parent-below-the-root": lambda: Draft([1, 2], parents=[-2, 0]),
     "too-few-parents": lambda: Draft([1, 2], parents=[-1]),
     "too-many-parents": lambda: Draft([1], parents=[-1, 0]),
@@ -64,8 +64,8 @@ BAD = {
     "probs-of-an-unknown-draft": lambda: Draft([1, 2], proposal="unknown", probs=EVEN),
     "impossible-token": lambda: Draft([1, 2], probs=probs(c1=0.0, c2=2 / V)),
     "rows-without-probs": lambda: Draft([1], proposal="sampled"),
-    "unknown-law": lambda: Draft([1], proposal="guessed"),
-    "undeclared-law": lambda: Draft([1], proposal="unknown"),
+    "unknown-proposal": lambda: Draft([1], proposal="guessed"),
+    "undeclared-proposal": lambda: Draft([1], proposal="unknown"),
     "confidence-of-another-length": lambda: Draft([1, 2], confidence=[0.5]),
     "confidence-above-one": lambda: Draft([1], confidence=[1.5]),
     "confidence-nan": lambda: Draft([1], confidence=[math.nan]),
@@ -127,10 +127,10 @@ def test_a_tree_without_the_need_is_an_error():
 # bad verdicts
 
 VERDICTS = {
-    "token-behind-the-vocabulary": lambda: Verdict((), V),
+    "token-outside-the-vocabulary": lambda: Verdict((), V),
     "negative-token": lambda: Verdict((), -1),
     "float-token": lambda: Verdict((), 1.7),
-    "path-behind-the-draft": lambda: Verdict((0, 1, 2), 1),
+    "path-outside-the-draft": lambda: Verdict((0, 1, 2), 1),
     "path-with-a-hole": lambda: Verdict((1,), 1),
     "path-backwards": lambda: Verdict((1, 0), 1),
     "path-twice": lambda: Verdict((0, 0), 1),
@@ -193,7 +193,7 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
                 if part.decides and part.seq.name == "1" and part.seq.t == 3:
                     output.logits[part.at, 7] = math.nan
                 elif part.decides and part.drafted == 2 and part.seq.t == 5:
-                    output.logits[part.at + 2] = math.nan  # behind a wrong draft: nobody reads it
+                    output.logits[part.at + 2] = math.nan  # after a wrong draft: nobody reads it
             return output
 
     asked = [Request([i, 2], max_tokens=9, name=f"{i}", sampling=Sampling(**cut)) for i in range(3)]

@@ -26,7 +26,7 @@ def test_the_budget_leaves_room_for_the_targets_own_token():
 
 
 def test_nothing_is_drafted_before_the_first_token():
-    """A prompt decides by itself; drafting begins behind its first token."""
+    """A prompt decides by itself; drafting begins after its first token."""
     method = asks()
     run = toy_run(method, prefill_chunk=2, draft_max=1)
     seq = run.submit([1, 2, 3, 4, 5, 6, 7], max_tokens=3, name="a")

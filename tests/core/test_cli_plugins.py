@@ -51,14 +51,14 @@ def test_a_failing_plugin_may_be_switched_off_and_the_text_stays(spec):
     assert "broken" in json.loads(out)["stats"]["switched_off"]
 
 
-@pytest.mark.parametrize("place", ["before", "behind", "variable"])
+@pytest.mark.parametrize("place", ["before", "after", "variable"])
 def test_the_traceback_of_a_failing_plugin_is_shown_on_request(spec, monkeypatch, place):
-    """By --debug, before the command or behind it, or by SPEC_DEBUG=1; else a line says how."""
+    """By --debug, before the command or after it, or by SPEC_DEBUG=1; else a line says how."""
     command = ["generate", *DENSE, *PROMPT, "--method", "broken"]
     _, _, quiet = spec(*command)
     if place == "variable":
         monkeypatch.setenv("SPEC_DEBUG", "1")
-    code, _, err = spec(*(["--debug"] if place == "before" else []), *command, *(["--debug"] * (place == "behind")))
+    code, _, err = spec(*(["--debug"] if place == "before" else []), *command, *(["--debug"] * (place == "after")))
 
     assert "--debug or SPEC_DEBUG=1 shows the traceback" in quiet and "raise RuntimeError" not in quiet
     assert code == 1

@@ -260,7 +260,7 @@ def test_an_iterator_of_a_closed_sequence_ends():
 
 
 def test_an_iterator_that_somebody_elses_error_ended_raises_it():
-    """Once from the iterator, behind its events, and from ``result``; then it is at its end."""
+    """Once from the iterator, after its events, and from ``result``; then it is at its end."""
     run = toy_run([ones(), ("faulty", Faulty("accept", after=3))])
     one, other = run.generate([1, 2, 3], max_tokens=20), run.generate([4, 5], max_tokens=20)
     with pytest.raises(PluginError):

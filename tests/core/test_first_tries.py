@@ -20,7 +20,7 @@ def run():
 
 
 class Chatting(ToyTokenizer):
-    """Messages are their contents, each behind a space."""
+    """Messages are their contents, each after a space."""
 
     chat_template = "{{ messages }}"
 

@@ -1,4 +1,4 @@
-"""Owners, laws, needs and rules are matched before a weight is read; what does not fit is refused together."""
+"""Owners, proposals, needs and rules are matched before a weight is read; what does not fit is refused together."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_two_kinds_of_trace_are_refused():
 
 @pytest.mark.parametrize("drafted", ["sampled", "unknown"])
 def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
-    """Laws are matched at start: never guessed."""
+    """Proposals are matched at start: never guessed."""
 
     class Rule(Says):
         @hookimpl
@@ -112,7 +112,7 @@ def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
 
 
 def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
-    """It may leave them out where nobody does, which makes its law unknown; there nobody needs to know."""
+    """It may leave them out where nobody does, which makes its proposal unknown; there nobody needs to know."""
 
     class Rule(Says):
         @hookimpl

@@ -1,4 +1,4 @@
-"""Counter-based noise: exact numbers, and the law they have."""
+"""Counter-based noise: exact numbers, and the distribution they have."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_part_of_the_counter_changes_the_noise(changed):
     assert not (gumbel(**base) == gumbel(**{**base, **other})).any()
 
 
-PROPOSALS = {
+ROWS = {
     "flat": [0.0] * 6,
     "sharp": [3.0, 0.5, 0.0, -1.0, 0.2, 2.0],
     "one-dominant": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0],
@@ -114,10 +114,10 @@ PROPOSALS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law, over", [("flat", "positions"), ("sharp", "seeds"), ("one-dominant", "streams")])
-def test_the_winner_has_the_law_of_the_row(law, over):
+@pytest.mark.parametrize("name, over", [("flat", "positions"), ("sharp", "seeds"), ("one-dominant", "streams")])
+def test_the_winner_has_the_distribution_of_the_row(name, over):
     """Chi-square of 20,000 draws over consecutive seeds, positions, or streams."""
-    row = torch.tensor(PROPOSALS[law], dtype=torch.float64)
+    row = torch.tensor(ROWS[name], dtype=torch.float64)
     key = {"seeds": "seed", "positions": "t", "streams": "stream"}[over]
     sampling = Sampling(temperature=1.0)
     counts = np.zeros(len(row))

@@ -106,7 +106,7 @@ def test_an_entry_point_of_controllers_drafts_nothing():
 
 
 def test_only_what_drafts_nothing_may_limit():
-    """A controller that does not say what it is would do nothing behind a method; it hears of it wherever it stands."""
+    """A controller that does not say what it is would do nothing after a method; it hears of it wherever it stands."""
 
     class Unsaid:
         @hookimpl

@@ -24,7 +24,7 @@ def turn(run: Run, prompt: list[int], **more):
 
 @pytest.mark.parametrize("kind", [None, *DRAFTERS])
 def test_a_second_turn_reuses_the_rows_of_the_first_and_equals_fresh(kind):
-    """The conversation goes on behind prompt and answer; c equal rows, c - 1 of them are reused."""
+    """The conversation goes on after prompt and answer; c equal rows, c - 1 of them are reused."""
     first = Request([1, 2, 3, 4], max_tokens=9, name="a", **sampled(1))
     answer = plain(first, **DENSE).tokens
     second = Request([1, 2, 3, 4, *answer, 7, 7], max_tokens=9, name="b", **sampled(2))
@@ -131,7 +131,7 @@ def test_a_slot_is_used_again_for_a_different_text():
 
 
 def test_nothing_is_reused_behind_what_every_learner_has_seen():
-    """A method that was not told of a request's rows does not get a sequence that begins behind them."""
+    """A method that was not told of a request's rows does not get a sequence that begins after them."""
 
     class Learner(Watcher):
         @hookimpl

@@ -1,4 +1,4 @@
-"""From a row of logits to a token: the order of warpers, ties, boundaries, the law, exact logprobs."""
+"""From a row of logits to a token: the order of warpers, ties, boundaries, the distribution, exact logprobs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def row(*logits: float) -> torch.Tensor:
     return torch.tensor(logits, dtype=torch.float64)
 
 
-def law(logits, history: list[int], prompt: int, sampling: Sampling) -> np.ndarray:
-    """The law of a choice, written down slowly: bias, penalties, temperature, top-k, top-p, min-p."""
+def distribution(logits, history: list[int], prompt: int, sampling: Sampling) -> np.ndarray:
+    """The distribution of a choice, written down slowly: bias, penalties, temperature, top-k, top-p, min-p."""
     x = [float(v) for v in logits]
     for token, bias in sampling.logit_bias.items():
         x[token] += bias
@@ -50,8 +50,8 @@ def law(logits, history: list[int], prompt: int, sampling: Sampling) -> np.ndarr
     return cut / cut.sum()
 
 
-def law_of(logits: torch.Tensor, sampling: Sampling, history=(), prompt=0) -> np.ndarray:
-    """The law of the project's own functions."""
+def distribution_of(logits: torch.Tensor, sampling: Sampling, history=(), prompt=0) -> np.ndarray:
+    """The distribution of the project's own functions."""
     ids, z = support(adjust(logits, sampling, list(history), prompt), sampling)
     made = np.zeros(len(logits))
     made[ids.numpy()] = torch.softmax(z, -1).numpy()
@@ -87,29 +87,29 @@ LOGITS = row(2.0, 1.5, 0.3, 1.9, -0.4, 1.2, -2.0, 0.9)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_support_and_its_law_are_those_written_down(name):
+def test_the_support_and_its_distribution_are_those_written_down(name):
     """Exactly, for the example and for random rows."""
     sampling = Sampling(**{"temperature": 1.0, **SETTINGS[name]})
     rng = torch.Generator().manual_seed(0)
     for logits in (LOGITS, *torch.randn(50, 8, generator=rng, dtype=torch.float64)):
-        expected = law(logits, HISTORY, 4, sampling)
-        np.testing.assert_allclose(law_of(logits, sampling, HISTORY, 4), expected, rtol=0, atol=1e-12)
+        expected = distribution(logits, HISTORY, 4, sampling)
+        np.testing.assert_allclose(distribution_of(logits, sampling, HISTORY, 4), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_choice_has_the_law_written_down(name):
-    """Chi-square of 2,000 choices against the directly computed law."""
+def test_the_choice_has_the_distribution_written_down(name):
+    """Chi-square of 2,000 choices against the directly computed distribution."""
     sampling = Sampling(**{"temperature": 1.0, **SETTINGS[name]})
     adjusted = adjust(LOGITS, sampling, HISTORY, 4)
     counts = np.zeros(8)
     for seed in range(2_000):
         counts[choose(adjusted, sampling, seed, 0)] += 1
 
-    assert chi_square_p(counts, law(LOGITS, HISTORY, 4, sampling)) > 1e-4
+    assert chi_square_p(counts, distribution(LOGITS, HISTORY, 4, sampling)) > 1e-4
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_sequences_choose_by_the_law_written_down(temperature):
+def test_sequences_choose_by_the_distribution_written_down(temperature):
     """End to end: every token of a run has a positive chance, and is the argmax at temperature 0."""
     target = ToyTarget()
     for name, settings in SETTINGS.items():
@@ -117,7 +117,7 @@ def test_sequences_choose_by_the_law_written_down(temperature):
         tokens = [1, 2, 1, *plain(Request([1, 2, 1], max_tokens=10, sampling=sampling)).tokens]
         logits = forward(target, tokens)[1].logits
         for at in range(3, 13):
-            chance = law(logits[at - 1], tokens[:at], 3, sampling)[tokens[at]]
+            chance = distribution(logits[at - 1], tokens[:at], 3, sampling)[tokens[at]]
             assert chance > 0, name
             assert temperature or chance == 1, name
 
@@ -126,14 +126,14 @@ def test_penalties_come_before_temperature_and_cuts_behind():
     """Bias decides who is in the top k; temperature decides who is in the top p; min-p looks at what is left."""
     # 1: without its bias token 2 would not be among the two best
     biased = Sampling(temperature=1.0, top_k=2, logit_bias={2: 5.0})
-    assert np.flatnonzero(law_of(row(3.0, 2.0, 0.0), biased)).tolist() == [0, 2]
+    assert np.flatnonzero(distribution_of(row(3.0, 2.0, 0.0), biased)).tolist() == [0, 2]
     # 2: at temperature 1 the first token has 0.665 of the mass, at 4 only 0.42: a second one is needed
     sharp, flat = (Sampling(temperature=t, top_p=0.5) for t in (1.0, 4.0))
-    assert np.flatnonzero(law_of(row(2.0, 1.0, 0.0), sharp)).tolist() == [0]
-    assert np.flatnonzero(law_of(row(2.0, 1.0, 0.0), flat)).tolist() == [0, 1]
+    assert np.flatnonzero(distribution_of(row(2.0, 1.0, 0.0), sharp)).tolist() == [0]
+    assert np.flatnonzero(distribution_of(row(2.0, 1.0, 0.0), flat)).tolist() == [0, 1]
     # 3: top-p is taken of what top-k left
     both = Sampling(temperature=1.0, top_k=2, top_p=0.5)
-    assert np.flatnonzero(law_of(row(0.0, 0.0, 0.0, 0.0), both)).tolist() == [0]
+    assert np.flatnonzero(distribution_of(row(0.0, 0.0, 0.0, 0.0), both)).tolist() == [0]
 
 
 @pytest.mark.parametrize("k, kept", [(1, [1]), (2, [1, 3]), (3, [1, 3, 4]), (4, [0, 1, 3, 4]), (9, [0, 1, 2, 3, 4])])

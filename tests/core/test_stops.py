@@ -105,7 +105,7 @@ def test_stop_texts_agree_with_a_search_of_the_whole(whole, stops):
 
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_the_models_own_end_stops_unless_ignored(kind):
-    """``ignore_eos`` goes on behind the model's end tokens; stop tokens of the request still count."""
+    """``ignore_eos`` goes on after the model's end tokens; stop tokens of the request still count."""
     tokens = known(**sampled(2, 1.5))
     eog = {"eog": frozenset({tokens[4]})}
     cut = tokens.index(tokens[4])

@@ -132,7 +132,7 @@ def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, all
 
 @pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
 def test_equal_siblings_are_refused_unless_they_were_drawn(proposal):
-    """Only one of them can be kept; what was drawn twice is left as it was drawn, else its law is another."""
+    """Only one of them can be kept; what was drawn twice is left as it was drawn, else its distribution is another."""
     equal = Draft([3, 4, 3], proposal=proposal, parents=[-1, -1, -1])
     cousins = Draft([3, 4, 5, 5], proposal=proposal, parents=[-1, -1, 0, 1])
 
@@ -200,7 +200,7 @@ def test_tokens_of_another_kind_are_refused(tokens):
         Draft(tokens)
 
 
-def test_the_law_of_a_draft_follows_from_its_probs():
+def test_the_proposal_of_a_draft_follows_from_its_probs():
     """Without probs it is a function of the text; with them it was drawn from them."""
     assert Draft([1]).proposal == "deterministic"
     assert Draft([1], probs=torch.ones(1, 2)).proposal == "sampled"

@@ -125,7 +125,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
     assert found
 
 
-def test_a_buffer_that_a_drafter_uses_again_bends_no_law():
+def test_a_buffer_that_a_drafter_uses_again_changes_no_distribution():
     """Rules read what each token was drawn from, not what the buffer holds when they read it."""
     buffer, drawn, read = torch.empty(1, 48), {}, {}
 

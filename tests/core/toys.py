@@ -191,9 +191,9 @@ def toy_run(method: Any, strategy: str = "snapshot", target: dict[str, Any] | No
     return Run(ToyTarget(**(target or {})), methods=methods, rollback=ToyRollback(strategy), **settings)
 
 
-def chi_square_p(counts: np.ndarray, law: np.ndarray) -> float:
-    """Probability of counts at least as far from the law as these (Pearson; upper incomplete gamma function)."""
-    expected = counts.sum() * law
+def chi_square_p(counts: np.ndarray, distribution: np.ndarray) -> float:
+    """Probability of counts at least as far from the expected ones (Pearson; upper incomplete gamma function)."""
+    expected = counts.sum() * distribution
     seen = expected > 0
     assert counts[~seen].sum() == 0, "drawn, though impossible"
     statistic = ((counts - expected)[seen] ** 2 / expected[seen]).sum()

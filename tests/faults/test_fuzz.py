@@ -169,7 +169,7 @@ def test_delays_are_waited_and_change_nothing(monkeypatch):
 
 
 def test_a_fuzzer_without_faults_keeps_the_contract():
-    """It drafts every law, chains and trees, and is never switched off, under ``raise`` neither."""
+    """It drafts every kind of proposal, chains and trees, and is never switched off, under ``raise`` neither."""
     requests = asked(PROMPTS, ToyTarget())
     known = plainly(ToyTarget(), requests)
     texts = {r.name: [*r.prompt, *known[r.name].tokens] for r in requests}

@@ -269,7 +269,7 @@ class FillsUp(Lookup):
 
 
 @attrs.define(eq=False)
-class SaysAnotherLaw(Lookup):
+class SaysAnotherProposal(Lookup):
     """Declares deterministic drafts and proposes unknown ones."""
 
     @hookimpl

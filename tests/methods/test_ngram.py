@@ -25,7 +25,7 @@ def memory_of(plugin: Ngram, tokens: list[int]) -> Memory:
 @given(TOKENS)
 @settings(max_examples=300, deadline=None)
 def test_every_draft_follows_a_real_earlier_occurrence(tokens):
-    """A hit is compared before it drafts: the draft stands in the text behind the same last tokens."""
+    """A hit is compared before it drafts: the draft stands in the text after the same last tokens."""
     plugin = Ngram(n_min=2)
     ids = plugin._ahead(memory_of(plugin, tokens), tokens, 8)
 

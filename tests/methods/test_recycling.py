@@ -197,7 +197,7 @@ def test_a_sampling_target_is_followed_by_its_noise():
 
 
 def test_a_drawn_token_stays_whatever_its_chance():
-    """To leave it out for its noise would bend the law of those that stay; the draft ends behind it."""
+    """To leave it out for its noise would change the distribution of those that stay; the draft ends after it."""
     limits = {"depth": 8, "nodes": 8, "width": 1, "p_min": 0.9}
     kept = grow(TABLE, 1, by_chance, estimates(), Limits(**limits, drawn=True))
 
@@ -205,8 +205,8 @@ def test_a_drawn_token_stays_whatever_its_chance():
     assert [node.token for node in kept] == [2] and kept[0].chance < 0.9
 
 
-def test_rows_are_the_law_that_noise_draws_from():
-    """The empirical law of drafted tokens is that of the row they come with."""
+def test_rows_are_the_distribution_that_noise_draws_from():
+    """The empirical distribution of drafted tokens is that of the row they come with."""
     table, temperature, n = Table(8, 0.5, {1: [(2, 0.6), (3, 0.3), (0, 0.1)]}), 0.7, 1500
     [row] = drawn_from(table, [1], temperature, vocab=5)
     drawn = torch.zeros(5)
@@ -221,7 +221,7 @@ def test_rows_are_the_law_that_noise_draws_from():
 
 
 def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
-    """The kept ones and their siblings; nothing behind a rejected one. The older, the less it counts."""
+    """The kept ones and their siblings; nothing after a rejected one. The older, the less it counts."""
     nodes = [Node(5, -1, 1, 0.5, (0, 3)), Node(6, -1, 1, 0.2, (1, 2)), Node(7, 0, 2, 0.2, (0, 3))]
     nodes.append(Node(8, 1, 2, 0.1, (0, 3)))
     evidence = estimates()
@@ -258,7 +258,7 @@ def test_chains_where_a_target_takes_no_trees(trees, width, branches):
 
 
 @pytest.mark.parametrize(
-    ("rule", "temperature", "law", "branches"),
+    ("rule", "temperature", "proposal", "branches"),
     [
         (None, 0.8, "unknown", True),
         (None, 0.0, "deterministic", True),
@@ -266,7 +266,7 @@ def test_chains_where_a_target_takes_no_trees(trees, width, branches):
         ("point-mass", 0.8, "deterministic", True),
     ],
 )
-def test_noise_is_read_where_it_helps(rule, temperature, law, branches):
+def test_noise_is_read_where_it_helps(rule, temperature, proposal, branches):
     """The target's own is followed, rows are drawn for a rule that weighs them; other coins tell nothing."""
     plugin = Recycling(p_min=0.02)
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], rule=rule)
@@ -274,7 +274,7 @@ def test_noise_is_read_where_it_helps(rule, temperature, law, branches):
     run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
     run.generate([1, 2, 3, 1, 2, 5], max_tokens=40, sampling=Sampling(temperature=temperature), seed=1).result
 
-    assert {law} == {draft.proposal for draft in drafts}
+    assert {proposal} == {draft.proposal for draft in drafts}
     assert branches == any(draft.parents is not None for draft in drafts)
 
 
@@ -303,7 +303,7 @@ def pico():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_trees_through_a_real_target(pico, temperature):
-    """Texts equal plain decoding's bit by bit behind branches that were dropped; the statistics are those of trees."""
+    """Texts equal plain decoding's bit by bit after branches that were dropped; the statistics are those of trees."""
     ask = {"max_tokens": 48, "seed": 5, "sampling": Sampling(temperature=temperature)}
     prompt = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
     plain = Run(pico).generate(prompt, **ask).result

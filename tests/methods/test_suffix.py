@@ -211,7 +211,7 @@ def test_nothing_is_drafted_behind_a_stop_token():
 
 
 def test_a_row_given_as_an_embedding_separates_two_texts():
-    """What stands before it and what stands behind were never neighbours, and it is never drafted."""
+    """What stands before it and what stands after were never neighbours, and it is never drafted."""
     assert ids(drafted([1, 2, 3, -1, 7, 8, 1, 2])) == [3]
 
 
@@ -302,7 +302,7 @@ def test_evidence_is_what_was_right_of_what_was_promised():
 
 
 def test_only_tested_tokens_are_learnt_from():
-    """The kept ones and the siblings beside them; nothing behind a rejected one."""
+    """The kept ones and the siblings beside them; nothing after a rejected one."""
     tree = drafted([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
     kept = next(i for i, node in enumerate(tree) if node.token == 8)
     evidence = estimates()

@@ -211,7 +211,7 @@ def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
 @each_isa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
-    """Siblings, later rows and places behind the end are NaN or infinite; so is what a sliding window has passed."""
+    """Siblings, later rows and places past the end are NaN or infinite; so is what a sliding window has passed."""
     start, parents = 20, [-1, 0, 0, 1, 1, 2, 3]
     text = Text(start + 7)
     rows = [*range(start), *(start + p for p in path_to(parents, 6))]

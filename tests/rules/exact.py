@@ -1,7 +1,7 @@
-"""Exact laws of emitted text: every draft and every answer of chance, weighted, through the rule's own function.
+"""Exact distributions of emitted text: every draft and every answer of chance, weighted, by the rule's own code.
 
 A rule asks its coins two questions, and both have finitely many answers of known probability. Following all of them
-integrates the uniform variables out, so a difference from the target's law is the rule's, not a sample's.
+integrates the uniform variables out, so a difference from the target's distribution is the rule's, not a sample's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spec_core import Draft, Verdict
 Verify = Callable[[Case, Any], Verdict]
 Prefix = tuple[int, ...]
 Weighted = tuple[Draft, list[np.ndarray], float]
-"""A draft, the law each of its tokens is said to come from, and the probability of the draft."""
+"""A draft, the distribution each of its tokens is said to come from, and the probability of the draft."""
 
 
 class Script:
@@ -59,10 +59,10 @@ def outcomes(verify: Verify, case: Case) -> Iterator[tuple[Verdict, float]]:
 
 @attrs.define
 class World:
-    """Random laws of a target and a drafter, one for every prefix shorter than ``length`` tokens.
+    """Random distributions of a target and a drafter, one for every prefix shorter than ``length`` tokens.
 
     flat: the drafter does not see the tokens drafted before, like one that drafts a block in one forward.
-    sparse: half of the target's laws give one token no chance, and half of the drafter's another. same: q is p.
+    sparse: half of the target's rows give one token no chance, and half of the drafter's another. same: q is p.
     """
 
     vocab: int
@@ -77,20 +77,20 @@ class World:
     def __attrs_post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
         for n in range(self.length):
-            shared = self._law(rng)
+            shared = self._distribution(rng)
             for prefix in itertools.product(range(self.vocab), repeat=n):
-                self.p[prefix] = self._law(rng)
-                self.q[prefix] = self.p[prefix] if self.same else shared if self.flat else self._law(rng)
+                self.p[prefix] = self._distribution(rng)
+                self.q[prefix] = self.p[prefix] if self.same else shared if self.flat else self._distribution(rng)
 
-    def _law(self, rng: np.random.Generator) -> np.ndarray:
-        law = rng.dirichlet(np.ones(self.vocab))
-        return struck(law, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else law
+    def _distribution(self, rng: np.random.Generator) -> np.ndarray:
+        row = rng.dirichlet(np.ones(self.vocab))
+        return struck(row, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else row
 
     def texts(self) -> Iterator[Prefix]:
         return itertools.product(range(self.vocab), repeat=self.length)
 
-    def law(self, after: Prefix = ()) -> np.ndarray:
-        """The target's law of the texts of ``length`` tokens that begin with ``after``."""
+    def distribution(self, after: Prefix = ()) -> np.ndarray:
+        """The target's distribution of the texts of ``length`` tokens that begin with ``after``."""
         return np.array(
             [self.chance(text, len(after)) if text[: len(after)] == after else 0.0 for text in self.texts()]
         )
@@ -99,7 +99,7 @@ class World:
         return float(np.prod([self.p[text[:i]][text[i]] for i in range(start, len(text))]))
 
     def rows(self, draft: Draft) -> Rows:
-        """The target's law by row."""
+        """The target's distribution by row."""
         return lambda row: self.p[prefix(draft, row - 1)]
 
 
@@ -120,52 +120,52 @@ def parents_of(shape: Iterable[int]) -> list[int]:
 
 
 def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
-    """Every tree of sampled drafts. Without replacement a token is struck from the law its later siblings come from."""
+    """Every tree of sampled drafts. Without replacement a token is struck from the row of its later siblings."""
     parents = parents_of(shape)
     make = lambda ids: Draft(ids, proposal="sampled", parents=None if chain else parents[: len(ids)])
 
-    def extend(ids: list[int], laws: list[np.ndarray], weight: float) -> Iterator[Weighted]:
+    def extend(ids: list[int], rows: list[np.ndarray], weight: float) -> Iterator[Weighted]:
         if len(ids) == len(parents):
-            yield make(ids), laws, weight
+            yield make(ids), rows, weight
             return
-        law = next_law(ids)
-        for token in law.nonzero()[0].tolist():
-            yield from extend([*ids, token], [*laws, law], weight * law[token])
+        row = next_distribution(ids)
+        for token in row.nonzero()[0].tolist():
+            yield from extend([*ids, token], [*rows, row], weight * row[token])
 
-    def next_law(ids: list[int]) -> np.ndarray:
+    def next_distribution(ids: list[int]) -> np.ndarray:
         parent = parents[len(ids)]
-        law = world.q[prefix(make(ids), parent)]
+        row = world.q[prefix(make(ids), parent)]
         siblings = [token for token, p in zip(ids, parents, strict=False) if p == parent]
-        return law if replace or not siblings else struck(law, tuple(siblings))
+        return row if replace or not siblings else struck(row, tuple(siblings))
 
     return extend([], [], 1.0)
 
 
-def struck(law: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
-    law = law.copy()
-    law[list(tokens)] = 0
-    return law / law.sum()
+def struck(row: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
+    row = row.copy()
+    row[list(tokens)] = 0
+    return row / row.sum()
 
 
-def text_law(world: World, verify: Verify, drafts: Iterable[Weighted]) -> np.ndarray:
-    """The law of texts of ``world.length`` tokens when a step begins them and the target goes on."""
+def text_distribution(world: World, verify: Verify, drafts: Iterable[Weighted]) -> np.ndarray:
+    """The distribution of texts of ``world.length`` tokens when a step begins them and the target goes on."""
     emitted: dict[Prefix, float] = defaultdict(float)
-    for draft, laws, weight in drafts:
-        case = Case(draft, world.rows(draft), laws.__getitem__)
+    for draft, rows, weight in drafts:
+        case = Case(draft, world.rows(draft), rows.__getitem__)
         for verdict, chance in outcomes(verify, case):
             emitted[(*(draft.ids[i] for i in verdict.path), verdict.next_token)] += weight * chance
-    return sum(weight * world.law(text) for text, weight in emitted.items())
+    return sum(weight * world.distribution(text) for text, weight in emitted.items())
 
 
 def distance(world: World, verify: Verify, drafts: Iterable[Weighted]) -> float:
-    """Total variation between the emitted text's law and the target's."""
-    return float(np.abs(text_law(world, verify, drafts) - world.law()).sum() / 2)
+    """Total variation between the emitted text's distribution and the target's."""
+    return float(np.abs(text_distribution(world, verify, drafts) - world.distribution()).sum() / 2)
 
 
 def emitted_per_step(world: World, verify: Verify, drafts: Iterable[Weighted]) -> float:
     """Expected tokens of a step."""
     total = 0.0
-    for draft, laws, weight in drafts:
-        case = Case(draft, world.rows(draft), laws.__getitem__)
+    for draft, rows, weight in drafts:
+        case = Case(draft, world.rows(draft), rows.__getitem__)
         total += sum(weight * chance * (len(v.path) + 1) for v, chance in outcomes(verify, case))
     return total

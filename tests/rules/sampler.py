@@ -1,4 +1,4 @@
-"""A drafter that samples, and the exact law of a small target's texts."""
+"""A drafter that samples, and the exact distribution of a small target's texts."""
 
 from __future__ import annotations
 
@@ -29,72 +29,74 @@ class Sampler:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            ids, laws, parents = self._tree(step, seq, budget) if self.shape else self._chain(step, seq, budget)
-            probs = torch.from_numpy(np.array(laws)) if step.wants_probs else None
+            ids, rows, parents = self._tree(step, seq, budget) if self.shape else self._chain(step, seq, budget)
+            probs = torch.from_numpy(np.array(rows)) if step.wants_probs else None
             step.propose(seq, Draft(ids, "sampled" if step.wants_probs else "unknown", probs, parents))
 
     def _chain(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], None]:
         text = list(seq.tokens)
-        laws = []
+        rows = []
         for i in range(budget):
-            laws.append(self.q[text[-1]])
-            text.append(int((np.log(laws[-1]) + step.noise(seq, i).numpy()).argmax()))
-        return text[len(seq.tokens) :], laws, None
+            rows.append(self.q[text[-1]])
+            text.append(int((np.log(rows[-1]) + step.noise(seq, i).numpy()).argmax()))
+        return text[len(seq.tokens) :], rows, None
 
     def _tree(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], list[int]]:
         ids: list[int] = []
-        laws: list[np.ndarray] = []
+        rows: list[np.ndarray] = []
         parents: list[int] = []
         level = [-1]
         for depth, children in enumerate(self.shape[:budget]):
             begin = len(ids)
             for place, node in enumerate(level):
-                law = self.q[ids[node] if node >= 0 else seq.tokens[-1]]
+                p = self.q[ids[node] if node >= 0 else seq.tokens[-1]]
                 for i in range(children):
                     branch = place * children + i if self.replace else place
-                    score = logs(law) + step.noise(seq, depth, branch).numpy()
+                    score = logs(p) + step.noise(seq, depth, branch).numpy()
                     ids.append(int(score.argmax()))
-                    laws.append(law)
+                    rows.append(p)
                     parents.append(node)
-                    law = law if self.replace else without(law, ids[-1])
+                    p = p if self.replace else without(p, ids[-1])
             level = list(range(begin, len(ids)))
-        return ids, laws, parents
+        return ids, rows, parents
 
 
-def logs(law: np.ndarray) -> np.ndarray:
+def logs(p: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
-        return np.log(law)
+        return np.log(p)
 
 
-def without(law: np.ndarray, token: int) -> np.ndarray:
+def without(p: np.ndarray, token: int) -> np.ndarray:
     """The best of what is left under the same noise is a draw without replacement."""
-    left = np.where(np.arange(len(law)) == token, 0.0, law)
+    left = np.where(np.arange(len(p)) == token, 0.0, p)
     return left / left.sum()
 
 
 def near(target: ToyTarget, seed: int = 0) -> np.ndarray:
-    """A drafter's laws [V, V]: what the target says after single tokens, with noise on the logits."""
+    """A drafter's distributions [V, V]: what the target says after single tokens, with noise on the logits."""
     rng = np.random.default_rng(seed)
     rows = [forward(target, [token])[1].logits[-1].numpy() for token in range(target.info.vocab)]
     logits = np.array(rows) + rng.normal(size=(len(rows), len(rows)))
     return torch.softmax(torch.from_numpy(logits), -1).numpy()
 
 
-def text_law(
+def text_distribution(
     target: ToyTarget, prompt: list[int], n: int, sampling: Sampling = SAMPLED
 ) -> dict[tuple[int, ...], float]:
     """{text: chance} of all texts of n tokens, as plain decoding draws them."""
-    law: dict[tuple[int, ...], float] = {(): 1.0}
+    p: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(n):
-        law = {
+        p = {
             (*text, x): chance * one
-            for text, chance in law.items()
-            for x, one in next_law(target, prompt, list(text), sampling)
+            for text, chance in p.items()
+            for x, one in next_distribution(target, prompt, list(text), sampling)
         }
-    return law
+    return p
 
 
-def next_law(target: ToyTarget, prompt: list[int], text: list[int], sampling: Sampling) -> list[tuple[int, float]]:
+def next_distribution(
+    target: ToyTarget, prompt: list[int], text: list[int], sampling: Sampling
+) -> list[tuple[int, float]]:
     """(token, chance) of what may follow."""
     row = forward(target, [*prompt, *text])[1].logits[-1]
     ids, z = support(adjust(row, sampling, [*prompt, *text], len(prompt)), sampling)

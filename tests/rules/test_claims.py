@@ -1,4 +1,4 @@
-"""What a draft says of its law is true or refused: a false claim never reaches a rule."""
+"""What a draft says of its proposal is true or refused: a false claim never reaches a rule."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from exact import World, distance
-from sampler import near, text_law
+from sampler import near, text_distribution
 from spec_rules import block, k_seq, rejection, traversal
-from spec_rules.distributions import drawn_from
 
 from spec_core import Compat, Draft, Run, hookimpl
 from spec_core.contract.checks import check_draft
 from spec_core.testing import ToyTarget
+from spec_core.toolkit import drafted_from
 from tests.rules.test_runs import DREW, PROMPT, TINY, N, checked, counted
 
 VOCAB, LENGTH = 3, 3
@@ -44,9 +44,9 @@ def test_a_true_claim_is_taken_and_bends_nothing(rule):
 
 def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
     """The draft if the boundary lets it pass."""
-    law, claim = LIES[lie]
+    proposal, claim = LIES[lie]
     try:
-        draft = Draft(ids, proposal=law, probs=torch.from_numpy(claim(rows)))
+        draft = Draft(ids, proposal=proposal, probs=torch.from_numpy(claim(rows)))
         check_draft(draft, len(ids), len(ids), VOCAB, trees=False)
     except ValueError:
         return None
@@ -54,8 +54,8 @@ def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
 
 
 def bent(world: World, rule, draft: Draft) -> float:
-    """Total variation of the text's law, with the rows as a rule reads them; NaN counts as everything."""
-    told = [drawn_from(draft, j, VOCAB) for j in range(len(draft))]
+    """Total variation of the text's distribution, with the rows as a rule reads them; NaN counts as everything."""
+    told = [drafted_from(draft, j, VOCAB) for j in range(len(draft))]
     return float(np.nan_to_num(distance(world, rule.verify, [(draft, told, 1.0)]), nan=1.0))
 
 
@@ -77,10 +77,10 @@ class Liar:
 
 
 @pytest.mark.parametrize("rule", DREW)
-def test_a_liar_is_named_and_its_texts_keep_their_law(rule):
+def test_a_liar_is_named_and_its_texts_keep_their_distribution(rule):
     target = ToyTarget(**TINY)
-    law = text_law(target, PROMPT, N)
+    distribution = text_distribution(target, PROMPT, N)
     run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", max_sequences=32)
 
-    assert checked(counted(run, law), law) > 1e-3
+    assert checked(counted(run, distribution), distribution) > 1e-3
     assert "ValueError: probs are what tokens of a proposal 'sampled' were drawn from" in run.stats.switched_off["liar"]

@@ -14,7 +14,7 @@ from spec_core.testing import RuleConformance
 
 
 class Kit(RuleConformance):
-    """Fewer samples than a stranger's rule gets: the laws are enumerated in test_exact."""
+    """Fewer samples than a stranger's rule gets: the distributions are enumerated in test_exact."""
 
     samples = 60
     temperatures = (0.8,)

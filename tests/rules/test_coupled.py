@@ -1,4 +1,4 @@
-"""The default rule: a seed's text is plain decoding's, and over seeds its law is the target's."""
+"""The default rule: a seed's text is plain decoding's, and over seeds its distribution is the target's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_thousand_seeds_give_the_text_of_plain_decoding():
     assert len({tuple(text) for text in plain}) > SEEDS / 2, "the seeds do give different texts"
 
 
-def test_tokens_of_a_row_have_its_law():
+def test_tokens_of_a_row_have_its_distribution():
     """20,000 draws over neighbouring seeds and positions."""
     row = torch.tensor([0.3, -1.2, 2.0, 0.0, 1.1, -0.4, 0.9, -2.5])
     places = ((i // 100, i % 100) for i in range(DRAWS))

@@ -1,4 +1,4 @@
-"""Lossless rules are lossless: the law of the emitted text is the target's, by enumeration of drafts and coins."""
+"""Lossless rules are lossless: the emitted text is distributed as the target's, by enumeration of drafts and coins."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from exact import World, distance, drawn, emitted_per_step, parents_of, prefix
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft
+from spec_core.toolkit.distributions import point_mass as certain
 
 EXACT = 1e-12
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
@@ -23,7 +23,7 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @kinds
 @pytest.mark.parametrize("seed", range(4))
 def test_a_chain_of_three_is_judged_without_loss(rule, kind, seed):
-    """Total variation below 1e-12, with tokens that neither or only one of the two can draw, and with equal laws."""
+    """Total variation below 1e-12, with tokens that neither or only one of the two can draw, and with q = p."""
     world = World(3, 4, seed, **kind)
 
     assert distance(world, rule.verify, drawn(world, (1, 1, 1), chain=True)) < EXACT

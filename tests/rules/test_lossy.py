@@ -53,7 +53,7 @@ class Says:
 
 @pytest.mark.parametrize("draft, temperature", [(CHAIN, 1.0), (TREE, 0.0)], ids=["chain", "tree"])
 def test_synthetic_accepts_at_the_given_rates(draft, temperature):
-    """Each position within four standard deviations; nothing behind the last rate, whatever the target thinks."""
+    """Each position within four standard deviations; nothing after the last rate, whatever the target thinks."""
     run = Run(ToyTarget(**TINY), [Says(draft)], rule=("synthetic", Synthetic(RATES)), max_sequences=32)
     for i in range(64):
         run.submit([i % 8, i // 8], max_tokens=40, sampling=Sampling(temperature=temperature))
@@ -109,7 +109,7 @@ def test_rates_that_cannot_be_are_refused(rates):
 
 
 def test_typical_keeps_what_is_above_its_threshold():
-    """Medusa's condition, by hand: min(0.09, 0.3 exp(-H)); the token behind is the likeliest."""
+    """Medusa's condition, by hand: min(0.09, 0.3 exp(-H)); the token after it is the likeliest."""
     rows = np.array([[0.5, 0.25, 0.125, 0.125], [0.97, 0.03, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
     case = lambda *ids: Case(Draft(ids), lambda row: rows[row], None)
 
@@ -122,21 +122,21 @@ def test_typical_keeps_what_is_above_its_threshold():
 
 def test_typical_keeps_the_longest_path_and_of_equal_ones_the_likeliest():
     rows = {0: [0.4, 0.6, 0.0], 1: [0.5, 0.5, 0.0], 2: [0.2, 0.8, 0.0], 3: [0.0, 0.0, 1.0], 4: [1.0, 0.0, 0.0]}
-    law = lambda row: np.array(rows.get(row, [1.0, 0.0, 0.0]))
-    both = Case(Draft([0, 1, 0, 1], parents=[-1, -1, 0, 1]), law, None)
-    longer = Case(Draft([0, 1, 0, 2], parents=[-1, -1, 0, 2]), law, None)
+    p = lambda row: np.array(rows.get(row, [1.0, 0.0, 0.0]))
+    both = Case(Draft([0, 1, 0, 1], parents=[-1, -1, 0, 1]), p, None)
+    longer = Case(Draft([0, 1, 0, 2], parents=[-1, -1, 0, 2]), p, None)
 
     assert Typical().kept(both) == (1, 3), "0.6 times 0.8 is more than 0.4 times 0.5"
     assert Typical().kept(longer) == (0, 2, 3)
 
 
 def test_a_typical_token_may_be_drawn():
-    """Then only the kept drafts cost law: where none is kept the token has the target's."""
-    law = np.array([0.5, 0.25, 0.125, 0.125])
+    """Then only the kept drafts change the distribution: where none is kept the token has the target's."""
+    p = np.array([0.5, 0.25, 0.125, 0.125])
     rule = Typical(epsilon=0.2, delta=1.0, token="sampled")
-    found = outcomes(rule.verify, Case(Draft([3]), lambda row: law, None))
+    found = outcomes(rule.verify, Case(Draft([3]), lambda row: p, None))
 
-    assert {(v.path, v.next_token): chance for v, chance in found} == {((), x): law[x] for x in range(4)}
+    assert {(v.path, v.next_token): chance for v, chance in found} == {((), x): p[x] for x in range(4)}
 
 
 @pytest.mark.parametrize("token, spent", [("greedy", 0.875 + 0.03 + 0.6), ("sampled", 0.875 + 0.03)])
@@ -237,7 +237,7 @@ def test_compare_does_not_demand_equal_tokens_of_a_rule_with_coins_of_its_own(co
     rows = {row["contender"]: row for row in json.loads(out)["rows"]}
 
     assert code == 0
-    assert rows["repeat"]["label"] == "equal in law, not in tokens"
+    assert rows["repeat"]["label"] == "equal in distribution, not in tokens"
 
 
 def test_settings_of_a_rule_are_given_by_name(command):

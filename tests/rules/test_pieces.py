@@ -7,7 +7,7 @@ import pytest
 import torch
 from spec_rules.block import ratios
 from spec_rules.coins import Uniforms, coins, inverse
-from spec_rules.distributions import Case, drawn_from, normalised, residual
+from spec_rules.distributions import Case, normalised, residual
 from spec_rules.k_seq import left_over, overlap, taken, threshold
 from spec_rules.traversal import chance
 from spec_rules.typical import entropy
@@ -16,6 +16,7 @@ from spec_core import Draft, Sampling, Sequence
 from spec_core.contract.step import Step
 from spec_core.sampling.noise import uniform
 from spec_core.testing import ToyTarget
+from spec_core.toolkit import drafted_from
 
 JUST_BELOW_ONE = 1 - 2**-53
 P, Q = np.array([0.5, 0.3, 0.2, 0.0]), np.array([0.1, 0.6, 0.1, 0.2])
@@ -25,7 +26,7 @@ def test_a_residual_is_what_the_draft_left():
     assert residual(P, Q) == pytest.approx([0.8, 0, 0.2, 0])
 
 
-def test_nothing_left_is_the_law_itself():
+def test_nothing_left_is_the_distribution_itself():
     """p = q is never rejected, but for rounding."""
     assert residual(P, P) is P
     assert normalised(np.zeros(4), otherwise=Q) is Q
@@ -74,7 +75,7 @@ def test_rows_in_float32_are_made_to_sum_to_one():
     draft = Draft([3], probs=rows)
 
     assert float(rows[0].double().sum()) != 1
-    assert drawn_from(draft, 0, 1000).sum() == pytest.approx(1, abs=1e-15)
+    assert drafted_from(draft, 0, 1000).sum() == pytest.approx(1, abs=1e-15)
 
 
 def test_children_come_in_the_order_drawn_and_equal_ones_too():
@@ -111,7 +112,7 @@ def test_k_seq_finds_its_threshold(k):
     assert left_over(P, Q, rho, k).sum() == pytest.approx(1)
 
 
-def test_k_seq_of_laws_without_a_common_token():
+def test_k_seq_of_distributions_without_a_common_token():
     p, q = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     rho = threshold(p, q, 3)
 

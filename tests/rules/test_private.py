@@ -1,6 +1,6 @@
 """No two requests of a run share private coins, so what one said may be drafted for the next.
 
-The long form is ``benchmarks/laws.py``.
+The long form is ``benchmarks/text_distribution.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from spec_methods.ngram import Ngram
 from spec_methods.recycling import Recycling
 from spec_methods.suffix import Suffix
 
-from benchmarks.laws import IMPROBABLE, SAMPLED, away, bound, campaign, chance, law_of, texts
+from benchmarks.text_distribution import IMPROBABLE, SAMPLED, away, bound, campaign, chance, distribution_of, texts
 from spec_core import Run
 from spec_core.testing import QuickTarget
 from tests.core.toys import finish
@@ -19,13 +19,13 @@ TEXTS = 400
 
 
 @pytest.mark.parametrize("case", ["ngram rejection", "ngram block", "suffix rejection", "suffix block"])
-def test_the_second_of_two_equal_requests_has_the_targets_law(case):
+def test_the_second_of_two_equal_requests_has_the_targets_distribution(case):
     """Same prompt, same seed, drafted from a store that has the first one's text."""
-    law = law_of(case)
+    distribution = distribution_of(case)
     counts = texts(case, range(TEXTS))
 
-    assert away(counts, law) < bound(TEXTS, len(law))
-    assert chance(counts, law) > IMPROBABLE
+    assert away(counts, distribution) < bound(TEXTS, len(distribution))
+    assert chance(counts, distribution) > IMPROBABLE
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq", "point-mass"])
@@ -57,7 +57,7 @@ def test_what_is_shared_is_of_one_run(method):
 
 def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path):
     """Counts are saved after every block, and the same seeds give the same counts."""
-    kept = tmp_path / "laws.json"
+    kept = tmp_path / "texts.json"
     (_, some), (_, whole) = (next(campaign(n, kept, ["ngram block"])) for n in (8, 20))
 
     assert (some.total(), whole.total()) == (8, 20)

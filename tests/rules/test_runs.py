@@ -1,11 +1,11 @@
-"""Rules in a run: the law of whole texts, refusals at the start, temperature 0, failures."""
+"""Rules in a run: the distribution of whole texts, refusals at the start, temperature 0, failures."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from sampler import SAMPLED, Sampler, near, text_law
+from sampler import SAMPLED, Sampler, near, text_distribution
 
 from spec_core import Compat, PluginError, Refused, Request, Run, Sampling, hookimpl
 from spec_core.assembly.discovery import discover
@@ -27,28 +27,28 @@ def tiny():
 
 
 @pytest.fixture(scope="module")
-def law(tiny):
-    return text_law(tiny, PROMPT, N)
+def distribution(tiny):
+    return text_distribution(tiny, PROMPT, N)
 
 
-def counted(run: Run, law: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
+def counted(run: Run, distribution: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
     """How often each text comes, over seeds."""
     seqs = [run.submit(PROMPT, max_tokens=N, seed=seed, sampling=sampling) for seed in range(TEXTS)]
     finish(run)
-    order = {text: i for i, text in enumerate(law)}
-    return np.bincount([order[tuple(run.take(seq).tokens)] for seq in seqs], minlength=len(law))
+    order = {text: i for i, text in enumerate(distribution)}
+    return np.bincount([order[tuple(run.take(seq).tokens)] for seq in seqs], minlength=len(distribution))
 
 
-def checked(counts: np.ndarray, law: dict) -> float:
-    return chi_square_p(counts, np.array(list(law.values())))
+def checked(counts: np.ndarray, distribution: dict) -> float:
+    return chi_square_p(counts, np.array(list(distribution.values())))
 
 
 @lossless
-def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
+def test_texts_of_a_sampling_drafter_have_the_targets_distribution(rule, tiny, distribution):
     """Through the whole loop, over several steps: chi-square of all texts of four tokens."""
     run = Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32)
 
-    assert checked(counted(run, law), law) > 1e-3
+    assert checked(counted(run, distribution), distribution) > 1e-3
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
@@ -56,28 +56,33 @@ def test_texts_of_a_sampling_drafter_have_the_targets_law(rule, tiny, law):
 @pytest.mark.parametrize(
     "rule, replace", [*((rule, False) for rule in LOSSLESS if rule != "k-seq"), ("rejection", True), ("k-seq", True)]
 )
-def test_texts_of_a_sampling_tree_have_the_targets_law(rule, replace, tiny, law):
+def test_texts_of_a_sampling_tree_have_the_targets_distribution(rule, replace, tiny, distribution):
     """Siblings drawn with and without replacement."""
     run = Run(tiny, [Sampler(near(tiny), (2, 2), replace)], rule=rule, max_sequences=32)
 
-    assert checked(counted(run, law), law) > 1e-3
+    assert checked(counted(run, distribution), distribution) > 1e-3
     assert run.stats.report()["accepted_per_step"] > 0.5
 
 
-def test_the_chi_square_finds_a_lossy_rule(tiny, law):
+def test_the_chi_square_finds_a_lossy_rule(tiny, distribution):
     """The same measure and the same number of texts."""
     run = Run(tiny, [Sampler(near(tiny))], rule="typical", max_sequences=32)
 
-    assert checked(counted(run, law), law) < 1e-6
+    assert checked(counted(run, distribution), distribution) < 1e-6
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
 def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
-    """The law is that of plain decoding, where a token that was just said is penalised at once."""
+    """The distribution is that of plain decoding, where a token that was just said is penalised at once."""
     sampling = Sampling(temperature=0.9, top_k=2, repetition_penalty=1.6)
-    law = text_law(tiny, PROMPT, N, sampling)
+    distribution = text_distribution(tiny, PROMPT, N, sampling)
 
-    assert checked(counted(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), law, sampling), law) > 1e-3
+    assert (
+        checked(
+            counted(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), distribution, sampling), distribution
+        )
+        > 1e-3
+    )
 
 
 @lossless
@@ -134,7 +139,7 @@ class Declares:
 
 
 @pytest.mark.parametrize("rule", DREW)
-def test_a_rule_with_ratios_refuses_drafts_of_unknown_law(rule):
+def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
     """At the start, with a hint: without q there is nothing to divide by."""
     with pytest.raises(Refused, match=f"rule {rule} judges proposals that are deterministic, sampled") as error:
         dense([("secret", Declares("unknown"))], rule=rule)
@@ -144,7 +149,7 @@ def test_a_rule_with_ratios_refuses_drafts_of_unknown_law(rule):
 
 
 @pytest.mark.parametrize("rule", ["point-mass", "typical", "synthetic"])
-def test_the_other_rules_judge_drafts_of_every_law(rule):
+def test_the_other_rules_judge_drafts_of_every_proposal(rule):
     run = dense([Declares("sampled", "unknown", "deterministic")], rule=rule)
 
     assert not run._wants_probs

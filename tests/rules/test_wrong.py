@@ -1,4 +1,4 @@
-"""How losslessness breaks: each wrong variant of the field shifts the law, and its right twin does not.
+"""How losslessness breaks: each wrong variant of the field shifts the distribution, and its right twin does not.
 
 The enumeration that passes the rules must find these, or it proves nothing.
 """
@@ -15,9 +15,9 @@ import torch
 from exact import Script, Weighted, World, distance, drawn, outcomes, parents_of, prefix, struck
 from spec_rules import block, rejection, traversal
 from spec_rules.distributions import Case
-from spec_rules.distributions import point_mass as certain
 
 from spec_core import Draft
+from spec_core.toolkit.distributions import point_mass as certain
 
 SHIFTED, EXACT = 1e-3, 1e-12
 CHAIN = (1, 1, 1)
@@ -31,10 +31,10 @@ def chains(world: World) -> Iterator[Weighted]:
 
 
 def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Iterator[Weighted]:
-    """Drafted in full, verified in part. length: (draft, its laws) -> tokens that are verified."""
-    for draft, laws, weight in drafts:
-        n = length(draft, laws)
-        yield Draft(draft.ids[:n], proposal="sampled"), laws[:n], weight
+    """Drafted in full, verified in part. length: (draft, the rows it was drawn from) -> tokens that are verified."""
+    for draft, rows, weight in drafts:
+        n = length(draft, rows)
+        yield Draft(draft.ids[:n], proposal="sampled"), rows[:n], weight
 
 
 def first(found: Iterable[bool], otherwise: int) -> int:
@@ -47,13 +47,13 @@ def first(found: Iterable[bool], otherwise: int) -> int:
 LOW = 0.3
 
 
-def low(draft: Draft, laws: list[np.ndarray]) -> int:
+def low(draft: Draft, rows: list[np.ndarray]) -> int:
     """Where the first token is that its drafter was not sure of."""
-    return first((q[x] < LOW for x, q in zip(draft.ids, laws, strict=True)), len(draft))
+    return first((q[x] < LOW for x, q in zip(draft.ids, rows, strict=True)), len(draft))
 
 
 @chain_rules
-def test_a_token_dropped_after_it_was_drawn_shifts_the_law(rule):
+def test_a_token_dropped_after_it_was_drawn_shifts_the_distribution(rule):
     world = World(3, 4, 1)
 
     assert distance(world, rule.verify, cut(chains(world), low)) > SHIFTED
@@ -64,16 +64,16 @@ def test_a_stop_behind_the_token_does_not(rule):
     """What was drawn is verified, and it may have decided to be the last."""
     world = World(3, 4, 1)
 
-    behind = cut(chains(world), lambda draft, laws: min(low(draft, laws) + 1, len(draft)))
+    after = cut(chains(world), lambda draft, rows: min(low(draft, rows) + 1, len(draft)))
 
-    assert distance(world, rule.verify, behind) < EXACT
+    assert distance(world, rule.verify, after) < EXACT
 
 
 @chain_rules
 def test_a_stop_by_the_row_before_the_draw_does_not(rule):
     """The entropy of q is known before anything is drawn from it."""
     world = World(3, 4, 1)
-    sure = lambda draft, laws: first((q.max() < 0.6 for q in laws), len(draft))
+    sure = lambda draft, rows: first((q.max() < 0.6 for q in rows), len(draft))
 
     assert distance(world, rule.verify, cut(chains(world), sure)) < EXACT
 
@@ -86,14 +86,14 @@ FORBIDDEN = 2
 
 def grammatical(world: World) -> World:
     """The target never says one of the tokens; the drafter does."""
-    world.p = {prefix: struck(law, (FORBIDDEN,)) for prefix, law in world.p.items()}
+    world.p = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
     return world
 
 
 @chain_rules
-def test_a_cut_at_a_forbidden_token_shifts_the_law(rule):
+def test_a_cut_at_a_forbidden_token_shifts_the_distribution(rule):
     world = grammatical(World(3, 4, 2))
-    allowed = lambda draft, laws: first((x == FORBIDDEN for x in draft.ids), len(draft))
+    allowed = lambda draft, rows: first((x == FORBIDDEN for x in draft.ids), len(draft))
 
     assert distance(world, rule.verify, cut(chains(world), allowed)) > SHIFTED
 
@@ -110,7 +110,7 @@ def test_a_forbidden_token_that_is_kept_for_the_rule_does_not(rule):
 def test_a_grammar_applied_to_the_drafters_row_does_not(rule):
     """Masked and renormalised before drawing."""
     world = grammatical(World(3, 4, 2))
-    world.q = {prefix: struck(law, (FORBIDDEN,)) for prefix, law in world.q.items()}
+    world.q = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.q.items()}
 
     assert distance(world, rule.verify, chains(world)) < EXACT
 
@@ -122,9 +122,9 @@ COSTS = (1.0, 1.0, 1.35, 1.35)
 """Of verifying 0 to 3 drafts: stepped, like the sizes a graph was captured for."""
 
 
-def survivals(laws: list[np.ndarray]) -> np.ndarray:
+def survivals(rows: list[np.ndarray]) -> np.ndarray:
     """Chance that 0, 1, ... drafts survive, as far as the largest q of each row tells."""
-    return np.cumprod([1.0, *(q.max() for q in laws)])
+    return np.cumprod([1.0, *(q.max() for q in rows)])
 
 
 def best(chances: np.ndarray) -> int:
@@ -139,10 +139,10 @@ def descent(chances: np.ndarray) -> int:
 
 
 @chain_rules
-def test_the_best_budget_of_drafts_already_drawn_shifts_the_law(rule):
+def test_the_best_budget_of_drafts_already_drawn_shifts_the_distribution(rule):
     """With stepped costs a later token decides whether an earlier one is verified."""
     world = World(3, 4, 1)
-    budget = lambda draft, laws: best(survivals(laws))
+    budget = lambda draft, rows: best(survivals(rows))
 
     assert distance(world, rule.verify, cut(chains(world), budget)) > SHIFTED
 
@@ -151,7 +151,7 @@ def test_the_best_budget_of_drafts_already_drawn_shifts_the_law(rule):
 def test_a_budget_found_step_by_step_does_not(rule):
     """It stops at the first descent, which no later token can change."""
     world = World(3, 4, 1)
-    budget = lambda draft, laws: descent(survivals(laws))
+    budget = lambda draft, rows: descent(survivals(rows))
 
     assert distance(world, rule.verify, cut(chains(world), budget)) < EXACT
 
@@ -161,52 +161,52 @@ def test_a_budget_found_step_by_step_does_not(rule):
 def test_the_best_budget_by_the_rows_of_a_block_does_not(rule, seed):
     """Rows that do not depend on drawn tokens are known before anything is drawn."""
     world = World(3, 4, seed, flat=True)
-    budget = lambda draft, laws: best(survivals(laws))
+    budget = lambda draft, rows: best(survivals(rows))
 
     assert distance(world, rule.verify, cut(chains(world), budget)) < EXACT
 
 
 @chain_rules
-def test_the_best_budget_by_the_drawn_tokens_of_a_block_shifts_the_law(rule):
+def test_the_best_budget_by_the_drawn_tokens_of_a_block_shifts_the_distribution(rule):
     world = World(3, 4, 1, flat=True)
-    own = lambda draft, laws: np.cumprod([1.0, *(q[x] for x, q in zip(draft.ids, laws, strict=True))])
+    own = lambda draft, rows: np.cumprod([1.0, *(q[x] for x, q in zip(draft.ids, rows, strict=True))])
 
-    assert distance(world, rule.verify, cut(chains(world), lambda draft, laws: best(own(draft, laws)))) > SHIFTED
+    assert distance(world, rule.verify, cut(chains(world), lambda draft, rows: best(own(draft, rows)))) > SHIFTED
 
 
 # a wrong q (7.3)
 
 
-def said(drafts: Drafts, law: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
-    """Drafts with other laws than they were drawn from. law: (draft, index, right one) -> the one that is told."""
-    for draft, laws, weight in drafts:
-        yield draft, [law(draft, i, q) for i, q in enumerate(laws)], weight
+def said(drafts: Drafts, row: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
+    """Drafts with other rows than they were drawn from. row: (draft, index, right one) -> the one that is told."""
+    for draft, rows, weight in drafts:
+        yield draft, [row(draft, i, q) for i, q in enumerate(rows)], weight
 
 
 def drafting(world: World, change: Callable[[np.ndarray], np.ndarray]) -> World:
-    """The same target with a drafter that draws from changed laws."""
+    """The same target with a drafter that draws from changed distributions."""
     other = World(world.vocab, world.length, world.seed)
-    other.q = {prefix: change(law) for prefix, law in world.q.items()}
+    other.q = {prefix: change(row) for prefix, row in world.q.items()}
     return other
 
 
-def greedy(law: np.ndarray) -> np.ndarray:
-    return certain(int(law.argmax()), len(law))
+def greedy(row: np.ndarray) -> np.ndarray:
+    return certain(int(row.argmax()), len(row))
 
 
-def sharpened(law: np.ndarray) -> np.ndarray:
+def sharpened(row: np.ndarray) -> np.ndarray:
     """Another temperature."""
-    return law**2 / (law**2).sum()
+    return row**2 / (row**2).sum()
 
 
-def pruned(law: np.ndarray) -> np.ndarray:
+def pruned(row: np.ndarray) -> np.ndarray:
     """Only the two likeliest tokens, renormalised."""
-    return struck(law, (int(law.argmin()),))
+    return struck(row, (int(row.argmin()),))
 
 
 @chain_rules
 @pytest.mark.parametrize("change", [greedy, sharpened, pruned], ids=lambda change: change.__name__)
-def test_a_law_from_before_the_draw_was_shaped_shifts_the_law(rule, change):
+def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(rule, change):
     """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
     world = World(3, 4, 4)
     drafter = drafting(world, change)
@@ -217,7 +217,7 @@ def test_a_law_from_before_the_draw_was_shaped_shifts_the_law(rule, change):
 
 
 @chain_rules
-def test_a_pruned_law_that_was_not_renormalised_shifts_the_law(rule):
+def test_a_pruned_distribution_that_was_not_renormalised_shifts_the_distribution(rule):
     world = World(3, 4, 4)
     holed = lambda draft, i, q: world.q[draft.ids[:i]] * (q > 0)
 
@@ -225,7 +225,7 @@ def test_a_pruned_law_that_was_not_renormalised_shifts_the_law(rule):
 
 
 @chain_rules
-def test_a_law_in_bfloat16_shifts_the_law(rule):
+def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
     """Three digits are too few, over several positions."""
     world = World(3, 4, 2)
     rounded = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
@@ -234,7 +234,7 @@ def test_a_law_in_bfloat16_shifts_the_law(rule):
 
 
 @chain_rules
-def test_rows_of_another_step_shift_the_law(rule):
+def test_rows_of_another_step_shift_the_distribution(rule):
     """As after a partial accept, when the rows were not moved along."""
     world = World(3, 4, 5)
     stale = lambda draft, i, q: world.q[draft.ids[1:i]]
@@ -249,7 +249,7 @@ tree_rules = pytest.mark.parametrize("rule", [rejection, traversal], ids=["rejec
 
 
 @tree_rules
-def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_law(rule):
+def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
     """The k best of q are a function of the text; the ratios p / q are for samples."""
     world = World(3, 3, 6)
     parents = parents_of((2, 1))
@@ -264,7 +264,7 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_law(rule):
 
 
 @tree_rules
-def test_siblings_without_replacement_told_as_with_it_shift_the_law(rule):
+def test_siblings_without_replacement_told_as_with_it_shift_the_distribution(rule):
     """After a rejection q must lose the token too."""
     world = World(3, 3, 6)
     told = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
@@ -273,7 +273,7 @@ def test_siblings_without_replacement_told_as_with_it_shift_the_law(rule):
 
 
 @tree_rules
-def test_siblings_tested_in_another_order_than_drawn_shift_the_law(rule):
+def test_siblings_tested_in_another_order_than_drawn_shift_the_distribution(rule):
     """Sorted by probability, with the rows that this order would have had."""
     world = World(3, 2, 6)
 
@@ -291,21 +291,21 @@ def by_probability(world: World) -> Iterator[Weighted]:
 
 
 def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
-    """The law of three tokens when a rejected position is drafted again: from the same noise, or from new.
+    """The distribution of three tokens when a rejected position is drafted again: from the same noise, or from new.
 
-    The drafter's laws depend on the position only, so that its token is a function of that position's noise.
+    The drafter's distributions depend on the position only, so that its token is a function of that position's noise.
     """
-    law = np.zeros(world.vocab**world.length)
-    for draft, laws, weight in drawn(world, (1, 1), chain=True):
-        for verdict, chance in outcomes(rule, Case(draft, world.rows(draft), laws.__getitem__)):
+    row = np.zeros(world.vocab**world.length)
+    for draft, rows, weight in drawn(world, (1, 1), chain=True):
+        for verdict, chance in outcomes(rule, Case(draft, world.rows(draft), rows.__getitem__)):
             text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
-            seconds = enumerate(laws[1]) if not again else [(draft.ids[1], 1.0)]
+            seconds = enumerate(rows[1]) if not again else [(draft.ids[1], 1.0)]
             for x, one in seconds if len(text) == 1 else ():
-                for emitted, more in second_step(world, rule, text, x, laws[1]).items():
-                    law += weight * chance * one * more * world.law(emitted)
+                for emitted, more in second_step(world, rule, text, x, rows[1]).items():
+                    row += weight * chance * one * more * world.distribution(emitted)
             if len(text) > 1:
-                law += weight * chance * world.law(text)
-    return law
+                row += weight * chance * world.distribution(text)
+    return row
 
 
 def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: np.ndarray) -> dict:
@@ -324,9 +324,9 @@ def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: 
     (rejection, False, False),
 ], ids=["block-shared", "block-private", "rejection-shared", "rejection-private"])  # fmt: skip
 def test_a_rule_that_looks_ahead_must_not_meet_the_same_noise_again(rule, again, shifts):
-    """Block verification rejects a position for tokens behind it; from the same numbers they would come again."""
+    """Block verification rejects a position for tokens after it; from the same numbers they would come again."""
     world = World(3, 3, 8, flat=True)
-    off = float(np.abs(two_steps(world, rule.verify, again) - world.law()).sum() / 2)
+    off = float(np.abs(two_steps(world, rule.verify, again) - world.distribution()).sum() / 2)
 
     assert off > SHIFTED if shifts else off < EXACT
 
@@ -335,7 +335,7 @@ def test_a_rule_that_looks_ahead_must_not_meet_the_same_noise_again(rule, again,
 def test_a_rule_that_looks_below_needs_branches_drawn_apart(rule, shifts):
     """One noise for all nodes of a depth makes the same token follow both siblings; rejected once, it comes again."""
     world = World(3, 3, 9, flat=True)
-    alike = ((draft, laws, weight / laws[2][draft.ids[2]]) for draft, laws, weight in drawn(world, (2, 1))
+    alike = ((draft, rows, weight / rows[2][draft.ids[2]]) for draft, rows, weight in drawn(world, (2, 1))
              if draft.ids[2] == draft.ids[3])  # fmt: skip
     off = distance(world, rule.verify, alike)
 

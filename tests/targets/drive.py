@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from spec_core import Draft, Needs, Sequence, Step, Target, Verdict
-from spec_core.contract.batch import Part, TargetOutput
-from spec_core.sampling.parameters import Sampling
-from spec_core.sampling.stop import Stop
-from spec_core.toolkit.drive import batch
+from spec_core import Draft, Needs, Part, Sequence, Step, Target, TargetOutput, Verdict, toolkit
 
 EVERYTHING = Needs(all_logits=True)
 
 
 def sequence(target: Target, tokens: list[int], **fields) -> Sequence:
-    """A sequence with a fresh slot."""
-    seq = Sequence(list(tokens), len(tokens), 1 << 20, Sampling(), Stop(), **fields)
-    target.open(seq, 0)
+    """A sequence with a fresh slot, and these tokens for its prompt."""
+    seq = toolkit.open_sequence(target, **fields)
+    seq.tokens += tokens
+    seq.prompt_len = len(tokens)
     return seq
 
 
@@ -24,12 +21,7 @@ def part(seq: Sequence, start: int, pending: list[int], draft: Draft | None = No
 
 def step(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> Step:
     """A step whose forward was run."""
-    made = Step(target, {})
-    for p in parts:
-        made.add(p)
-    made.batch = batch(made, needs, target.info.device)
-    made.output = target.forward(made.batch, needs)
-    return made
+    return toolkit.forward(target, parts, needs)
 
 
 def forward(target: Target, *parts: Part, needs: Needs = EVERYTHING) -> TargetOutput:

@@ -1,7 +1,7 @@
 """Hybrids from strangers: whatever is done to one, it runs or is refused in one line, quickly and in little memory.
 
 A file is taken apart into metadata and tensors, changed so that the container stays sound, and written again: what is
-tested is what stands behind the container's reader (tests.targets.test_hostile_files).
+tested is what comes after the container's reader (tests.targets.test_hostile_files).
 
 Longer than our files are: one list of what is damaged, and the cases that were found, beside each other.
 """
@@ -186,7 +186,7 @@ def changed_tensors(whole: Model, rng: random.Random) -> Model:
 
 
 def picked(model: Model, rng: random.Random) -> str:
-    """Tensors of gated delta nets and of the layer behind the trunk more often than others."""
+    """Tensors of gated delta nets and of the layer after the trunk more often than others."""
     special = [name for name in model.tensors if "ssm" in name or name.startswith(("blk.0.attn", "blk.4."))]
     return rng.choice(special if special and rng.random() < 0.8 else list(model.tensors))
 
@@ -309,7 +309,7 @@ REFUSED_KEYS = {
     "a list of large numbers": {"attention__recurrent_layers": ("array", ("i32", [7, 0, 7, 0, 0]))},
     "a size that heads do not divide": {"ssm__inner_size": ("u32", 130)},
     "a key head of many megabytes of state": {"ssm__state_size": ("u32", 60000)},
-    "fewer than no blocks behind the trunk": {"nextn_predict_layers": ("i32", -1)},
+    "fewer than no blocks after the trunk": {"nextn_predict_layers": ("i32", -1)},
     "fewer than no dense blocks": {"leading_dense_block_count": ("i32", -1)},
     "infinite eps": {"attention__layer_norm_rms_epsilon": ("f32", float("inf"))},
     "an infinite rope base": {"rope__freq_base": ("f32", float("inf"))},

@@ -83,7 +83,7 @@ def test_logits_of_every_position(case, length):
 
 
 def test_hidden_states_enter_the_block_of_their_index(case):
-    """Index i enters block i, the number of layers has left the last, ``final`` is behind the last norm."""
+    """Index i enters block i, the number of layers has left the last, ``final`` is after the last norm."""
     layers = case.target.info.layers
     output = fresh(case.target, case.tokens("prompt_37"), Needs(hidden=range(layers + 1), final=True))
     expected = [case.tensors["hidden_37.embed"]]

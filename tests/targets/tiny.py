@@ -77,7 +77,7 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen35moe": DELTA | SHARED,
 }
 LESS_ONE = ("qwen3next", "qwen35", "qwen35moe")
-"""Families that store norm weights less 1, those behind gated delta nets excepted."""
+"""Families that store norm weights less 1, those after gated delta nets excepted."""
 
 CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
 """Standard deviations of matrices of the newer families; of others it is 0.18."""

@@ -37,7 +37,7 @@ def eagle3(head: Eagle3, g, embedding, output, d2t):
 
 
 def dflash(head: DFlash, g, embedding, output, d2t):
-    """One block behind the whole context."""
+    """One block after the whole context."""
     at = torch.tensor([len(g["tokens"])])
     hidden = head.blocks(embedding[g["block_tokens"]][None], head.fused(g["features"]), at)[0, 1:]
     logits = hidden @ output.T

@@ -56,7 +56,7 @@ def drafted(kind, learner, given, before):
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_draft_knows_nothing_of_what_comes_after_it(kind):
-    """Tokens and hidden states behind the last known token change no draft."""
+    """Tokens and hidden states after the last known token change no draft."""
     target = tiny_target()
     learner, given = pupil(kind, target), lesson(target, kind)
     changed = Lesson(given.tokens.clone(), given.features.clone(), None, 0)
@@ -111,7 +111,7 @@ def test_the_walk_counts_as_a_run_does():
     assert marks.accepted == (2 / 3, 1.0, 1.0)
 
 
-def test_a_law_over_part_of_the_vocabulary_is_not_made_whole():
+def test_a_distribution_over_part_of_the_vocabulary_is_not_made_whole():
     """Tokens that cannot be drafted take their share away: rows they dominate hardly teach."""
     target = tiny_target()
     learner, given = pupil("eagle3", target, rows=50), lesson(target, "eagle3")

@@ -137,7 +137,7 @@ class DFlash:
         return Known(memory.context, span.start, [self._stream(span, i) for i in self.sources])
 
     def _stream(self, span: Span, i: int) -> Tensor:
-        """The hidden states that enter block i; behind the last block they are read after the final norm."""
+        """The hidden states that enter block i; after the last block they are read after the final norm."""
         return span.final if i == self.final and span.final is not None else span.hidden[i]
 
     def _begin(self, seq: Sequence, budget: int) -> Block | None:

@@ -79,7 +79,7 @@ class Head:
         self.store.run(Batch(None, at, stretches, inputs=inputs, logits=[], final=[], taps=()))
 
     def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
-        """Logits [n, V] of a block of n + 1 tokens behind each context, in one pass; drafts: n of each."""
+        """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n of each."""
         tokens: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []

@@ -90,5 +90,5 @@ class Eagle3(PairDrafter):
 
 
 def stream(span: Span, i: int, final: int) -> Tensor:
-    """The hidden states that enter block i; those of number ``final`` are read behind the final norm."""
+    """The hidden states that enter block i; those of number ``final`` are read after the final norm."""
     return span.final if i == final and span.final is not None else span.hidden[i]

@@ -27,7 +27,7 @@ class Layer(PairLayer):
 
     def __init__(self, facts: Mapping[str, Any], sources: Sequence[int], final: int, trunk: Any) -> None:
         """facts: ``info.extras`` of the head's file. sources: hidden states that it reads, in order, number ``final``
-        behind the final norm. trunk: the target's executor, which lends its embedding and output matrix where the head
+        after the final norm. trunk: the target's executor, which lends its embedding and output matrix where the head
         has none of its own."""
         self.head, self.sources, self.final = facts["head"], tuple(sources), final
         source = Prefixed(facts["source"], PREFIX, trunk.source)

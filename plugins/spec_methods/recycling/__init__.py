@@ -72,9 +72,9 @@ class Recycling:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        laws = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
+        kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
         needs = Needs(trees=self.width > 1 and target.info.trees)
-        return Compat(needs=needs, drafts=laws, forwards=lambda k: 0, load=self._begin)
+        return Compat(needs=needs, drafts=kinds, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
@@ -132,8 +132,8 @@ class Recycling:
             probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)
             return Draft(tokens, probs=probs.to(info.device), confidence=confidence)
         parents = None if limits.width == 1 else [node.parent for node in nodes]
-        law = "unknown" if self._samples(step, seq) else "deterministic"
-        return Draft(tokens, law, parents=parents, confidence=confidence)
+        proposal = "unknown" if self._samples(step, seq) else "deterministic"
+        return Draft(tokens, proposal, parents=parents, confidence=confidence)
 
 
 def drawn_from(table: Table, tokens: list[int], temperature: float, vocab: int) -> Tensor:

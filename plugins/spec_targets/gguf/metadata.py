@@ -141,7 +141,7 @@ def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
 
 
 def _flags(keys: Keys, listed: Any, layers: int) -> list[int]:
-    """A yes or no for every block of the trunk, and for some behind it."""
+    """A yes or no for every block of the trunk, and for some after it."""
     if not isinstance(listed, list) or len(listed) < layers or any(x not in (0, 1) for x in listed):
         raise UsageError(
             f"{keys.file.path.name}: {keys.arch}.attention.recurrent_layers is {str(listed)[:60]!r}, "

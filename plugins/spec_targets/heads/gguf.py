@@ -19,7 +19,7 @@ from spec_targets.heads.head import Head
 from spec_targets.runtime.config import Config
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
-"""What ``enc.output_norm.weight`` is: before ``fc`` in one kind, behind it in the other."""
+"""What ``enc.output_norm.weight`` is: before ``fc`` in one kind, after it in the other."""
 NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with the value that changes nothing; no other is run."""
 

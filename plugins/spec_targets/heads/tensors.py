@@ -1,7 +1,7 @@
 """The tensors a head has, by one set of names: those of GGUF, where it has one.
 
 What stands before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
-``hidden_norm.weight`` stands behind ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
+``hidden_norm.weight`` stands after ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
 ``blk.0.attn_norm_2.weight`` the feature (eagle3). Rows of q and k are ordered so that halves of a head turn together.
 """
 

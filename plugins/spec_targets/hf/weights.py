@@ -52,7 +52,7 @@ NEXTN = {
     "shared_head_head.weight": ("shared_head.head.weight", ""),
     "embed_tokens.weight": ("embed_tokens.weight", ""),
 }
-"""Names behind ``model.layers.N.`` (DeepSeek-V3, GLM-4.5), and behind ``mtp.`` (Qwen)."""
+"""Names after ``model.layers.N.`` (DeepSeek-V3, GLM-4.5), and after ``mtp.`` (Qwen)."""
 EXPERTS = {"ffn_gate_exps.weight": "gate_proj", "ffn_up_exps.weight": "up_proj", "ffn_down_exps.weight": "down_proj"}
 FUSED = {"ffn_gate_up_exps.weight": "mlp.experts.gate_up_proj", "ffn_down_exps.weight": "mlp.experts.down_proj"}
 SHARED = re.compile(r"ffn_(gate|up|down)_shexp\.weight")
@@ -149,12 +149,10 @@ class HfWeights:
         return f"mtp.{NEXTN['eh_proj.weight'][1]}" in self.tensors
 
     def _stem(self, block: int) -> str:
-        """What the names of a block begin with; those behind the trunk have a place of their own in some families."""
-        behind = block - self.config.layers
-        own = f"mtp.layers.{behind}."
-        return (
-            own if behind >= 0 and f"{own}input_layernorm.weight" in self.tensors else f"{self.prefix}layers.{block}."
-        )
+        """What the names of a block begin with; those after the trunk have a place of their own in some families."""
+        after = block - self.config.layers
+        own = f"mtp.layers.{after}."
+        return own if after >= 0 and f"{own}input_layernorm.weight" in self.tensors else f"{self.prefix}layers.{block}."
 
     def _nextn(self, block: int, rest: str) -> StoredTensor | None:
         if rest not in NEXTN:

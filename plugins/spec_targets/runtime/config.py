@@ -68,7 +68,7 @@ class Config:
 
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
     dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``.
-    nextn: blocks behind the trunk that predict further ahead.
+    nextn: blocks after the trunk that predict further ahead.
     """
 
     arch: str
@@ -137,7 +137,7 @@ class Config:
     def _check_blocks(self, where: str) -> None:
         if self.layers > MOST_LAYERS or not 0 <= self.nextn <= MOST_LAYERS or not 0 <= self.dense <= MOST_LAYERS:
             raise UsageError(
-                f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} behind the trunk; "
+                f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} after the trunk; "
                 f"0 to {MOST_LAYERS} are possible",
                 hint="the file is damaged; get it again",
             )

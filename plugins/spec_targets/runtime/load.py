@@ -84,7 +84,7 @@ def check_apart(where: str, weights_wanted: bool) -> None:
 
 
 def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
-    """What a method needs to build the first block behind the trunk; ``source``: the tensors it may read."""
+    """What a method needs to build the first block after the trunk; ``source``: the tensors it may read."""
     return {
         "block": config.layers,
         "shape": config.block(weights.neighbours),
@@ -94,7 +94,7 @@ def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
 
 
 def nextn_problem(config: Config, weights: Weights) -> str | None:
-    """What is wrong with the tensors of the first block behind the trunk, in words."""
+    """What is wrong with the tensors of the first block after the trunk, in words."""
     for name, wanted in nextn(config, weights, config.layers).items():
         found = weights.shape(name)
         if found is None:

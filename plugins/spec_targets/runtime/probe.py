@@ -21,7 +21,7 @@ from torch import Tensor
 from spec_targets.runtime.build import Executor
 
 CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
-"""Rows before the one that is tried, those of them that come with it, and those behind it: these begin a new piece of
+"""Rows before the one that is tried, those of them that come with it, and those after it: these begin a new piece of
 the cache."""
 
 
@@ -44,7 +44,7 @@ def exact(executor: Executor, context: int) -> str:
 
 
 def blocks_of(model: Model) -> list[list[Op]]:
-    """What stands before the first block, the blocks, and what stands behind the last; a tap begins each."""
+    """What stands before the first block, the blocks, and what stands after the last; a tap begins each."""
     parts: list[list[Op]] = [[]]
     for op in model.ops:
         if isinstance(op, Tap) and op.name.startswith("hidden."):
@@ -99,7 +99,7 @@ class Probe:
             ("that comes with those before it", self._together()[-1:]),
         ]
         if self.pool is None:  # recurrent states of whole pieces of a prompt are computed together, whoever reads them
-            found.append(("behind a prompt in pieces", self._after_pieces()))
+            found.append(("after a prompt in pieces", self._after_pieces()))
         return found
 
     def _logits(self, drafts: list[int]) -> Tensor:

@@ -77,7 +77,7 @@ class TorchTarget:
     def draft(
         self, seq: Sequence, start: int, tokens: list[int], most: int, least: float, estimate: float, stops: set[int]
     ) -> tuple[list[int], list[float]]:
-        """A greedy continuation in one call: up to ``most`` tokens behind rows ``start`` and up, which hold ``tokens``.
+        """A greedy continuation in one call: up to ``most`` tokens after rows ``start`` and up, which hold ``tokens``.
 
         It ends with one of ``stops``, or where the product of the tokens' chances, each times ``estimate``, falls below
         ``least``. Returns tokens and chances; the slot then holds the rows of all but the last.

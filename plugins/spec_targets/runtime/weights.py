@@ -54,7 +54,7 @@ def optional(has: Weights, shapes: Mapping[str, tuple[int, ...]], prefix: str = 
 
 
 def block(c: Config, has: Weights, i: int) -> dict[str, tuple[int, ...]]:
-    """Tensors of block i, of the trunk or behind it, by full name."""
+    """Tensors of block i, of the trunk or after it, by full name."""
     prefix = f"blk.{i}."
     shapes: dict[str, tuple[int, ...]] = {"attn_norm.weight": (c.width,), f"{c.facts.feed_norm}.weight": (c.width,)}
     shapes |= _delta(c) if i in c.recurrent else _attention(c, has, prefix)
@@ -63,7 +63,7 @@ def block(c: Config, has: Weights, i: int) -> dict[str, tuple[int, ...]]:
 
 
 def nextn(c: Config, has: Weights, i: int) -> dict[str, tuple[int, ...]]:
-    """Tensors of a block behind the trunk that predicts further ahead (DeepSeek-V3, 2412.19437, section 2.2)."""
+    """Tensors of a block after the trunk that predicts further ahead (DeepSeek-V3, 2412.19437, section 2.2)."""
     d, prefix = c.width, f"blk.{i}.nextn."
     own = {"eh_proj.weight": (d, 2 * d), "enorm.weight": (d,), "hnorm.weight": (d,)}
     shared = {

@@ -32,7 +32,7 @@ def held_out(target: Target, held: np.ndarray, most: int = 120) -> float:
 
 
 def second_time(target: Target, held: np.ndarray, most: int = 60) -> float:
-    """Nats per token on a held-out chunk of 120 tokens that stands directly behind itself."""
+    """Nats per token on a held-out chunk of 120 tokens that stands directly after itself."""
     starts = np.linspace(0, len(held) - CHUNK, most).astype(int)
     chunks = [held[s : s + CHUNK].tolist() for s in starts]
     return float(np.mean([losses(target, chunk + chunk)[CHUNK - 1 :].mean() for chunk in chunks]))

@@ -1,4 +1,4 @@
-"""The trained hybrid in the terms of GGUF: architecture qwen35, its MTP layer as the block behind the trunk."""
+"""The trained hybrid in the terms of GGUF: architecture qwen35, its MTP layer as the block after the trunk."""
 
 from __future__ import annotations
 

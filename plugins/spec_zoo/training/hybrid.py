@@ -72,7 +72,7 @@ class Attention(nn.Module):
 
 
 class DeltaNet(nn.Module):
-    """A gated delta net (Yang et al., 2412.06464) behind a causal convolution of a few tokens."""
+    """A gated delta net (Yang et al., 2412.06464) after a causal convolution of a few tokens."""
 
     def __init__(self, shape: HybridShape) -> None:
         super().__init__()

@@ -117,7 +117,7 @@ class Model(nn.Module):
 
 
 class Distilled(nn.Module):
-    """A student that learns the whole law of a frozen teacher, not one token of it (Hinton et al., 1503.02531).
+    """A student that learns the distribution of a frozen teacher, not one token of it (Hinton et al., 1503.02531).
 
     What counts for a draft model is how often it agrees with its target.
     """

@@ -44,7 +44,7 @@ class DraftChecks(Conformance):
                 failure = error
         for offer in offers:
             if bad(offer):
-                raise Found(f"{offer}; law {offer.draft.proposal!r}")
+                raise Found(f"{offer}; proposal {offer.draft.proposal!r}")
         if failure is not None:
             raise failure
         return offers
@@ -80,7 +80,7 @@ class DraftChecks(Conformance):
         self.all_offered(lambda offer: not offer.free, first=[served], prefill_chunk=3)
 
     @promise("A draft is of a kind of proposal that compat declared.")
-    def test_declared_laws_are_kept(self) -> None:
+    def test_declared_proposals_are_kept(self) -> None:
         for rule in (None, Judge()):
             declared = self.run([self.mine()], rule=rule).proposals[SUBJECT]
             self.all_offered(_undeclared(declared), rule=rule)
@@ -255,8 +255,8 @@ def _distributions(draft: Draft, vocab: int) -> bool:
     return bool(good and ((q.double().sum(-1) - 1).abs() < 1e-4).all())
 
 
-def _undeclared(laws: frozenset[str]) -> Callable[[Offer], bool]:
-    return lambda offer: offer.draft.proposal not in laws
+def _undeclared(kinds: frozenset[str]) -> Callable[[Offer], bool]:
+    return lambda offer: offer.draft.proposal not in kinds
 
 
 def _both(one: Draft | None, two: Draft | None) -> str:

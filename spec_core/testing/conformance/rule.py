@@ -17,7 +17,7 @@ from spec_core.contract.values import PROPOSALS, Compat, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
-from spec_core.testing.conformance import law
+from spec_core.testing.conformance import distribution
 from spec_core.testing.conformance.base import Conformance, described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import MetadataOnly, seeded
 from spec_core.testing.conformance.probes import first
@@ -41,9 +41,9 @@ class RuleConformance(Conformance):
         return super().run(methods, target, owner, rule=("rule", self.make()), **settings)
 
     def one_request(self) -> None:
-        target = law.small_target()
+        target = distribution.small_target()
         _, drafter = next(self.near(target))
-        together(self.run([drafter], target=target), law.requests(3))
+        together(self.run([drafter], target=target), distribution.requests(3))
 
     @property
     def says(self) -> Compat:
@@ -65,13 +65,13 @@ class RuleConformance(Conformance):
         for trees in (False, True):
             yield RandomTrees(known, vocab=vocab, trees=trees)
 
-    def near(self, target: Any) -> Iterator[tuple[str, law.Near]]:
+    def near(self, target: Any) -> Iterator[tuple[str, distribution.Near]]:
         """Drafters of every kind of proposal that the rule judges."""
         judged = PROPOSALS if self.says.judges is None else self.says.judges
         for kind in sorted(judged):  # a faulty rule may name what is no kind of proposal
-            yield f"chains of law {kind!r}", law.Near(target, kind)  # type: ignore[arg-type]
+            yield f"{kind} chains", distribution.Near(target, kind)  # type: ignore[arg-type]
         if "deterministic" in judged:
-            yield "trees of law 'deterministic'", law.Near(target, "deterministic", tree=True)
+            yield "deterministic trees", distribution.Near(target, "deterministic", tree=True)
 
     @promise("A verdict is a path of the draft, from the root on, and the token after it.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:
@@ -80,10 +80,10 @@ class RuleConformance(Conformance):
             together(self.run([drafter]), requests)
 
     @promise("Drafts of every kind that compat says it judges are judged, and probs are read only where declared.")
-    def test_declared_laws_are_judged(self) -> None:
-        target = law.small_target()
+    def test_declared_proposals_are_judged(self) -> None:
+        target = distribution.small_target()
         for _, drafter in self.near(target):
-            together(self.run([drafter], target=target), law.requests(20))
+            together(self.run([drafter], target=target), distribution.requests(20))
 
     @promise("At temperature 0 the text is that of plain decoding, unless the rule declares itself lossy.")
     def test_greedy_text_equals_plain_decoding(self) -> None:
@@ -102,20 +102,20 @@ class RuleConformance(Conformance):
             self.is_plain(self.run([drafter]), requests)
 
     @promise("The distribution of the text is the target's own, unless the rule declares itself lossy.")
-    def test_the_law_of_the_text_is_the_targets(self) -> None:
+    def test_the_distribution_of_the_text_is_the_targets(self) -> None:
         self.needs_lossless()
-        target = law.small_target()
+        target = distribution.small_target()
         for what, drafter in self.near(target):
             texts = together(
-                self.run([drafter], target=target, max_sequences=64, nodes_max=4), law.requests(self.samples)
+                self.run([drafter], target=target, max_sequences=64, nodes_max=4), distribution.requests(self.samples)
             )
-            law.check_proposal(texts, target, what)
+            distribution.check_distribution(texts, target, what)
 
     @promise("A rule that declares private noise decides by its own, not by what plain decoding and drafters read.")
     def test_private_noise_is_not_the_shared_one(self) -> None:
         if self.says.noise != "private":
             pytest.skip("declared: decides by shared noise")
-        target, requests = law.small_target(), law.requests(40)
+        target, requests = distribution.small_target(), distribution.requests(40)
         plain = [self.plain(r, target) for r in requests]
         for what, drafter in self.near(target):
             texts = together(self.run([drafter], target=target), requests)
@@ -135,8 +135,8 @@ class RuleConformance(Conformance):
         self._never(sampling, lambda tokens: {t for t in tokens if tokens.count(t) > 1}, "said twice")
 
     def _never(self, sampling: Sampling, wrong: Any, word: str) -> None:
-        target = law.small_target()
-        asked = [attrs.evolve(r, sampling=sampling) for r in law.requests(40)]
+        target = distribution.small_target()
+        asked = [attrs.evolve(r, sampling=sampling) for r in distribution.requests(40)]
         for what, drafter in self.near(target):
             for request, tokens in zip(asked, together(self.run([drafter], target=target), asked), strict=True):
                 expect(not wrong(tokens), f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {described(request)}")
@@ -153,7 +153,7 @@ class RuleConformance(Conformance):
 
     @promise("The same seed gives the same text: chance comes from the seed, not from a generator of the rule's own.")
     def test_the_same_seed_gives_the_same_text(self) -> None:
-        target, requests = law.small_target(), law.requests(40)
+        target, requests = distribution.small_target(), distribution.requests(40)
         for what, drafter in self.near(target):
             texts = []
             for seed in (1, 2):
@@ -164,7 +164,7 @@ class RuleConformance(Conformance):
 
     @promise("A sequence is decided by itself alone: beside others its text is what it is without them.")
     def test_sequences_are_decided_each_by_itself(self) -> None:
-        target, requests = law.small_target(), law.requests(12)
+        target, requests = distribution.small_target(), distribution.requests(12)
         for what, drafter in self.near(target):
             beside = together(self.run([drafter], target=target), requests)
             one_by_one = together(self.run([drafter], target=target, max_sequences=1, reuse=False), requests)
@@ -178,11 +178,13 @@ class RuleConformance(Conformance):
             pytest.skip("declared: decides by shared noise")
         if self.says.judges is not None and "deterministic" not in self.says.judges:
             pytest.skip("judges no deterministic drafts")
-        target, requests = law.small_target(), law.requests(self.samples)
-        run = self.run([law.Replays()], target=target, max_sequences=64)
+        target, requests = distribution.small_target(), distribution.requests(self.samples)
+        run = self.run([distribution.Replays()], target=target, max_sequences=64)
         first, second = together(run, requests), together(run, requests)
         expect(first != second, f"{len(first)} pairs of equal requests, each pair with one text")
-        law.check_proposal(second, target, "the second of two equal requests, drafted by the first one's text")
+        distribution.check_distribution(
+            second, target, "the second of two equal requests, drafted by the first one's text"
+        )
 
     @promise("Only sequences of step.undecided are decided: no prompt in chunks, none that is decided already.")
     def test_only_undecided_sequences_are_decided(self) -> None:
@@ -201,10 +203,10 @@ class RuleConformance(Conformance):
 
     @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
     def test_finished_sequences_are_forgotten(self) -> None:
-        target = law.small_target()
+        target = distribution.small_target()
         _, drafter = next(self.near(target))
         run = self.run([drafter], target=target, max_sequences=1, reuse=False)
-        seen = [weakref.ref(run.submit(r)) for r in law.requests(12)]
+        seen = [weakref.ref(run.submit(r)) for r in distribution.requests(12)]
         together(run, [])
         run.results.clear()
         forgotten(seen, max_sequences=1)

@@ -5,16 +5,12 @@ With l = 1 it is lossless; below, more is kept, and by how much the text's distr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import attrs
-import torch
+import numpy as np
 from attrs.validators import gt, le
-from torch import Tensor
-from torch.nn.functional import one_hot
 
-from spec_core import Compat, Draft, Sequence, Step, Verdict, hookimpl
-from spec_core.toolkit import adjust, support
+from spec_core import Compat, Verdict, hookimpl
+from spec_core.toolkit import drafted_from, target_distribution
 
 
 @attrs.define(eq=False)
@@ -36,69 +32,47 @@ class Lenient:
     @hookimpl
     def accept(self, step):
         for seq in step.undecided:
-            part = step.part(seq)
-            if part.draft is not None and seq.sampling.temperature > 0:
-                step.decide(seq, self.verdict(Rows(step, seq), part.draft, step.coins(seq, len(part.draft) + 1)))
+            if step.part(seq).drafted and seq.sampling.temperature > 0:
+                step.decide(seq, self.verdict(step, seq, step.part(seq).draft))
 
-    def verdict(self, rows, draft, coins):
-        """coins: one for each draft, and one for the token after the path."""
+    def verdict(self, step, seq, draft):
+        """One coin for each draft, and one for the token after the path."""
+        coins = step.coins(seq, len(draft) + 1)
         path, node, distance = [], -1, 0.0
         while node is not None:
-            node, left, lost = self.follow(rows.after(node), draft, node, coins)
-            distance += lost
+            p = target_distribution(step, seq, 1 + node)
+            node, left, lost = self.follow(p, draft, node, coins)
             path += [node] if node is not None else []
+            distance += lost
         return Verdict(path, draw(left, coins[-1]), distance if self.lenience < 1 else 0.0)
 
     def follow(self, p, draft, node, coins):
         """(the kept child or None, what is left of p, distance of what is emitted here from p)."""
-        left, chance, emitted, kept = p, 1.0, torch.zeros_like(p), None
-        for child, q in children(draft, node, len(p)):
-            take = torch.minimum(q, left / self.lenience)
-            token = draft.ids[child]
+        left, chance, emitted, kept = p, 1.0, np.zeros_like(p), None
+        for child in children(draft, node):
+            q, token = drafted_from(draft, child, len(p)), draft.ids[child]
+            take = np.minimum(q, left / self.lenience)
             emitted += chance * take
-            chance *= 1 - float(take.sum())
+            chance *= 1 - take.sum()
             if kept is None and coins[child] * q[token] < take[token]:
                 kept = child
             left = remainder(left, q)
-        return kept, left, float((emitted + chance * left - p).abs().sum() / 2)
+        return kept, left, float(np.abs(emitted + chance * left - p).sum() / 2)
 
 
-@attrs.define(eq=False)
-class Rows:
-    """The target's distributions of one sequence's step."""
-
-    step: Step
-    seq: Sequence
-
-    def after(self, node: int) -> Tensor:
-        """[V] float64 after draft ``node`` (-1: committed text), after everything the user asked for."""
-        seq, row = self.seq, 1 + node
-        logits = adjust(self.step.logits(seq)[row], seq.sampling, self.step.history(seq, row), seq.prompt_len)
-        ids, z = support(logits, seq.sampling)
-        return torch.zeros(len(logits), dtype=torch.float64).index_put((ids,), z.softmax(0))
-
-
-def children(draft: Draft, node: int, vocab: int) -> Iterator[tuple[int, Tensor]]:
-    """(index, distribution it was drawn from) of the drafts that follow a node, in the order drawn."""
+def children(draft, node):
+    """Drafts that follow a node (-1: committed text), in the order drawn, equal ones too."""
     parents = draft.parents if draft.parents is not None else range(-1, len(draft) - 1)
-    for child, parent in enumerate(parents):
-        if parent == node:
-            yield child, drawn_from(draft, child, vocab)
+    return [child for child, parent in enumerate(parents) if parent == node]
 
 
-def drawn_from(draft: Draft, child: int, vocab: int) -> Tensor:
-    """[V] float64; a draft that was not drawn is a point mass."""
-    if draft.probs is not None:
-        return draft.probs[child].double()
-    return one_hot(draft.tokens[child], vocab).double()
-
-
-def remainder(p: Tensor, q: Tensor) -> Tensor:
+def remainder(p, q):
     """norm((p - q)+); p itself where nothing is left, which no draw can reach."""
-    left = (p - q).clamp_min(0)
+    left = np.maximum(p - q, 0)
     return left / left.sum() if left.sum() > 0 else p
 
 
-def draw(p: Tensor, coin: float) -> int:
-    up_to = p.cumsum(0)
-    return int(torch.searchsorted(up_to, coin * up_to[-1], right=True))
+def draw(p, coin):
+    """A token from p [V] by a uniform in (0, 1); never one without a chance."""
+    sums = p.cumsum()
+    return int(min(np.searchsorted(sums, coin * sums[-1], side="right"), p.nonzero()[0][-1]))

@@ -1,11 +1,11 @@
-"""The law of a text whose drafts are what an earlier request of the same prompt and seed said.
+"""The distribution of a text whose drafts are what an earlier request of the same prompt and seed said.
 
-    python benchmarks/laws.py                             # 20,000 texts of each case
-    python benchmarks/laws.py --texts 200000 --kept laws.json   # goes on where it was interrupted
+    python benchmarks/text_distribution.py                             # 20,000 texts of each case
+    python benchmarks/text_distribution.py --texts 200000 --kept texts.json   # goes on where it was interrupted
 
 A shared store drafts for one request what another said. If both were judged by the same coins, drafts would know the
-answers, and the second text would have another law than the target's. The target is a random table, so that law is a
-product of rows; counts that a sample of this size does not reach by chance make the program fail.
+answers, and the second text would have another distribution than the target's. The target is a random table, so that
+its distribution is a product of rows; counts that a sample of this size does not reach by chance make the program fail.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class World:
     def target(self) -> QuickTarget:
         return QuickTarget(seed=2, vocab=self.vocab, period=3, sharpness=1.0)
 
-    def law(self) -> dict[Text, float]:
+    def distribution(self) -> dict[Text, float]:
         """{text: chance} of all texts of ``length`` tokens after the prompt."""
         return {text: self.chance(text) for text in product(range(self.vocab), repeat=self.length)}
 
@@ -78,13 +78,13 @@ SUFFIXED = World(2, [0, 1, 1, 0, 1], 6)
 WORLDS = {"ngram": World(3, [0, 1], 3), "suffix": SUFFIXED, "recycling": World(3, [0, 1], 3)}
 CASES = [f"{store} {rule}" for store in STORES for rule in RULES]
 IMPROBABLE = 1e-6
-"""Chance that a text of the right law is found guilty; there are few cases, and long runs."""
+"""Chance that a text of the right distribution is found guilty; there are few cases, and long runs."""
 BLOCK = 500
 """Texts between two savings."""
 
 
-def law_of(case: str) -> dict[Text, float]:
-    return WORLDS[case.split()[0]].law()
+def distribution_of(case: str) -> dict[Text, float]:
+    return WORLDS[case.split()[0]].distribution()
 
 
 def second(target: QuickTarget, case: str, seed: int) -> Text:
@@ -103,14 +103,14 @@ def texts(case: str, seeds: range) -> Counter[Text]:
     return Counter(second(target, case, seed) for seed in seeds)
 
 
-def away(counts: Counter[Text], law: dict[Text, float]) -> float:
-    """Total variation between the sample and the law."""
+def away(counts: Counter[Text], distribution: dict[Text, float]) -> float:
+    """Total variation between the sample and the distribution."""
     total = counts.total()
-    return 0.5 * sum(abs(counts[text] / total - chance) for text, chance in law.items())
+    return 0.5 * sum(abs(counts[text] / total - chance) for text, chance in distribution.items())
 
 
 def bound(n: int, cells: int) -> float:
-    """What the total variation of a sample of n from the law itself exceeds with chance ``IMPROBABLE`` at most.
+    """What the total variation of a sample of n, drawn rightly, exceeds with chance ``IMPROBABLE`` at most.
 
     Its mean is at most sqrt(cells / n) / 2, by Cauchy and Schwarz; one sample more or less moves it by 1 / n, so it is
     above its mean by more than e with a chance of at most exp(-2 n e^2) (McDiarmid).
@@ -118,11 +118,11 @@ def bound(n: int, cells: int) -> float:
     return 0.5 * math.sqrt(cells / n) + math.sqrt(math.log(1 / IMPROBABLE) / (2 * n))
 
 
-def chance(counts: Counter[Text], law: dict[Text, float]) -> float:
+def chance(counts: Counter[Text], distribution: dict[Text, float]) -> float:
     """p of Pearson's chi-square over all texts."""
     n = counts.total()
-    statistic = sum((counts[text] - n * p) ** 2 / (n * p) for text, p in law.items())
-    half = torch.tensor([(len(law) - 1) / 2, statistic / 2], dtype=torch.float64)
+    statistic = sum((counts[text] - n * p) ** 2 / (n * p) for text, p in distribution.items())
+    half = torch.tensor([(len(distribution) - 1) / 2, statistic / 2], dtype=torch.float64)
     return float(torch.special.gammaincc(half[0], half[1]))
 
 
@@ -162,8 +162,8 @@ def main() -> int:
     torch.set_num_threads(1)
     guilty = 0
     for case, counts in campaign(options.texts, options.kept):
-        law, n = law_of(case), counts.total()
-        found, most, p = away(counts, law), bound(n, len(law)), chance(counts, law)
+        distribution, n = distribution_of(case), counts.total()
+        found, most, p = away(counts, distribution), bound(n, len(distribution)), chance(counts, distribution)
         guilty += found > most or p < IMPROBABLE
         print(f"{case}: total variation {found:.4f} of {n} texts, at most {most:.4f}; p = {p:.2g}")
     return 1 if guilty else 0

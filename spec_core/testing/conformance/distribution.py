@@ -50,23 +50,23 @@ def pairs(target: QuickTarget) -> list[np.ndarray]:
     return found
 
 
-def check_proposal(texts: list[list[int]], target: QuickTarget, what: str) -> None:
+def check_distribution(texts: list[list[int]], target: QuickTarget, what: str) -> None:
     """Raise what was found unless tokens and pairs of neighbours have the target's distribution."""
     said = np.array(texts)
-    for t, law in enumerate(pairs(target)):
+    for t, exact in enumerate(pairs(target)):
         both = np.bincount(said[:, t] * VOCAB + said[:, t + 1], minlength=VOCAB * VOCAB)
         for counts, expected, name in (
-            (both.reshape(VOCAB, VOCAB).sum(0), law.sum(0), f"token {t + 1}"),
-            (both, law.ravel(), f"tokens {t} and {t + 1} together"),
+            (both.reshape(VOCAB, VOCAB).sum(0), exact.sum(0), f"token {t + 1}"),
+            (both, exact.ravel(), f"tokens {t} and {t + 1} together"),
         ):
             p = chance(counts, expected)
             away = 0.5 * np.abs(counts / counts.sum() - expected).sum()
             expect(p > IMPROBABLE, f"{what}: {name} of {len(texts)} texts, total variation {away:.3f}, p = {p:.1g}")
 
 
-def chance(counts: np.ndarray, law: np.ndarray) -> float:
+def chance(counts: np.ndarray, distribution: np.ndarray) -> float:
     """Probability of counts as far from the distribution (Pearson's chi-square); rare cells are counted together."""
-    expected = counts.sum() * law
+    expected = counts.sum() * distribution
     rare = expected < 5
     if rare.any():
         counts = np.append(counts[~rare], counts[rare].sum())

@@ -1,0 +1,52 @@
+"""The two distributions that a rule for sampled text compares: the target's, and the one a draft was drawn from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Draft
+from spec_core.sampling.choose import adjust, largest, number, support
+
+
+def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
+    """[V] float64 p of a row of ``step.logits(seq)``, after all that the request asks for, as in plain decoding.
+
+    Bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above 0.
+    Raises TargetError for rows that are no numbers, or in which every token is banned.
+    """
+    logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
+    best, values = largest(logits[None])
+    token = number(best, values)
+    if math.isinf(values[0]):  # what is infinitely better needs no chance
+        return point_mass(token, len(logits))
+    ids, z = support(logits, seq.sampling)
+    p = torch.softmax(z, -1)
+    if seq.sampling.truncates:
+        p = torch.zeros(len(logits), dtype=p.dtype, device=p.device).scatter_(0, ids, p)
+    return p.cpu().numpy()
+
+
+def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
+    """[V] float64 q that draft ``j`` was drawn from; of a deterministic draft all chance is on its token.
+
+    Rows of ``probs`` are rounded to float32 at best: they are made to sum to 1. Raises ValueError for a draft of
+    proposal ``unknown``, which has no distribution.
+    """
+    if draft.proposal == "deterministic":
+        return point_mass(draft.ids[j], vocab)
+    if draft.probs is None:
+        raise ValueError(f"a draft of proposal {draft.proposal!r} has no probs: leave it out of Compat(judges=...)")
+    row = draft.probs[j].double().cpu().numpy()
+    return row / row.sum()
+
+
+def point_mass(token: int, vocab: int) -> np.ndarray:
+    """[V] float64: all chance on one token."""
+    p = np.zeros(vocab)
+    p[token] = 1.0
+    return p
