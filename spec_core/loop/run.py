@@ -34,6 +34,7 @@ from spec_core.loop.schedule import plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
 from spec_core.loop.turns import Turns
+from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 
@@ -80,6 +81,7 @@ class Run:
         self.stats = Stats(lossy=lossy, exact=self.target.info.extras.get("exact"))
         self._wants_probs = wants_probs(self.plugins)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
+        self._unoffered = Unoffered.among(self.plugins)
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._observers: list[Callable[[Step], None]] = []
         self._manager = hookspecs.manager()
@@ -223,6 +225,8 @@ class Run:
     def _count(self, step: Step) -> None:
         """Statistics first: an observer sees a step that is counted."""
         self.stats.add(step)
+        if self._unoffered.before:
+            self._unoffered.look(step)
         for look in self._observers:
             look(step)
 
@@ -298,6 +302,8 @@ class Run:
                 self._streams[event.seq].events.append(event)
         for seq in [p.seq for p in step.parts if p.seq.finish]:
             self._leave(seq)
+        if not self.busy:
+            self._unoffered.say()
         self._raise_failures(step)
         return events
 

@@ -120,6 +120,43 @@ def test_only_what_drafts_nothing_may_limit():
         list(dense([Unsaid(), ("m", ones())]).generate([1, 2], max_tokens=4))
 
 
+def test_what_is_never_offered_anything_hears_of_it_once(caplog):
+    """A controller that does not say so, after a method that always drafts, would be silent for ever."""
+
+    class Unsaid:
+        @hookimpl
+        def draft(self, step):
+            for seq, _ in step.undrafted:
+                step.limit(seq, 1)
+
+    run = dense([("m", ones()), Unsaid()])
+    for _ in range(2):
+        list(run.generate([1, 2], max_tokens=4))
+
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("unsaid was offered no sequence in ")
+    assert said.endswith("return Compat(drafts=()) from compat")
+
+
+@pytest.mark.parametrize("declares", [True, False])
+def test_a_method_that_has_its_turn_is_not_warned_of(declares, caplog):
+    """One that says what it drafts never, one that does not until everybody before it serves everything."""
+
+    class Drafts:
+        @hookimpl
+        def compat(self):
+            return Compat(drafts={"deterministic"}) if declares else None
+
+        @hookimpl
+        def draft(self, step):
+            """Nothing to propose."""
+
+    first = ones() if declares else Fixed(lambda step, seq, budget: None)
+    list(dense([("m", first), Drafts()]).generate([1, 2], max_tokens=4))
+
+    assert not caplog.records
+
+
 def test_a_controller_that_comes_last_is_refused():
     """Nobody is left whom it could limit."""
 
