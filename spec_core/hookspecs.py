@@ -51,7 +51,8 @@ def draft(step: Step) -> None:
     """Propose tokens for the sequences that still want some.
 
     Called once per step, if any sequence may draft. Plugins are asked in the order the user named them; a sequence
-    that has a draft is not offered to the next plugin. A plugin that drafts nothing (a controller) is asked before the
+    that has a draft is not offered to the next plugin. One is offered when its text has begun and ``process`` has told
+    every row but that of the last token, which was not evaluated yet. A plugin that drafts nothing (a controller) is asked before the
     others, wherever it was named: it returns ``Compat(drafts=())``, stands in the group ``spec_core.control``, or is
     marked ``tryfirst``. Only a controller limits the drafts of others, with ``step.limit``.
 

@@ -49,7 +49,8 @@ def _penalise_repetition(row: Tensor, penalty: float, history: list[int]) -> Non
 def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Token ids [n] that may be drawn and their z = logits / temperature [n], float64, unnormalised log p.
 
-    The order is by descending logit, then id, wherever something is cut, so no cut depends on the batch.
+    For a temperature above 0. The order is by descending logit, then id, wherever something is cut, so no cut depends
+    on the batch.
     """
     if not sampling.truncates:
         return torch.arange(len(row), device=row.device), _scaled(row, sampling.temperature)

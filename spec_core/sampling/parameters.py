@@ -53,7 +53,7 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class Sampling:
     """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
 
-    temperature: 0 to 100. top_k: keep the k most likely tokens, 0 is off. top_p: keep the most likely tokens up to
+    temperature: 0 to 100; 0 takes the likeliest token after bias and penalties. top_k: keep the k most likely tokens, 0 is off. top_p: keep the most likely tokens up to
     this mass. min_p: drop tokens below this share of the most likely one.
     repetition_penalty: divides positive and multiplies negative logits of every token in prompt and output (CTRL,
     1909.05858). presence_penalty: subtracted from the logits of tokens in the output.
@@ -73,7 +73,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """The choice is the argmax of the target's own row."""
+        """Temperature 0, and no bias or penalty: the choice is the argmax of the target's own row."""
         return self.temperature == 0 and not self.adjusts
 
     @property

@@ -27,6 +27,13 @@ SampleMode = Literal["auto", "greedy", "sampled"]
 class PartialDraft:
     """A draft while it grows: tokens so far, their chances, and the rows they were drawn from where a rule reads them.
 
+    Made with sequence, budget and estimate, extended by a TokenDrafter while it is ``open``::
+
+        draft = PartialDraft(seq, min(budget, self.draft_max), estimate)
+        while draft.open:
+            self.drafter.extend(step, draft, logits)  # the row after the tokens so far
+        step.propose(seq, self.drafter.made(draft))
+
     survival: chance that all of it is accepted, by its own estimate. open: whether another token is worth its forward.
     """
 

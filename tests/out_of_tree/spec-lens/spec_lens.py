@@ -36,7 +36,7 @@ class Lens:
         metadata={"help": "stop where a draft is less likely than this to be accepted so far", "off": 0.0},
     )
     sample: SampleMode = attrs.field(default="auto", metadata={"help": "greedy, sampled, or auto: as the request"})
-    last: StashKey[tuple[int, Tensor]] = attrs.field(factory=StashKey, init=False)
+    last: StashKey[Tensor] = attrs.field(factory=StashKey, init=False)
     estimate: StashKey[AcceptanceEstimate] = attrs.field(factory=StashKey, init=False)
     maps: Tensor = attrs.field(init=False)
     output: Tensor = attrs.field(init=False)
@@ -63,11 +63,8 @@ class Lens:
     @hookimpl
     def draft(self, step):
         for seq, budget in step.undrafted:
-            end, hidden = seq.stash.get(self.last) or (0, None)
-            ahead = len(seq.tokens) - end  # tokens after the row whose hidden state is known: at least the pending one
-            if hidden is not None and 0 < ahead <= len(self.maps):
-                maps = self.maps[ahead - 1 :][: min(budget, self.draft_max)]
-                self.propose(step, seq, [self.output @ (m @ hidden) for m in maps])
+            hidden = seq.stash[self.last]  # of the row before the last token
+            self.propose(step, seq, [self.output @ (m @ hidden) for m in self.maps[: min(budget, self.draft_max)]])
 
     def propose(self, step, seq, rows):
         draft = PartialDraft(seq, len(rows), seq.stash.setdefault(self.estimate, AcceptanceEstimate()))
@@ -86,7 +83,7 @@ class Lens:
     @hookimpl
     def process(self, rows):
         for seq, span in rows.by_sequence():
-            seq.stash[self.last] = span.end, span.final[-1].to(self.maps.dtype, copy=True)
+            seq.stash[self.last] = span.final[-1].to(self.maps.dtype, copy=True)
 
 
 def misfits(file: Path | None, info: TargetInfo) -> list[Refusal]:
