@@ -78,8 +78,7 @@ class Target(Protocol):
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name (``token_embd.weight``, ``output.weight``, ``blk.3.attn_q.weight``).
 
-        Raises KeyError when the model has none of that name: one whose output matrix is its embedding has no
-        ``output.weight``.
+        Raises KeyError when the model has none of that name. ``output.weight`` is the embedding where both are one.
         """
 
     def open(self, seq: Sequence, want: int) -> int:

@@ -1,4 +1,4 @@
-"""Plugins that never had anything to do: a controller that does not say what it is looks like a method named too late."""
+"""Plugins that never had anything to do: an undeclared controller looks like a method that was named too late."""
 
 from __future__ import annotations
 

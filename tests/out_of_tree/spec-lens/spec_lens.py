@@ -58,7 +58,7 @@ class Lens:
     def load(self, target):
         with safe_open(self.file, "pt") as file:
             self.maps = file.get_tensor("maps")
-        self.output = output_matrix(target).to(self.maps.dtype)
+        self.output = target.tensor("output.weight").to(self.maps.dtype)
 
     @hookimpl
     def draft(self, step):
@@ -98,14 +98,6 @@ def misfits(file: Path | None, info: TargetInfo) -> list[Refusal]:
     if shape[1:] != [info.width, info.width]:
         return [Refusal(f"{file} has maps {shape}, the target's width is {info.width}", "fit maps to this target")]
     return []
-
-
-def output_matrix(target: Target) -> Tensor:
-    """[V, D]; a target with tied matrices has its embedding only."""
-    try:
-        return target.tensor("output.weight")
-    except KeyError:
-        return target.tensor("token_embd.weight")
 
 
 def fit(target: Target, texts: Iterable[list[int]], depth: int = 4) -> Tensor:
