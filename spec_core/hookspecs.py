@@ -54,7 +54,7 @@ def draft(step: Step) -> None:
     that has a draft is not offered to the next plugin. One is offered when its text has begun and ``process`` has told
     every row but that of the last token, which was not evaluated yet. A plugin that drafts nothing (a controller) is
     asked before the others, wherever it was named: it returns ``Compat(drafts=())``, stands in the group
-    ``spec_core.control``, or is marked ``tryfirst``. Only a controller limits the drafts of others, with ``step.limit``.
+    ``spec_core.control``, or is marked ``tryfirst``. Only a controller limits the drafts of others, by ``step.limit``.
 
     :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: answer with
         ``step.propose(seq, Draft(...))``, a path of 1 to budget tokens, or not at all. ``step.noise(seq, i)`` is the

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import attrs
 
 from spec_core.contract.request import Emitted, Result
 from spec_core.contract.sequence import Sequence
 
-if TYPE_CHECKING:
-    from spec_core.loop.run import Run
+
+class Steps(Protocol):
+    """A run, as far as its iterators need it."""
+
+    def step(self) -> list[Emitted]: ...
+
+    def cancel(self, seq: Sequence) -> None: ...
+
+    def _drop(self, seq: Sequence) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -34,7 +41,7 @@ class Generation:
     threads of their own: they take turns, and a step of one serves all.
     """
 
-    def __init__(self, run: Run, seq: Sequence, stream: Stream) -> None:
+    def __init__(self, run: Steps, seq: Sequence, stream: Stream) -> None:
         self.run = run
         self.seq = seq
         self._stream = stream

@@ -54,7 +54,8 @@ class Sampling:
     """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
 
     temperature: 0 to 100; 0 takes the likeliest token after bias and penalties. top_k: keep the k most likely tokens,
-    0 is off. top_p: keep the most likely tokens up to this mass. min_p: drop tokens below this share of the most likely one.
+    0 is off. top_p: keep the most likely tokens up to this mass. min_p: drop tokens below this share of the most
+    likely one.
     repetition_penalty: divides positive and multiplies negative logits of every token in prompt and output (CTRL,
     1909.05858). presence_penalty: subtracted from the logits of tokens in the output.
     frequency_penalty: the same, once per occurrence (OpenAI).
