@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pages import Skimmer, blocks, follow
 from spec_cli.document import KINDS, document
 from spec_cli.document import PAGES as GENERATED
+from spec_cli.main import run
 from spec_compare.difference import Difference
 from spec_compare.measure import Record
 from spec_compare.summary import Row
@@ -143,6 +145,16 @@ def test_every_name_of_a_comparison_s_files_is_described():
     """Of a line of results.jsonl, of a row of the summary, and of a difference."""
     text = (DOCS / "output.md").read_text("utf-8")
     names = [f.name for cls in (Record, Row, Difference) for f in attrs.fields(cls) if f.name != "tally"]
+
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_name_of_generate_s_json_is_described(capsys):
+    """Of the object, its times and its log-probabilities; and ``id`` of several."""
+    assert run(["generate", "-m", "zoo:pico", "-p", "x", "-n", "2", "--json", "--logprobs", "1"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    text = (DOCS / "output.md").read_text("utf-8").split("## `results.jsonl`")[0]
+    names = ["id", *said, *said["times"], *said["logprobs"][0]]
 
     assert [name for name in names if f"`{name}`" not in text] == []
 

@@ -117,7 +117,7 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
 
 
 def slow(target: Target) -> str | None:
-    """What is worth a word about the speed of the target's dtype."""
+    """A note where the target's dtype is slow on its device, else None."""
     if not target.info.device.startswith("cpu") or target.info.dtype not in NARROW:
         return None
     return f"{target.info.dtype} on a CPU is emulated in most products and slow; --dtype float32 is the fast one here"

@@ -1,4 +1,4 @@
-"""``--debug`` and ``SPEC_DEBUG=1``: an error comes with the traceback of what is behind it."""
+"""``--debug`` and ``SPEC_DEBUG=1``: an error is shown with its traceback."""
 
 from __future__ import annotations
 

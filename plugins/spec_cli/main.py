@@ -113,7 +113,7 @@ def _instead(error: click.ClickException) -> str | None:
 
 
 def _tell(error: SpecError, flags: dict[str, bool]) -> None:
-    """The message and its hint; the traceback of what is behind it only for who asked for it."""
+    """The message and its hint, and the traceback where it was asked for."""
     if debugging(flags):
         click.echo("".join(traceback.format_exception(error)), err=True)
     click.echo(f"error: {error.reason}\n  {error.hint}", err=True)

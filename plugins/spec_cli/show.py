@@ -49,7 +49,7 @@ def drafts(methods: Iterable[str]) -> Show:
 
 
 def has_colours() -> bool:
-    """A terminal that has them, and nobody asked for none (https://no-color.org)."""
+    """Whether standard output is a terminal with colours, and NO_COLOR is not set (https://no-color.org)."""
     return common.is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
 
 

@@ -74,6 +74,11 @@ class Generation:
         assert self._stream.result is not None
         return self._stream.result
 
+    @property
+    def text(self) -> str:
+        """The whole text. Raises the error that ended the sequence."""
+        return self.result.text
+
     def close(self) -> None:
         """Stop early: the request is cancelled, and the run keeps nothing of it."""
         self.run.cancel(self.seq)

@@ -278,7 +278,7 @@ def _texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
 
 
 def _items(name: str, given: Any, wanted: str) -> tuple[Any, ...]:
-    """A text alone is one, not its letters."""
+    """The items of a list; a text is one item, not a list of its characters."""
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, Iterable) or isinstance(given, TEXTLESS) or getattr(given, "ndim", 1) != 1:

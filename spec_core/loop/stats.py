@@ -17,7 +17,7 @@ from spec_core.toolkit.tally import Tally, _ratio
 
 @attrs.define(eq=False)
 class Stats:
-    """Statistics of a run: it reads every step once that is decided."""
+    """Statistics of a run: every step is added once, after it was decided."""
 
     pooled: Tally = attrs.field(factory=Tally)
     running: dict[Sequence, Tally] = attrs.field(factory=dict)

@@ -7,7 +7,8 @@ from typing import Any
 
 
 class Turns:
-    """A lock that is handed on: who waits goes before who had the last turn. The thread that has it may take it again.
+    """A lock that is handed on: a thread that waits goes before the one that had the last turn. Whoever has it
+    may take it again.
 
     A plain lock is not enough: a thread that steps without pause takes it back before anybody who waits is awake.
     """

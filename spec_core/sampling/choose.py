@@ -19,7 +19,10 @@ from spec_core.sampling.parameters import LOWEST, Sampling
 
 
 def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> Tensor:
-    """Bias and penalties. row [V]; history: all tokens before this choice, the drafted prefix included."""
+    """The row after bias and penalties. row: [V] logits.
+
+    history: all tokens before this choice, the drafted prefix included. prompt: how many of them are the prompt.
+    """
     if not sampling.adjusts:
         return row
     row = row.clone()

@@ -17,7 +17,8 @@ from spec_core.hookspecs import hookimpl
 class Oracle:
     """Drafts what the target will say, known beforehand, except where told to be wrong.
 
-    text: {sequence name: its tokens, prompt and output}. right(i, seq): is draft i of this step to be right?
+    text: {sequence name: its tokens, prompt and output}. right: (i, seq) -> is draft i of this step to be right?
+    length: of a draft. vocab: of the target.
     """
 
     text: dict[str, list[int]]

@@ -12,8 +12,8 @@ import attrs
 class AcceptanceEstimate:
     """Estimated share of tested drafts that are accepted: (accepted + weight x prior) / (tested + weight).
 
-    accepted, tested: counts that decay. prior: the share expected before anything was tested, weight: how many tests
-    it is worth. decay: the part of the counts that stays whenever ``fade`` is called.
+    accepted, tested: counts that decay. prior: the share expected before anything was tested. weight: how many tests
+    the prior is worth. decay: the part of the counts that stays whenever ``fade`` is called.
     """
 
     accepted: float = 0.0
@@ -24,6 +24,7 @@ class AcceptanceEstimate:
 
     @property
     def value(self) -> float:
+        """The share, over its own prior; at most 1."""
         return self.against(self.prior)
 
     def against(self, prior: float) -> float:
@@ -36,6 +37,7 @@ class AcceptanceEstimate:
         self.tested *= self.decay
 
     def add(self, accepted: float, tested: float) -> None:
+        """Count some more."""
         self.accepted += accepted
         self.tested += tested
 

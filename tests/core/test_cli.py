@@ -238,7 +238,7 @@ def test_draft_writes_what_a_method_drafts(spec, tmp_path, method):
 
 @pytest.mark.parametrize("method", ["mtp", "ngram", "suffix", "recycling", "draft-model"])
 def test_every_method_drafts_as_many_tokens_as_asked(spec, tmp_path, method):
-    """A head that is sure of nothing too: to hold it against another implementation all its tokens are wanted."""
+    """Also a head that gives every token a small chance: other implementations show all its tokens."""
     context = ",".join(str(40 + i % 5) for i in range(20))
     model = ["-m", str(tiny_hybrid(0))]
     method += f"={tiny_gguf(1)}" if method == "draft-model" else ""

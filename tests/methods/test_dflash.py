@@ -103,7 +103,7 @@ def test_no_head_is_refused_with_a_way_out():
 
 
 def test_p_min_cuts_a_draft():
-    """A random head is sure of nothing: the first token is paid for, no other is offered."""
+    """A random head gives every token a small chance: the first is paid for, no other is offered."""
     run = Run(tiny("dense"), [("dflash", {"file": str(head_file("dflash", "dense")), "p_min": 0.8})])
     seq, lengths = run.submit([1, 2, 3, 4], max_tokens=12), []
     run.observe(lambda step: lengths.append(step.part(seq).drafted))

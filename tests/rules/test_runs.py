@@ -98,7 +98,7 @@ def test_at_temperature_0_every_rule_is_exact_match(rule, kind):
 
 @lossless
 def test_the_same_seed_gives_the_same_text(rule, tiny):
-    """Coins are a function of seed, position and the request's number; they do not depend on who runs beside."""
+    """Coins are a function of seed, position and the request's number; they do not depend on the requests beside it."""
     requests = [Request(PROMPT, max_tokens=9, seed=seed, sampling=SAMPLED) for seed in range(6)]
     by_slots = []
     for slots in (1, 4, 4):
