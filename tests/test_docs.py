@@ -159,6 +159,14 @@ def test_every_name_of_generate_s_json_is_described(capsys):
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_is_markdown_alone(page):
+    """No field lists, literal blocks or directives of reStructuredText."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+
+    assert re.findall(r"^.*::$|^\s*:\w+[^:\n]*: .*$|^\.\. .*$", prose, re.M) == []
+
+
 def links(page):
     """Files that the prose of a page links to."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from spec_cli.reference import api
+from spec_cli.reference import api, prose, split
 from spec_core import hookspecs
 from spec_core.assembly.discovery import discover, imported
 from spec_core.assembly.hooks import HOOKS
@@ -33,10 +33,10 @@ KINDS = {
 
 def hooks() -> str:
     """The manual of the hooks: their docstrings."""
-    parts = ["# Hooks", inspect.getdoc(hookspecs) or ""]
+    parts = ["# Hooks", split(inspect.getdoc(hookspecs) or "", [])[0]]
     for name in HOOKS:
         hook = getattr(hookspecs, name)
-        parts += [f"## {name}({', '.join(inspect.signature(hook).parameters)})", inspect.getdoc(hook) or ""]
+        parts += [f"## {name}({', '.join(inspect.signature(hook).parameters)})", prose(hook)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
@@ -177,11 +178,17 @@ def prose(value: Any) -> str:
 
 
 def split(text: str, names: list[str]) -> tuple[str, dict[tuple[str, ...], str]]:
-    """The prose of a docstring, and what it says of ``names``: ``name: text`` or ``name, name: text``, anywhere."""
+    """The prose of a docstring, and what it says of ``names``: ``name: text`` or ``name, name: text``, anywhere.
+
+    An indented block after ``::`` is fenced, as Markdown has it.
+    """
     known = "|".join(map(re.escape, names)) or "(?!)"
     label = re.compile(rf"(?:^|(?<=[.;] ))(?::param |:)?((?:{known})(?:, (?:{known}))*):(?=\s)", re.M)
     kept, told = [], {}
-    for paragraph in re.split(r"\n\s*\n", text):
+    for paragraph in re.split(r"\n\s*\n(?= *\S)", text):
+        if kept and kept[-1].endswith("::") and paragraph.startswith("    "):
+            kept[-1:] = [kept[-1][:-1], f"```text\n{dedent(paragraph)}\n```"]
+            continue
         found = list(label.finditer(paragraph))
         ends = [*(match.start() for match in found), len(paragraph)]
         kept.append(paragraph[: ends[0]].strip())
