@@ -58,7 +58,8 @@ class QuickTarget:
         )
 
     def tensor(self, name: str) -> Tensor:
-        return {"token_embd.weight": self._embed}[name]
+        """No matrix makes these logits; where a method reads one it gets the embedding, as of tied matrices."""
+        return {"token_embd.weight": self._embed, "output.weight": self._embed}[name]
 
     def open(self, seq: Sequence, want: int) -> int:
         seq.slot.state = True
