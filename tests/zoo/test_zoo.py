@@ -7,12 +7,14 @@ import json
 import numpy as np
 import pytest
 from spec_targets.files.gguf import open_gguf
-from spec_zoo import PROMPTS, ZOO, path
+from spec_zoo import CHAT_PROMPTS, HERE, PROMPTS, ZOO, path
 from spec_zoo.training import data, prompts, tasks, tokens
 from spec_zoo.training.trigram import Trigram
 
 from spec_core import Run, Sampling, UsageError, load
 
+MODELS = ("pico", "pico-draft", "pico-hybrid")
+HEADS = tuple(name for name in ("pico-eagle3", "pico-dflash") if ZOO[name].there())
 MOST_BYTES, MOST_TOGETHER = 12e6, 24e6
 KEYS = [
     "general.name",
@@ -50,13 +52,14 @@ FLOAT = ("ssm_conv1d.weight", "ssm_alpha.weight", "ssm_beta.weight")
 
 
 def test_files_are_small_enough_to_ship():
-    sizes = [path(name).stat().st_size for name in ZOO]
+    sizes = {file.name: file.stat().st_size for file in (HERE / "models").iterdir()}
 
-    assert max(sizes) <= MOST_BYTES
-    assert sum(sizes) <= MOST_TOGETHER
+    assert sizes.keys() == {ZOO[name].file for name in (*MODELS, *HEADS)}
+    assert max(sizes.values()) <= MOST_BYTES
+    assert sum(sizes.values()) <= MOST_TOGETHER
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("key", KEYS)
 def test_metadata_are_complete(name, key):
     metadata = open_gguf(path(name)).metadata
@@ -69,7 +72,7 @@ def test_metadata_of_the_hybrid_are_complete(key):
     assert key.format("qwen35") in open_gguf(path("pico-hybrid")).metadata
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", [*MODELS, *HEADS])
 def test_matrices_are_q8_0_and_norms_float(name):
     for tensor in open_gguf(path(name)).tensors.values():
         small = len(tensor.shape) == 1 or tensor.name.endswith(FLOAT)
@@ -77,7 +80,7 @@ def test_matrices_are_q8_0_and_norms_float(name):
 
 
 def test_target_and_draft_share_a_vocabulary():
-    infos = [load(f"zoo:{name}", weights=False).info for name in ZOO]
+    infos = [load(f"zoo:{name}", weights=False).info for name in (*MODELS, *HEADS)]
 
     assert len({(info.vocab, info.vocab_id) for info in infos}) == 1
 
@@ -88,6 +91,35 @@ def test_a_target_knows_its_companions(name):
     run = Run(load(f"zoo:{name}"), methods=["draft-model"])
 
     assert run.generate("def add(a, b):\n", max_tokens=16, ignore_eos=True).result.stats["drafted"] > 0
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_target_knows_its_heads(name):
+    """``-m zoo:pico --method eagle3`` needs no file."""
+    of, method = name.split("-")
+    target = load(f"zoo:{of}")
+    plain, fast = (
+        Run(target, methods=m).generate("def add(a, b):\n", max_tokens=48).result for m in ([], [method])
+    )
+
+    assert plain.tokens == fast.tokens
+    assert fast.stats["accepted"] > 0
+
+
+def test_a_companion_is_offered_where_its_file_is(monkeypatch, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "pico.gguf").symlink_to(path("pico"))
+    monkeypatch.setattr("spec_zoo.HERE", tmp_path)
+    assert load("zoo:pico", weights=False).info.extras["companions"] == {}
+
+    (tmp_path / "models" / "pico-eagle3.gguf").touch()
+    assert load("zoo:pico", weights=False).info.extras["companions"] == {"eagle3": "zoo:pico-eagle3"}
+
+
+def test_a_file_that_is_not_there_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("spec_zoo.HERE", tmp_path)
+    with pytest.raises(UsageError, match=r"zoo:pico: this installation lacks pico\.gguf"):
+        load("zoo:pico")
 
 
 @pytest.mark.parametrize("methods", [["ngram"], ["mtp"], ["ngram", "mtp"]], ids="+".join)

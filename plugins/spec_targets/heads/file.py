@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
 from spec_kernels.model.source import Only
 from torch import Tensor
 
-from spec_core import TargetInfo
+from spec_core import Compat, Refusal, TargetInfo, hookimpl
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
 from spec_targets.heads.head import Head, Problem
 from spec_targets.heads.tensors import Source, expected
 from spec_targets.runtime.rope import turning
+
+NO_MODEL = "this is a draft head, no model"
 
 
 @attrs.define(eq=False)
@@ -75,8 +77,10 @@ class HeadFile:
         wanted = f"{other.token_bytes(differs)!r} for {target.info.name}"
         return f"{found}, {wanted}", "use a head trained for this very model"
 
-    def forward(self, batch: Any, needs: Any) -> NoReturn:
-        raise UsageError(f"{self.head.name}: a draft head generates nothing by itself", hint=_mend(self.head))
+    @hookimpl
+    def compat(self) -> Compat:
+        """In the place of a model it is refused."""
+        return Compat(refusals=[Refusal(f"{self.head.name}: {NO_MODEL}", _mend(self.head))])
 
 
 def from_gguf(file: GgufFile, weights: bool) -> HeadFile:
@@ -96,7 +100,7 @@ def from_directory(directory: Path, raw: dict[str, Any], weights: bool) -> HeadF
 def _given(file: HeadFile, weights: bool) -> HeadFile:
     """As a model it cannot be loaded."""
     if weights:
-        raise UsageError(f"{file.head.name}: this is a draft head, no model", hint=_mend(file.head))
+        raise UsageError(f"{file.head.name}: {NO_MODEL}", hint=_mend(file.head))
     return file
 
 

