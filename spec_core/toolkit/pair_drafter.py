@@ -16,9 +16,12 @@ from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.stash import StashKey
 from spec_core.contract.step import Step
+from spec_core.contract.values import Draft
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.pair_tree import PairTree, learn
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
+from spec_core.toolkit.tree import TreeLimits
 
 BACKLOG = 256
 """Pairs that wait for the next draft at most; more are evaluated at once."""
@@ -34,9 +37,11 @@ class PairState:
 
 @attrs.define(eq=False)
 class PairDraft(PartialDraft):
-    """One sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
+    """One sequence while a chain is drafted; hidden: the layer's own [1, D] after its last token."""
 
     memory: Any = attrs.field(kw_only=True)
+    chooser: TokenDrafter = attrs.field(kw_only=True)
+    watch: Any = attrs.field(kw_only=True)
     hidden: Tensor | None = None
 
     def pairs(self) -> Any:
@@ -45,17 +50,30 @@ class PairDraft(PartialDraft):
             return self.memory.pairs()
         return self.memory.own(len(self.ids), self.ids[-1], self.hidden)
 
+    def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
+        """One more token; hidden [1, D], rows [1, V] of the target's tokens."""
+        token = self.chooser.extend(step, self, rows[0])
+        self.hidden = hidden
+        if self.watch is not None:
+            self.watch(token, rows[0])
+
+    def made(self) -> Draft:
+        return self.chooser.made(self)
+
 
 class PairDrafter:
-    """The hooks of such a method. It declares the settings ``draft_max``, ``p_min`` and ``sample``, and
+    """The hooks of such a method. It declares the settings ``p_min`` and ``sample``, and
 
+    draft_max: longest path. width: most tokens after one, 1 drafts chains. nodes_max: most tokens of a tree.
     layer: memory(), forward(parts) and draft(...) as ``spec_kernels.model.pairs.PairLayer`` has them.
-    state: what is kept of a sequence. watch: called with every drafted token and its row, if it is not None.
+    state: what is kept of a sequence. watch: called with every token of a chain and its row, if it is not None.
     """
 
     draft_max: int
     p_min: float
     sample: SampleMode
+    width = 1
+    nodes_max = 1
     layer: Any
     watch: Any
     state: StashKey[PairState]
@@ -64,9 +82,9 @@ class PairDrafter:
         """[n, D] for each span, of its own memory: what its pairs are made of."""
         raise NotImplementedError
 
-    def logits(self, row: Tensor) -> Tensor:
-        """A row of the layer as logits [V] of the target's tokens."""
-        return row
+    def logits(self, rows: Tensor) -> Tensor:
+        """Rows of the layer as logits [n, V] of the target's tokens."""
+        return rows
 
     @property
     def whole_drafts(self) -> bool:
@@ -81,18 +99,19 @@ class PairDrafter:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        drafts = [d for seq, budget in step.undrafted if (d := self._begin(seq, budget))]
-        if len(drafts) == 1 and self._alone(drafts[0]):
-            self._all_at_once(step, drafts[0])
+        drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
+        if len(drafts) == 1 and (alone := self._alone(drafts[0])):
+            self._all_at_once(step, alone)
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
-            step.propose(d.seq, self.drafter.made(d))
+            if (made := d.made()) is not None:
+                step.propose(d.seq, made)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
-            seq.stash[self.state].estimate.learn(part.drafted, len(part.uncut.path))
+            learn(seq.stash[self.state].estimate, part.draft, part.uncut.path)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -111,17 +130,27 @@ class PairDrafter:
 
     # one draft
 
-    def _begin(self, seq: Sequence, budget: int) -> PairDraft | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int) -> PairDraft | PairTree | None:
         state = seq.stash.get(self.state)
         if state is None or not state.pairs.tokens:
             return None
         state.estimate.fade()
         if state.estimate.value < self.p_min:
             return None
-        return PairDraft(seq, min(budget, self.draft_max), state.estimate, memory=state.pairs)
+        longest = min(budget, self.draft_max)
+        if self._branches(step, seq):
+            most = min(step.nodes(seq), self.nodes_max)
+            limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)
+            return PairTree(seq, state.pairs, self.drafter, limits, state.estimate.value)
+        return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
 
-    def _alone(self, draft: PairDraft) -> bool:
-        return self.whole_drafts and self.watch is None and not self.drafter.samples(draft.seq)
+    def _branches(self, step: Step, seq: Sequence) -> bool:
+        """Drawn tokens that a rule weighs form a chain: to leave one out for its chance would bend their law."""
+        return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
+
+    def _alone(self, draft: PairDraft | PairTree) -> PairDraft | None:
+        whole = self.whole_drafts and self.watch is None and not self.drafter.samples(draft.seq)
+        return draft if whole and isinstance(draft, PairDraft) else None
 
     def _all_at_once(self, step: Step, draft: PairDraft) -> None:
         """A greedy draft of one sequence is one call, however long it gets."""
@@ -132,14 +161,11 @@ class PairDrafter:
         step.report_cost(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
         draft.ids, draft.confidence, draft.open = ids, chances, False
 
-    def _one_more(self, step: Step, drafts: list[PairDraft]) -> None:
-        """One forward, one more token for each."""
+    def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
+        """One forward, one more depth for each."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)
         step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))
-        for i, d in enumerate(drafts):
-            row = self.logits(logits[i])
-            token = self.drafter.extend(step, d, row)
-            d.hidden = hidden[i : i + 1]
-            if self.watch is not None:
-                self.watch(token, row)
+        wanted = [p.wanted for p in parts]
+        for d, states, rows in zip(drafts, hidden.split(wanted), logits.split(wanted), strict=True):
+            d.take(step, states, self.logits(rows))

@@ -91,18 +91,48 @@ class TokenDrafter:
         proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"
         return Draft(draft.ids, proposal=proposal, confidence=draft.confidence)
 
-    def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
-        seq, sampling, i = draft.seq, draft.seq.sampling, len(draft.ids)
-        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len)
+    def likeliest(
+        self, step: Step, seq: Sequence, before: list[int], row: Tensor, count: int
+    ) -> list[tuple[int, float]]:
+        """Tokens that may follow committed text and the drafted ones ``before``, the likeliest first, each with its
+        chance; at most ``count``, fewer where fewer have any. row: [V] logits.
+
+        Where the target chooses by noise that can be read, they are the first by the sum of both.
+        """
+        if not self.follows(step, seq):
+            best, ids = row.float().softmax(-1).topk(min(count, len(row)))
+            return [(token, chance) for token, chance in zip(ids.tolist(), best.tolist(), strict=True) if chance > 0]
+        found = self._scored(step, seq, before, row)
+        if found is None:
+            return []
+        _, ids, score = found
+        best, at = score.topk(min(count + 1, len(ids)))
+        values = [value for value in best.tolist() if value > -math.inf]
+        return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]
+
+    def follows(self, step: Step, seq: Sequence) -> bool:
+        """Whether drafts read the noise by which the target chooses."""
+        return self.samples(seq) and not step.private
+
+    def _scored(self, step: Step, seq: Sequence, before: list[int], row: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The row as the request wants it, tokens of its support, and their scores; None where nothing can be drawn."""
+        sampling, i = seq.sampling, len(before)
+        row = adjust(row, sampling, seq.tokens + before, seq.prompt_len)
         if (sampling.truncates or step.wants_probs) and not math.isfinite(row.max()):
-            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
+            return None
         noise = None if sampling.truncates and not step.private else step.noise(seq, i)
-        ids, score = scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
+        return row, *scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
+
+    def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
+        found = self._scored(step, draft.seq, draft.ids, row)
+        if found is None:
+            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
+        row, ids, score = found
         at, apart = lead(score)
         token, chance = int(ids[at]), agreement(apart)
         if not step.wants_probs:
             return token, chance, None
-        ids, z = support(row, sampling)
+        ids, z = support(row, draft.seq.sampling)
         rows = torch.zeros(len(row), dtype=z.dtype, device=z.device)
         return token, chance, rows.scatter_(0, ids, torch.softmax(z, -1))
 
@@ -114,6 +144,15 @@ def agreement(gap: float) -> float:
     small models at temperature 0.8: 0.34 below 0.25, 0.51 at 0.75, 0.63 at 1.5, 0.83 at 3, 0.97 at 6.
     """
     return 1 - 0.68 * math.exp(-gap / 2.4)
+
+
+def chances(scores: list[float]) -> list[float]:
+    """Chance of each token that the target chooses it under the same noise, from the draft's scores, best first."""
+    if not scores:
+        return []
+    best = scores[0]
+    first = agreement(best - scores[1] if len(scores) > 1 else math.inf)
+    return [first, *(0.3 * math.exp((score - best) / 2) for score in scores[1:])]
 
 
 def lead(score: Tensor) -> tuple[int, float]:

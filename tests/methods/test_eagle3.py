@@ -167,7 +167,7 @@ class TestEagle3(DrafterConformance):
     learns_from_verdicts = "length"
 
     def make(self):
-        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2)
+        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, depth=2)
 
     def target(self):
         return load(tiny_hybrid(context=2048), dtype="float32", device="cpu")

@@ -18,13 +18,28 @@ FIRST_ROWS = 512
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """n pairs of one sequence for a forward: the tokens at positions ``start`` + 1 and up, and the hidden states before
-    them, [n, D]. embeds: {index: [D]} of tokens that were given as embeddings (-1)."""
+    them, [n, D].
+
+    embeds: {index: [D]} of tokens that were given as embeddings (-1). parents: of pairs that form a tree, each an
+    earlier index, -1 is the pair before them all; None is a chain. wanted: how many of the last ones are answered.
+    """
 
     cache: Any
     start: int
     tokens: list[int]
     hidden: Tensor
     embeds: Mapping[int, Tensor] = field(default_factory=dict)
+    parents: tuple[int, ...] | None = None
+    wanted: int = 1
+
+    def positions(self) -> list[int]:
+        """Of all pairs; those of one depth of a tree have the same."""
+        if self.parents is None:
+            return list(range(self.start, self.start + len(self.tokens)))
+        found: list[int] = []
+        for parent in self.parents:
+            found.append(self.start if parent < 0 else found[parent] + 1)
+        return found
 
 
 @dataclass(eq=False)
@@ -67,6 +82,10 @@ class PairMemory:
         start = self.done + drafted - 1
         return Pairs(self.room(start + 1), start, [token], hidden)
 
+    def tree(self, tokens: list[int], parents: Sequence[int], hidden: Tensor, wanted: int) -> Pairs:
+        """Pairs of the layer's own word behind all exact ones, as a tree; hidden: [n, D], what each follows."""
+        return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
+
     def room(self, rows: int) -> Any:
         if rows > self.cache.length:
             self.cache.grow(max(rows, 2 * self.cache.length))
@@ -86,7 +105,7 @@ class PairLayer:
         return PairMemory(self.executor.cache(FIRST_ROWS))
 
     def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
-        """State [B, D] and logits [B, V] of the last pair of each of B sequences, in one pass; last: False for none."""
+        """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last: False for none."""
         found = self.executor.run(self._batch(parts, last))
         return found["final"], found["logits"]
 
@@ -96,15 +115,15 @@ class PairLayer:
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = [t for p in parts for t in p.tokens]
-        positions = [at for p in parts for at in range(p.start, p.start + len(p.tokens))]
+        positions = [at for p in parts for at in p.positions()]
         both = torch.tensor([tokens, positions], device=self.device)
         stretches, ends, first = [], [], 0
         given: dict[int, Tensor] = {}
         for p in parts:
-            stretches.append(Stretch(p.cache, first, len(p.tokens), p.start))
+            stretches.append(Stretch(p.cache, first, len(p.tokens), p.start, p.parents))
             given |= {first + i: embedding for i, embedding in p.embeds.items()}
             first += len(p.tokens)
-            ends.append(first - 1)
+            ends += range(first - p.wanted, first)
         hidden = parts[0].hidden if len(parts) == 1 else torch.cat([p.hidden for p in parts])
         wanted = ends if last else []
         return Batch(

@@ -26,7 +26,15 @@ class Eagle3(PairDrafter):
     """Drafts with an EAGLE-3 head that was trained for the target."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "the head; the target may know its own"})
-    draft_max: int = attrs.field(default=5, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
+    depth: int = attrs.field(default=5, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    width: int = attrs.field(
+        default=1,
+        validator=[ge(1), le(64)],
+        metadata={"help": "nodes evaluated at each depth, and most tokens after one; 1 drafts chains", "off": 1},
+    )
+    nodes_max: int = attrs.field(
+        default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
+    )
     p_min: float = attrs.field(
         default=0.3,
         validator=[ge(0.0), le(1.0)],
@@ -57,7 +65,11 @@ class Eagle3(PairDrafter):
         sources = holder.info.extras["head"].sources(target.info.layers, self.layer_ids)
         last = target.info.layers
         return Compat(
-            needs=Needs(hidden={i for i in sources if i < last}, final=last in sources),
+            needs=Needs(
+                hidden={i for i in sources if i < last},
+                final=last in sources,
+                trees=self.width > 1 and target.info.trees,
+            ),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, holder, sources),
@@ -77,6 +89,10 @@ class Eagle3(PairDrafter):
         self.layer = Layer(holder.info.extras, sources, target.info.layers, target.info.extras["executor"]())
 
     @property
+    def draft_max(self) -> int:
+        return self.depth
+
+    @property
     def whole_drafts(self) -> bool:
         return self.layer is not None and self.layer.d2t is None
 
@@ -85,8 +101,8 @@ class Eagle3(PairDrafter):
         states = [torch.cat([stream(span, i, self.layer.final) for span in spans]) for i in self.layer.sources]
         return list(self.layer.features(states).split([len(span.tokens) for span in spans]))
 
-    def logits(self, row: Tensor) -> Tensor:
-        return self.layer.logits(row)
+    def logits(self, rows: Tensor) -> Tensor:
+        return self.layer.logits(rows)
 
 
 def stream(span: Span, i: int, final: int) -> Tensor:

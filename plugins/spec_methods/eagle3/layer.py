@@ -44,11 +44,11 @@ class Layer(PairLayer):
         batch = Batch(None, positions, [Stretch(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
         return self.projection.run(batch)["feature"]
 
-    def logits(self, row: Tensor) -> Tensor:
-        """[V] of the target's tokens; those that the head cannot draft have none."""
+    def logits(self, rows: Tensor) -> Tensor:
+        """[n, V] of the target's tokens; those that the head cannot draft have none."""
         if self.d2t is None:
-            return row
-        return row.new_full((self.head.vocab,), -torch.inf).index_copy_(0, self.d2t, row)
+            return rows
+        return rows.new_full((len(rows), self.head.vocab), -torch.inf).index_copy_(1, self.d2t, rows)
 
 
 def block_shape(head: Any) -> BlockShape:

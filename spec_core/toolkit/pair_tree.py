@@ -1,0 +1,138 @@
+"""A tree drafted by a layer that reads pairs: the likeliest paths, depth by depth (EAGLE-2, 2406.16858, section 4).
+
+At every depth the ``width`` likeliest nodes are evaluated in one forward, together with the nodes that they follow, and
+each proposes ``width`` tokens. Of all that were proposed the likeliest are drafted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Draft
+from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.token_drafter import TokenDrafter
+from spec_core.toolkit.tree import TreeLimits, TreeNode, tested
+
+
+@attrs.define(eq=False)
+class PairNode(TreeNode):
+    """own: its chance where what it follows was accepted. hidden: the layer's own [1, D] after it, once it is known."""
+
+    own: float
+    hidden: Tensor | None = None
+
+
+@attrs.define(eq=False)
+class PairTree:
+    """One sequence while a tree is drafted.
+
+    memory: what the layer holds. trust: share of drafts that are accepted, by which every chance is cut.
+    growing: nodes that are evaluated next, all of one depth; -1 is committed text.
+    """
+
+    seq: Sequence
+    memory: Any
+    chooser: TokenDrafter
+    limits: TreeLimits
+    trust: float
+    nodes: list[PairNode] = attrs.field(factory=list)
+    growing: list[int] = attrs.field(factory=lambda: [-1])
+    hidden: Tensor | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether another forward is worth it."""
+        return bool(self.growing)
+
+    def pairs(self) -> Any:
+        """What is missing of the committed text, or what grows, behind what it follows."""
+        if not self.nodes:
+            return self.memory.pairs()
+        rows = sorted({i for node in self.growing for i in self._path(node)})
+        at = {node: row for row, node in enumerate(rows)}
+        before = [self.nodes[i].parent for i in rows]
+        hidden = torch.cat([self._hidden(parent) for parent in before])
+        tokens = [self.nodes[i].token for i in rows]
+        return self.memory.tree(tokens, [at.get(parent, -1) for parent in before], hidden, len(self.growing))
+
+    def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
+        """Answers for what was growing: states [n, D] and logits [n, V] of the target's tokens."""
+        first = len(self.nodes)
+        for i, node in enumerate(self.growing):
+            self._learn(node, hidden[i : i + 1])
+            self.nodes += self._following(step, node, rows[i])
+        kept = {*self._best()}
+        new = [i for i in range(first, len(self.nodes)) if i in kept and self._goes_on(self.nodes[i])]
+        self.growing = sorted(self._likeliest(new)[: self.limits.width])
+
+    def made(self) -> Draft | None:
+        """The likeliest nodes, parents first; None where there are none."""
+        kept = self._best()
+        at = {node: i for i, node in enumerate(kept)}
+        nodes = [self.nodes[i] for i in kept]
+        if not nodes:
+            return None
+        return Draft(
+            [node.token for node in nodes],
+            "unknown" if self.chooser.samples(self.seq) else "deterministic",
+            parents=[at.get(node.parent, -1) for node in nodes],
+            confidence=[node.own for node in nodes],
+        )
+
+    def _following(self, step: Step, node: int, row: Tensor) -> Iterator[PairNode]:
+        """The likeliest is drafted whatever its chance, since its forward is done."""
+        before = [self.nodes[i].token for i in self._path(node)]
+        chance = self.nodes[node].chance if node >= 0 else 1.0
+        likeliest = self.chooser.likeliest(step, self.seq, before, row, self.limits.width)
+        for rank, (token, own) in enumerate(likeliest):
+            after = chance * min(1.0, own) * self.trust
+            if rank == 0 or after >= self.limits.p_min:
+                yield PairNode(token, node, len(before) + 1, after, min(1.0, own))
+
+    def _goes_on(self, node: PairNode) -> bool:
+        limits = self.limits
+        return node.chance >= limits.p_min and node.depth < limits.depth and node.token not in limits.stops
+
+    def _best(self) -> list[int]:
+        """As many of the likeliest as may be drafted. What one follows is never less likely, and stands before it."""
+        return self._likeliest(range(len(self.nodes)))[: self.limits.nodes]
+
+    def _likeliest(self, nodes: Iterable[int]) -> list[int]:
+        return sorted(nodes, key=lambda i: -self.nodes[i].chance)
+
+    def _path(self, node: int) -> list[int]:
+        """A node and those that it follows, the first first."""
+        path = []
+        while node >= 0:
+            path.append(node)
+            node = self.nodes[node].parent
+        return path[::-1]
+
+    def _hidden(self, node: int) -> Tensor:
+        found = self.hidden if node < 0 else self.nodes[node].hidden
+        assert found is not None
+        return found
+
+    def _learn(self, node: int, hidden: Tensor) -> None:
+        if node < 0:
+            self.hidden = hidden
+        else:
+            self.nodes[node].hidden = hidden
+
+
+def learn(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> None:
+    """Count, of a chain or a tree, the first token after each accepted one: the likeliest, which a chain would have."""
+    parents = draft.parents or range(-1, len(draft) - 1)
+    nodes = [TreeNode(token, parent, 0, 0.0) for token, parent in zip(draft.ids, parents, strict=True)]
+    seen = set()
+    for node, kept in tested(nodes, path):
+        if node.parent not in seen:
+            seen.add(node.parent)
+            estimate.add(kept, 1)
