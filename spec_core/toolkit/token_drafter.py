@@ -114,7 +114,9 @@ class TokenDrafter:
         """Whether drafts read the noise by which the target chooses."""
         return self.samples(seq) and not step.private
 
-    def _scored(self, step: Step, seq: Sequence, before: list[int], row: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    def _scored(
+        self, step: Step, seq: Sequence, before: list[int], row: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
         """The row as the request wants it, tokens of its support, and their scores; None where nothing can be drawn."""
         sampling, i = seq.sampling, len(before)
         row = adjust(row, sampling, seq.tokens + before, seq.prompt_len)

@@ -12,8 +12,16 @@ from spec_train.write import write
 from spec_core import Request, Run, Sampling, Target, load
 from tests.small_heads import trained
 from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.targets.gate import gated
 
 TARGETS = ("dense", "hybrid")
+METHODS = {
+    "eagle3": ("eagle3", {"p_min": 0.0}),
+    "eagle3-tree": ("eagle3", {"p_min": 0.0, "depth": 3, "width": 3}),
+    "eagle3-few-nodes": ("eagle3", {"p_min": 0.01, "width": 4, "nodes_max": 7}),
+    "dflash": ("dflash", {"p_min": 0.0}),
+}
+"""A head's method and its settings, without the file."""
 
 
 @cache
@@ -36,15 +44,17 @@ def requests(temperature: float) -> list[Request]:
     return [Request([3 * i + 1, 4, i + 9], max_tokens=20, seed=i, sampling=sampling, name=f"{i}") for i in range(5)]
 
 
-def check_lossless(kind: str, of: str, rows: int | None, temperature: float, slots: int, **more) -> list:
-    """Every text is the plain one of its seed; returns the steps."""
+def method(name: str, of: str, rows: int | None = None) -> tuple[str, dict]:
+    """One of METHODS with a random head. rows: of its logits, where it drafts part of the vocabulary."""
+    kind, settings = METHODS[name]
+    return kind, {"file": str(head_file(kind, of, rows)), **settings}
+
+
+def check_lossless(name: str, of: str, rows: int | None, temperature: float, slots: int, **more) -> list:
+    """Every text is the plain one of its seed, and so is the state behind every step; returns the steps."""
     plain = [Run(tiny(of)).generate(r).result.tokens for r in requests(temperature)]
-    method = (kind, {"file": str(head_file(kind, of, rows)), "p_min": 0.0})
-    run, steps = Run(tiny(of), [method], max_sequences=slots, **more), []
+    run, steps = Run(tiny(of), [method(name, of, rows)], max_sequences=slots, **more), []
     run.observe(steps.append)
-    seqs = [run.submit(r) for r in requests(temperature)]
-    while run.busy:
-        run.step()
-    assert [run.take(seq).tokens for seq in seqs] == plain
+    assert [result.tokens for result in gated(run, requests(temperature))] == plain
     assert sum(p.drafted for step in steps for p in step.parts)
     return steps

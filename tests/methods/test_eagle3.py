@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import attrs
 import pytest
 import torch
@@ -11,11 +13,11 @@ from spec_methods.eagle3.layer import Layer
 from spec_train.eagle3 import Eagle3 as Trainable
 from spec_train.weights import radians
 
-from spec_core import Run, Sampling, load
-from spec_core.errors import Refused
+from spec_core import Sampling, load
 from spec_core.testing import DrafterConformance
-from tests.methods.drafted import check_published
-from tests.methods.heads import TARGETS, check_lossless, head_file, tiny
+from spec_core.toolkit import TokenDrafter, TreeLimits
+from spec_core.toolkit.pair_tree import PairTree
+from tests.methods.heads import head_file
 from tests.small_heads import trained
 from tests.small_models import tiny_gguf, tiny_hybrid
 
@@ -53,14 +55,6 @@ class Given:
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
-
-
-@pytest.mark.parametrize("kernels", ["native", "reference"])
-@pytest.mark.parametrize("context", ["ctx20", "ctx33"])
-@pytest.mark.parametrize("file", ["model-f32.gguf", "hf"])
-@pytest.mark.parametrize("name", HEADS)
-def test_a_published_head_drafts_what_its_original_drafts(name, file, context, kernels, tmp_path):
-    check_published(name, file, context, kernels, tmp_path / "draft.safetensors")
 
 
 VARIANTS = {
@@ -105,62 +99,64 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
         assert (found[0] - row).abs().max() <= 5e-5 * (row.max() - row.min())
 
 
-@pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("slots", [1, 5])
-@pytest.mark.parametrize("of", TARGETS)
-def test_text_is_plain_and_forwards_are_counted(of, slots, temperature, rows):
-    """One for each depth, all sequences together."""
-    for step in check_lossless("eagle3", of, rows, temperature, slots):
-        longest = max((p.drafted for p in step.parts), default=0)
-        assert step.forwards.get("eagle3", 0) == longest
+def chain(layer, tokens, features, path):
+    """The row behind a path, as a chain drafts it."""
+    memory = layer.memory()
+    memory.take(0, tokens, features, {})
+    y, rows = layer.forward([memory.pairs()])
+    for i, token in enumerate(path, 1):
+        y, rows = layer.forward([memory.own(i, token, y)])
+    return rows[0]
 
 
-@pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_text_is_plain_with_every_way_to_roll_back(strategy, temperature):
-    check_lossless("eagle3", "hybrid", None, temperature, 5, rollback=("gdn-rollback", {"strategy": strategy}))
+def likeliest_paths(row_of, limits, trust):
+    """EAGLE-2 in its own words: the best of every level go on, the best of all levels are drafted."""
+    level, every = {(): 1.0}, {}
+    for _ in range(limits.depth):
+        new = {}
+        for path, chance in level.items():
+            best, ids = row_of(path).softmax(-1).topk(limits.width)
+            new |= {(*path, t): chance * p * trust for t, p in zip(ids.tolist(), best.tolist(), strict=True)}
+        every |= new
+        level = dict(sorted(new.items(), key=lambda item: -item[1])[: limits.width])
+    return dict(sorted(every.items(), key=lambda item: -item[1])[: limits.nodes])
 
 
-@pytest.mark.parametrize("temperature", [0.3, 0.8])
-@pytest.mark.parametrize("rule", ["rejection", "block"])
-def test_sampled_drafts_show_what_they_were_drawn_from(rule, temperature):
-    """Rows of probabilities over the target's vocabulary: nothing where the head has no word, and sums of one."""
-    sampling = Sampling(temperature=temperature)
-    method = ("eagle3", {"file": str(head_file("eagle3", "dense", 120)), "p_min": 0.0})
-    run, drafts = Run(tiny("dense"), [method], rule=rule), []
-    seq = run.submit([1, 2, 3, 4], max_tokens=16, seed=3, sampling=sampling)
-    run.observe(lambda step: drafts.append(step.part(seq).draft))
-    while run.busy:
-        run.step()
-    seen = [d for d in drafts if d is not None and d.proposal == "sampled"]
-    assert seen
-    for d in seen:
-        assert d.probs.shape == (len(d), 300)
-        assert torch.allclose(d.probs.sum(-1), torch.ones(len(d), dtype=d.probs.dtype))
-        assert all(row[token] > 0 for row, token in zip(d.probs, d.ids, strict=True))
-        assert ((d.probs > 0).sum(-1) <= 120).all()
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize(("depth", "width", "nodes"), [(4, 3, 100), (4, 3, 8), (3, 5, 12), (6, 2, 9), (5, 1, 5)])
+def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
+    """Every node's chance is that of its path drafted as a chain; no forward is made for what cannot be drafted."""
+    torch.manual_seed(1)
+    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
+    given = trained("eagle3", target)
+    weights = {**given.weights, "output.weight": 40 * given.weights["output.weight"]}
+    turning = radians(given.shape), 1.0
+    facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
+    layer = Layer(facts, (2, 1, 1), 4, target.info.extras["executor"]())
+    tokens, features = [5, 9, 2, 7, 3, 1], layer.features([torch.randn(6, 32) for _ in range(3)])
+    limits, memory = TreeLimits(depth, nodes, width, 0.0), layer.memory()
+    memory.take(0, tokens, features, {})
+    seq, step = SimpleNamespace(sampling=Sampling()), SimpleNamespace(private=False)
+    tree, forwards = PairTree(seq, memory, TokenDrafter(0.0), limits, 0.9), 0
+    while tree.open:
+        tree.take(step, *layer.forward([tree.pairs()]))
+        forwards += 1
+
+    wanted = likeliest_paths(lambda path: chain(layer, tokens, features, path), limits, 0.9)
+    made = tree.made()
+    found = {}
+    for i, own in enumerate(made.confidence):
+        path = tuple(made.ids[j] for j in made.ancestry(i))
+        found[path] = found.get(path[:-1], 1.0) * own * 0.9
+    assert found == pytest.approx(wanted, rel=1e-4)
+    assert forwards <= depth
 
 
-def test_another_kind_of_head_is_refused_before_a_weight_is_read():
-    other = load(tiny_gguf(0, layers=4), weights=False)
-    with pytest.raises(Refused, match="a head of kind dflash"):
-        Run(other, [("eagle3", {"file": str(head_file("dflash", "dense"))})])
+def test_a_head_without_numbers_drafts_no_tree():
+    chooser = TokenDrafter(0.0)
+    seq, step = SimpleNamespace(sampling=Sampling()), SimpleNamespace(private=False)
 
-
-def test_no_head_is_refused_with_a_way_out():
-    with pytest.raises(Refused, match="no head is given"):
-        Run(tiny("dense"), ["eagle3"])
-
-
-def test_p_min_cuts_a_draft():
-    """A random head gives every token a small chance: the first is paid for, no other is offered."""
-    run = Run(tiny("dense"), [("eagle3", {"file": str(head_file("eagle3", "dense")), "p_min": 0.8})])
-    seq, lengths = run.submit([1, 2, 3, 4], max_tokens=12), []
-    run.observe(lambda step: lengths.append(step.part(seq).drafted))
-    while run.busy:
-        run.step()
-    assert max(lengths) == 1
+    assert chooser.likeliest(step, seq, [], torch.full((9,), torch.nan), 3) == []
 
 
 class TestEagle3(DrafterConformance):
@@ -174,3 +170,10 @@ class TestEagle3(DrafterConformance):
 
     def prompts(self):
         return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
+
+
+class TestEagle3Trees(TestEagle3):
+    learns_from_verdicts = "tokens"
+
+    def make(self):
+        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, depth=2, width=3, nodes_max=7)

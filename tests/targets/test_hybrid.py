@@ -10,6 +10,7 @@ from small_models import tiny_gguf, tiny_hybrid
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
+from tests.methods.heads import method as head
 from tests.targets.drive import forward, part, sequence
 from tests.targets.gate import gated
 
@@ -172,15 +173,19 @@ METHODS = {
 }
 
 
+HEADS = ("eagle3", "eagle3-tree", "dflash")
+
+
 @pytest.mark.slow
 @every_strategy
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *HEADS])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_state_and_text_with_every_method(target, repeated, strategy, method, temperature, batch):
     made = repeating(temperature)
     rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})
-    found = gated(Run(target, [METHODS[method]], rollback=rollback, max_sequences=batch, prefill_chunk=32), made)
+    drafter = head(method, "hybrid") if method in HEADS else METHODS[method]
+    found = gated(Run(target, [drafter], rollback=rollback, max_sequences=batch, prefill_chunk=32), made)
     assert [r.tokens for r in found] == repeated[temperature]
     assert sum(r.stats["drafted"] for r in found) > 0
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from spec_targets.files.gguf import open_gguf
-from spec_zoo import CHAT_PROMPTS, HERE, PROMPTS, ZOO, path
+from spec_zoo import HERE, PROMPTS, ZOO, path
 from spec_zoo.training import data, prompts, tasks, tokens
 from spec_zoo.training.trigram import Trigram
 
@@ -98,9 +98,7 @@ def test_a_target_knows_its_heads(name):
     """``-m zoo:pico --method eagle3`` needs no file."""
     of, method = name.split("-")
     target = load(f"zoo:{of}")
-    plain, fast = (
-        Run(target, methods=m).generate("def add(a, b):\n", max_tokens=48).result for m in ([], [method])
-    )
+    plain, fast = (Run(target, methods=m).generate("def add(a, b):\n", max_tokens=48).result for m in ([], [method]))
 
     assert plain.tokens == fast.tokens
     assert fast.stats["accepted"] > 0

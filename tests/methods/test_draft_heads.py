@@ -1,0 +1,100 @@
+"""What every draft head must do: the drafts of its original, the target's own text, and refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from spec_core import Run, Sampling, load
+from spec_core.errors import Refused
+from tests.methods.drafted import check_published
+from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
+from tests.small_models import tiny_gguf
+
+PUBLISHED = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
+KINDS = ("eagle3", "dflash")
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("context", ["ctx20", "ctx33"])
+@pytest.mark.parametrize("file", ["model-f32.gguf", "hf"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_head_drafts_what_its_original_drafts(name, file, context, kernels, tmp_path):
+    check_published(name, file, context, kernels, tmp_path / "draft.safetensors")
+
+
+def forwards(name: str, step) -> int:
+    """Of the head: one for each depth, all sequences together, or one in all."""
+    depth = max((p.draft.depth for p in step.parts if p.draft), default=0)
+    return depth if METHODS[name][0] == "eagle3" else min(depth, 1)
+
+
+@pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("slots", [1, 5])
+@pytest.mark.parametrize("of", TARGETS)
+@every_method
+def test_text_and_state_are_plain_and_forwards_are_counted(name, of, slots, temperature, rows):
+    for step in check_lossless(name, of, rows, temperature, slots):
+        made = step.forwards.get(METHODS[name][0], 0)
+        assert made == forwards(name, step) or (name == "eagle3-few-nodes" and made > forwards(name, step))
+
+
+@pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("slots", [1, 5])
+@every_method
+def test_text_and_state_are_plain_with_every_way_to_roll_back(name, slots, strategy, temperature):
+    check_lossless(name, "hybrid", None, temperature, slots, rollback=("gdn-rollback", {"strategy": strategy}))
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.8])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq"])
+@every_method
+def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
+    """Chains with rows of probabilities over the target's vocabulary: nothing where the head has no word."""
+    run, drafts = Run(tiny("dense"), [method(name, "dense", 120)], rule=rule), []
+    seq = run.submit([1, 2, 3, 4], max_tokens=16, seed=3, sampling=Sampling(temperature=temperature))
+    run.observe(lambda step: drafts.append(step.part(seq).draft))
+    while run.busy:
+        run.step()
+    seen = [d for d in drafts if d is not None]
+    assert seen
+    for d in seen:
+        assert (d.proposal, d.parents) == ("sampled", None)
+        assert d.probs.shape == (len(d), 300)
+        assert torch.allclose(d.probs.sum(-1), torch.ones(len(d), dtype=d.probs.dtype))
+        assert all(row[token] > 0 for row, token in zip(d.probs, d.ids, strict=True))
+        assert ((d.probs > 0).sum(-1) <= 120).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_kind_of_head_is_refused_before_a_weight_is_read(kind):
+    (other,) = {*KINDS} - {kind}
+    target = load(tiny_gguf(0, layers=4), weights=False)
+    with pytest.raises(Refused, match=f"a head of kind {other}"):
+        Run(target, [(kind, {"file": str(head_file(other, "dense"))})])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_head_is_refused_with_a_way_out(kind):
+    with pytest.raises(Refused, match="no head is given") as refused:
+        Run(tiny("dense"), [kind])
+    assert f"spec train {kind}" in refused.value.hint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_p_min_cuts_a_draft(kind):
+    """A random head is sure of nothing: the first token is paid for, no other is offered."""
+    run = Run(tiny("dense"), [(kind, {"file": str(head_file(kind, "dense")), "p_min": 0.8})])
+    seq, lengths = run.submit([1, 2, 3, 4], max_tokens=12), []
+    run.observe(lambda step: lengths.append(step.part(seq).drafted))
+    while run.busy:
+        run.step()
+    assert max(lengths) == 1
