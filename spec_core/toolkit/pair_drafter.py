@@ -87,11 +87,6 @@ class PairDrafter:
         return rows
 
     @property
-    def whole_drafts(self) -> bool:
-        """Whether the layer can choose all tokens of a greedy draft itself: its rows are the target's tokens."""
-        return True
-
-    @property
     def drafter(self) -> TokenDrafter:
         return TokenDrafter(self.p_min, self.sample)
 
@@ -149,8 +144,8 @@ class PairDrafter:
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
     def _alone(self, draft: PairDraft | PairTree) -> PairDraft | None:
-        whole = self.whole_drafts and self.watch is None and not self.drafter.samples(draft.seq)
-        return draft if whole and isinstance(draft, PairDraft) else None
+        greedy = self.watch is None and not self.drafter.samples(draft.seq)
+        return draft if greedy and isinstance(draft, PairDraft) else None
 
     def _all_at_once(self, step: Step, draft: PairDraft) -> None:
         """A greedy draft of one sequence is one call, however long it gets."""

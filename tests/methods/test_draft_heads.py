@@ -54,6 +54,36 @@ def test_text_and_state_are_plain_with_every_way_to_roll_back(name, slots, strat
     check_lossless(name, "hybrid", None, temperature, slots, rollback=("gdn-rollback", {"strategy": strategy}))
 
 
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
+def test_a_chain_in_one_call_is_the_chain_of_single_steps(rows, kernels):
+    """Also where a row of logits is another token than its number; one that shows its rows goes step by step."""
+    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
+    drafts = [[], []]
+    for found, watch in zip(drafts, (None, lambda token, row: None), strict=True):
+        run = Run(target, [method("eagle3", "dense", rows)])
+        plugin = next(c.plugin for c in run.plugins if c.name == "eagle3")
+        plugin.watch = watch
+        run.observe(lambda step, found=found: found.extend(p.draft.ids for p in step.parts if p.draft))
+        run.generate([1, 2, 3, 4], max_tokens=24, ignore_eos=True).result
+
+    assert drafts[0] == drafts[1]
+    assert max(map(len, drafts[0])) == 5
+
+
+@pytest.mark.parametrize("bad", ["few", "beyond", "negative"])
+def test_the_native_call_believes_no_map_of_tokens(bad):
+    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels="native")
+    run = Run(target, [method("eagle3", "dense", 120)])
+    layer = next(c.plugin for c in run.plugins if c.name == "eagle3").layer
+    layer.ids = {"few": layer.ids[:100], "beyond": layer.ids + 300, "negative": layer.ids - 300}[bad].contiguous()
+    memory = layer.memory()
+    memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
+    memory.room(16)
+    with pytest.raises(ValueError, match="stands for"):
+        layer.draft(memory.pairs(), 5, 0.0, 0.9, [])
+
+
 @pytest.mark.parametrize("temperature", [0.3, 0.8])
 @pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq"])
 @every_method

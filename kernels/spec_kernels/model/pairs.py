@@ -93,7 +93,12 @@ class PairMemory:
 
 
 class PairLayer:
-    """Runs a description whose only input is the hidden state; what it goes on with is its tap ``final``."""
+    """Runs a description whose only input is the hidden state; what it goes on with is its tap ``final``.
+
+    ids: int64, the target's token of every row of logits; None: their own numbers.
+    """
+
+    ids: Tensor | None = None
 
     def __init__(self, executor: Any, name: str) -> None:
         """name: of the input."""
@@ -111,7 +116,7 @@ class PairLayer:
 
     def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
         """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
-        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final")
+        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final", self.ids)
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = [t for p in parts for t in p.tokens]

@@ -81,25 +81,32 @@ class Reference:
         return Pass(self, batch).run()
 
     def draft(
-        self, batch: Batch, most: int, least: float, estimate: float, stops: Sequence[int], state: str | None = None
+        self,
+        batch: Batch,
+        most: int,
+        least: float,
+        estimate: float,
+        stops: Sequence[int],
+        state: str | None = None,
+        ids: Tensor | None = None,
     ) -> tuple[list[int], list[float]]:
         """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
 
         It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
         falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
-        takes as its only input.
+        takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
         """
         taps, survival = {"logits", *([state] if state else [])}, 1.0
-        batch, ids, chances = replace(batch, taps=taps), [], []
+        batch, tokens, chances = replace(batch, taps=taps), [], []
         while True:
             found = self.run(batch)
-            chance, token = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
-            ids.append(int(token))
+            chance, row = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
+            tokens.append(int(row if ids is None else ids[row]))
             chances.append(float(chance))
             survival *= chances[-1] * estimate
-            if survival < least or len(ids) == most or ids[-1] in stops:
-                return ids, chances
-            batch = behind(batch, ids[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
+            if survival < least or len(tokens) == most or tokens[-1] in stops:
+                return tokens, chances
+            batch = behind(batch, tokens[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
 
     def _read(self, source: Source, weight: Weight) -> Tensor:
         """[count, k, n], or [k, n] of a single one: as products want it."""

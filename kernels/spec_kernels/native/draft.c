@@ -9,9 +9,13 @@
 
 #define MOST 256
 #define PIECE 256
+#define NO_MEMORY 1
+#define NOT_A_TOKEN 2
 
 typedef struct {
     int most, found, logits, state;
+    const int64_t *ids; /* the token of every row of logits; NULL: its own number */
+    Py_ssize_t id_count;
     double least, trust;
     int64_t tokens[MOST];
     float chances[MOST];
@@ -54,14 +58,16 @@ static int drafted(spec_program *p, spec_request *q, spec_drafting *d, int vocab
     int64_t position = q->positions ? q->positions[q->rows - 1] : 0;
     double survival = 1;
     while (1) {
-        if (spec_run(p, q)) return -1;
+        if (spec_run(p, q)) return NO_MEMORY;
         const float *z = q->taps[d->logits];
         int best = p->ops_table->argmax(z, vocabulary);
         float chance = chance_of(p, z, vocabulary, best);
         if (chance != chance) chance = 0; /* a drafter whose weights make no numbers is sure of nothing */
-        d->tokens[d->found] = best, d->chances[d->found++] = chance;
+        int64_t token = d->ids ? d->ids[best] : best;
+        if (token < 0 || token >= p->vocabulary) return NOT_A_TOKEN;
+        d->tokens[d->found] = token, d->chances[d->found++] = chance;
         survival *= (double)chance * d->trust;
-        if (!(survival >= d->least) || d->found == d->most || ends(d, best)) return 0;
+        if (!(survival >= d->least) || d->found == d->most || ends(d, token)) return 0;
         position++;
         go_on(q, d, &position);
     }
@@ -79,6 +85,14 @@ static const char *misfit(const spec_program *p, const spec_request *q, const sp
     return NULL;
 }
 
+/* How many rows of logits there are; 0 where the tokens that they stand for are not as many. */
+static int rows_of(const spec_program *p, const spec_drafting *d) {
+    int rows = 0;
+    for (int i = 0; i < p->value_count; i++)
+        if (p->values[i].tap == d->logits) rows = p->values[i].width;
+    return d->ids && d->id_count != rows ? 0 : rows;
+}
+
 static int stops_of(spec_drafting *d) {
     d->end_count = (int)PyTuple_Size(d->stops);
     d->ends = malloc(((size_t)d->end_count + 1) * sizeof *d->ends);
@@ -87,11 +101,14 @@ static int stops_of(spec_drafting *d) {
     return !PyErr_Occurred();
 }
 
-/* most, least, trust, stops, logits, state */
+/* most, least, trust, stops, logits, state, (address, count) of the tokens that rows of logits stand for or None */
 static int options_of(spec_drafting *d, PyObject *const *args) {
+    PyObject *ids = NULL;
     d->most = (int)PyLong_AsLong(args[0]), d->least = PyFloat_AsDouble(args[1]), d->trust = PyFloat_AsDouble(args[2]);
     d->stops = args[3], d->logits = (int)PyLong_AsLong(args[4]), d->state = (int)PyLong_AsLong(args[5]);
     if (PyErr_Occurred()) return 0;
+    if (args[6] != Py_None && !PyArg_ParseTuple(args[6], "On", &ids, &d->id_count)) return 0;
+    if (ids && !(d->ids = PyLong_AsVoidPtr(ids)) && PyErr_Occurred()) return 0;
     if (PyTuple_Check(d->stops)) return stops_of(d);
     PyErr_SetString(PyExc_ValueError, "tokens that end a draft are a tuple");
     return 0;
@@ -113,20 +130,20 @@ PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_s
     spec_drafting d = {0};
     spec_request *q = &g->request;
     const char *wrong;
-    int failed = 0;
-    if (count != 15) return PyErr_Format(PyExc_ValueError, "a draft has 15 arguments, %zd are given", count);
+    int failed = 0, vocabulary = 0;
+    if (count != 16) return PyErr_Format(PyExc_ValueError, "a draft has 16 arguments, %zd are given", count);
     if (!spec_request_read(g, p, args, 9)) return NULL;
     if (!options_of(&d, args + 9)) return free(d.ends), NULL;
-    if ((wrong = misfit(p, q, &d))) {
+    wrong = misfit(p, q, &d);
+    if (!wrong && !(vocabulary = rows_of(p, &d))) wrong = "every row of logits stands for one token";
+    if (wrong) {
         PyErr_SetString(PyExc_ValueError, wrong);
     } else {
-        int vocabulary = 0;
-        for (int i = 0; i < p->value_count; i++)
-            if (p->values[i].tap == d.logits) vocabulary = p->values[i].width;
         Py_BEGIN_ALLOW_THREADS
-        failed = vocabulary ? drafted(p, q, &d, vocabulary) : -1;
+        failed = drafted(p, q, &d, vocabulary);
         Py_END_ALLOW_THREADS
-        if (failed) PyErr_NoMemory();
+        if (failed == NO_MEMORY) PyErr_NoMemory();
+        if (failed == NOT_A_TOKEN) PyErr_SetString(PyExc_ValueError, "a row of logits stands for no token of the model");
     }
     free(d.ends);
     return PyErr_Occurred() ? NULL : answer(&d);

@@ -75,19 +75,27 @@ class Native:
         return found
 
     def draft(
-        self, batch: Batch, most: int, least: float, estimate: float, stops: Sequence[int], state: str | None = None
+        self,
+        batch: Batch,
+        most: int,
+        least: float,
+        estimate: float,
+        stops: Sequence[int],
+        state: str | None = None,
+        ids: Tensor | None = None,
     ) -> tuple[list[int], list[float]]:
         """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
 
         It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
         falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
-        takes as its only input.
+        takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
         """
         found, places = self._outputs(batch)
         self._turn(batch.stretches[0].end + most + 1)
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
-        drafted = self.program.draft(*arguments, most, least, estimate, tuple(stops), self._bound, at)
+        tokens = None if ids is None else (ids.data_ptr(), len(ids))
+        drafted = self.program.draft(*arguments, most, least, estimate, tuple(stops), self._bound, at, tokens)
         del found, alive
         return drafted
 

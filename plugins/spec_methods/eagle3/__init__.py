@@ -92,10 +92,6 @@ class Eagle3(PairDrafter):
     def draft_max(self) -> int:
         return self.depth
 
-    @property
-    def whole_drafts(self) -> bool:
-        return self.layer is not None and self.layer.d2t is None
-
     def hidden(self, spans: Spans[Span]) -> list[Tensor]:
         """Features, for all sequences at once."""
         states = [torch.cat([stream(span, i, self.layer.final) for span in spans]) for i in self.layer.sources]

@@ -34,7 +34,7 @@ class Layer(PairLayer):
         builder = Builder(block_shape(self.head), source)
         super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *facts["turning"]()), source), "x")
         self.projection = trunk.another(Model(tuple(projection(builder, self.head))), source)
-        self.d2t = None if self.head.d2t is None else self.head.d2t.to(self.device)
+        self.ids = None if self.head.d2t is None else self.head.d2t.to(self.device)
 
     def features(self, states: Sequence[Tensor]) -> Tensor:
         """[R, D] of R positions; states: [R, Dt] for each of the sources."""
@@ -46,9 +46,9 @@ class Layer(PairLayer):
 
     def logits(self, rows: Tensor) -> Tensor:
         """[n, V] of the target's tokens; those that the head cannot draft have none."""
-        if self.d2t is None:
+        if self.ids is None:
             return rows
-        return rows.new_full((len(rows), self.head.vocab), -torch.inf).index_copy_(1, self.d2t, rows)
+        return rows.new_full((len(rows), self.head.vocab), -torch.inf).index_copy_(1, self.ids, rows)
 
 
 def block_shape(head: Any) -> BlockShape:
