@@ -6,6 +6,7 @@ import attrs
 import pytest
 import torch
 from safetensors.torch import load_file
+from spec_cli.main import run
 from spec_train.write import write
 
 from spec_core import UsageError, load
@@ -321,3 +322,45 @@ def test_a_head_is_no_model(tmp_path):
     with pytest.raises(UsageError, match="draft head, no model") as refused:
         load(path)
     assert "--method dflash=FILE" in refused.value.hint
+
+
+MISFITS = {
+    "another width": ("eagle3", {"width": 64}, "has 64"),
+    "another vocabulary": ("eagle3", {"vocab": 310}, "has 310"),
+    "layers that are not there": ("eagle3", {"layers": 1}, "has 0 to 1"),
+    "a block over the context": ("dflash", {"context": 4}, "is 4"),
+}
+
+
+def refused_by_the_command(model, kind, path, monkeypatch, capsys):
+    """What ``spec generate`` says to standard error; no weight of the target may be read."""
+
+    def read(*arguments):
+        raise AssertionError("weights of the target are read")
+
+    monkeypatch.setattr("spec_targets.runtime.build.executor", read)
+    assert run(["generate", "-m", str(model), "--method", f"{kind}={path}", "-p", "x", "-n", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 2 and said.splitlines()[1].startswith("  "), "a reason and a hint"
+    return said
+
+
+@pytest.mark.parametrize("name", [*BAD, "no config"])
+def test_the_command_refuses_a_bad_head_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
+    layout, spoil, found = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "no model"))
+    torch.manual_seed(0)
+    kind = "dflash" if layout == "z-lab" else "eagle3"
+    path = directory(tmp_path, kind, "speculators" if layout == "eagle3-spec" else layout, rows=120)
+    spoil(path)
+
+    assert found in refused_by_the_command(tiny_gguf(0, layers=4), kind, path, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_the_command_refuses_a_head_of_another_model_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
+    kind, other, found = MISFITS[name]
+    path = directory(tmp_path, kind, "speculators")
+
+    said = refused_by_the_command(tiny_gguf(0, **{"layers": 4, **other}), kind, path, monkeypatch, capsys)
+    assert found in said
