@@ -114,9 +114,10 @@ class Native:
                 continue
             stride = -(-width // 16) * 16 if i == self._bound else width
             # A row at least: an empty tensor has no address.
-            memory = torch.empty(max(1, counts.get(name, rows)), stride)
+            count = counts.get(name, rows)
+            memory = torch.empty(max(1, count), stride)
             places.append((memory.data_ptr(), stride))
-            found[name] = memory[: counts.get(name, rows), :width]
+            found[name] = memory if count and stride == width else memory[:count, :width]
         return found, tuple(places)
 
     def _arguments(self, batch: Batch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
