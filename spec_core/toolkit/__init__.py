@@ -2,6 +2,7 @@
 
 To draft: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows the
 likeliest paths of a tree, ``PairDrafter`` feeds a layer that reads pairs of a hidden state and the token after it,
+``draft_head`` finds a head in a file and says whether it fits,
 ``AcceptanceEstimate`` says how drafts fared, ``forward`` drives a model of one's own.
 To judge: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from spec_core.toolkit.counts import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
+    from spec_core.toolkit.draft_head import DraftHead as DraftHead
+    from spec_core.toolkit.draft_head import Reading as Reading
+    from spec_core.toolkit.draft_head import draft_head as draft_head
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence
@@ -49,9 +53,11 @@ if TYPE_CHECKING:
 _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
+    "DraftHead": "toolkit.draft_head",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
+    "Reading": "toolkit.draft_head",
     "SampleMode": "toolkit.token_drafter",
     "Tally": "toolkit.tally",
     "TokenDrafter": "toolkit.token_drafter",
@@ -59,6 +65,7 @@ _WHERE = {
     "TreeNode": "toolkit.tree",
     "adjust": "sampling.choose",
     "choosers": "toolkit.choosing",
+    "draft_head": "toolkit.draft_head",
     "drafted_and_accepted": "toolkit.counts",
     "drafted_from": "toolkit.distributions",
     "evaluate": "toolkit.drive",

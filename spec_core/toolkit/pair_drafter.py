@@ -64,16 +64,15 @@ class PairDraft(PartialDraft):
 class PairDrafter:
     """The hooks of such a method. It declares the settings ``p_min`` and ``sample``, and
 
-    draft_max: longest path. width: most tokens after one, 1 drafts chains. nodes_max: most tokens of a tree.
+    longest: path of a draft. width: most tokens after one, 1 drafts chains. nodes_max: most tokens of a tree.
     layer: memory(), forward(parts) and draft(...) as ``spec_kernels.model.pairs.PairLayer`` has them.
     state: what is kept of a sequence. watch: called with every token of a chain and its row, if it is not None.
     """
 
-    draft_max: int
     p_min: float
     sample: SampleMode
-    width = 1
-    nodes_max = 1
+    width: int = 1
+    nodes_max: int = 1
     layer: Any
     watch: Any
     state: StashKey[PairState]
@@ -85,6 +84,10 @@ class PairDrafter:
     def logits(self, rows: Tensor) -> Tensor:
         """Rows of the layer as logits [n, V] of the target's tokens."""
         return rows
+
+    @property
+    def longest(self) -> int:
+        raise NotImplementedError
 
     @property
     def drafter(self) -> TokenDrafter:
@@ -132,7 +135,7 @@ class PairDrafter:
         state.estimate.fade()
         if state.estimate.value < self.p_min:
             return None
-        longest = min(budget, self.draft_max)
+        longest = min(budget, self.longest)
         if self._branches(step, seq):
             most = min(step.nodes(seq), self.nodes_max)
             limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)

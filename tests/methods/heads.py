@@ -10,7 +10,7 @@ import torch
 from spec_train.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
-from tests.small_heads import trained
+from tests.small_heads import edit_config, trained
 from tests.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.gate import gated
 
@@ -20,8 +20,12 @@ METHODS = {
     "eagle3-tree": ("eagle3", {"p_min": 0.0, "depth": 3, "width": 3}),
     "eagle3-few-nodes": ("eagle3", {"p_min": 0.01, "width": 4, "nodes_max": 7}),
     "dflash": ("dflash", {"p_min": 0.0}),
+    "dflash-short": ("dflash", {"p_min": 0.0, "draft_max": 2}),
+    "dflash-sliding": ("dflash", {"p_min": 0.0}),
 }
 """A head's method and its settings, without the file."""
+WINDOW = 5
+"""Of a sliding layer: it ends inside the context, and inside the block."""
 
 
 @cache
@@ -39,6 +43,16 @@ def head_file(kind: str, of: str, rows: int | None = None) -> Path:
     return path
 
 
+@cache
+def sliding_file(of: str, rows: int | None = None) -> Path:
+    """Of dflash: its first layer has a window, and is causal inside the block."""
+    torch.manual_seed(0)
+    path = Path(mkdtemp()) / "dflash"
+    write(trained("dflash", tiny(of), rows), tiny(of), path, "speculators", "f32")
+    kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
+    return edit_config(path, lambda config: config["transformer_layer_config"].update(kinds))
+
+
 def requests(temperature: float) -> list[Request]:
     sampling = Sampling(temperature=temperature)
     return [Request([3 * i + 1, 4, i + 9], max_tokens=20, seed=i, sampling=sampling, name=f"{i}") for i in range(5)]
@@ -47,7 +61,8 @@ def requests(temperature: float) -> list[Request]:
 def method(name: str, of: str, rows: int | None = None) -> tuple[str, dict]:
     """One of METHODS with a random head. rows: of its logits, where it drafts part of the vocabulary."""
     kind, settings = METHODS[name]
-    return kind, {"file": str(head_file(kind, of, rows)), **settings}
+    file = sliding_file(of, rows) if name.endswith("sliding") else head_file(kind, of, rows)
+    return kind, {"file": str(file), **settings}
 
 
 def check_lossless(name: str, of: str, rows: int | None, temperature: float, slots: int, **more) -> list:

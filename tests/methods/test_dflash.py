@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 from spec_methods.dflash import DFlash
-from spec_methods.dflash.layer import Head, Known
+from spec_methods.dflash.layer import Known, Layers
 from spec_train.dflash import DFlash as Trainable
 from spec_train.shape import Shape
 from spec_train.weights import radians
@@ -63,7 +63,7 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     write(given, target, tmp_path / "head.gguf", "gguf", "f32")
     facts = load(tmp_path / "head.gguf", weights=False).info.extras
     facts = {**facts, "head": attrs.evolve(facts["head"], windows=(3, 6), causal=causal)}
-    head = Head(facts, target.info.extras["executor"]())
+    head = Layers(facts, target.info.extras["executor"]())
     context = head.context()
     head.learn([Known(context, 0, list(states.unbind(1)))])
     context.token = tokens[-1]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from spec_train.write import write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
-from tests.methods.drafted import check_published
+from tests.methods.drafted import check_published, drafted
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
+from tests.small_heads import trained
 from tests.small_models import tiny_gguf
 
 PUBLISHED = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 KINDS = ("eagle3", "dflash")
+LAYOUTS = [("eagle3", "safeailab"), ("eagle3", "speculators"), ("dflash", "z-lab"), ("dflash", "speculators")]
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
@@ -27,6 +30,23 @@ def one_thread():
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_head_drafts_what_its_original_drafts(name, file, context, kernels, tmp_path):
     check_published(name, file, context, kernels, tmp_path / "draft.safetensors")
+
+
+@pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
+@pytest.mark.parametrize(("kind", "layout"), LAYOUTS)
+def test_a_head_drafts_the_same_from_every_layout(kind, layout, rows, tmp_path):
+    """As ``spec train --format`` writes them."""
+    torch.manual_seed(0)
+    target = tiny("dense")
+    head, found = trained(kind, target, rows), []
+    for form in ("gguf", layout):
+        write(head, target, tmp_path / form, form, "f32")
+        method, out = f"{kind}={tmp_path / form}", tmp_path / "draft.safetensors"
+        found.append(drafted(tiny_gguf(0, layers=4), method, [5, 9, 2, 77, 31, 8], 3, "auto", out))
+
+    assert len(found[0]["tokens"]) == 3
+    assert torch.equal(found[0]["tokens"], found[1]["tokens"])
+    assert torch.equal(found[0]["logits"], found[1]["logits"])
 
 
 def forwards(name: str, step) -> int:

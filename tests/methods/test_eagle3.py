@@ -89,7 +89,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
 
     turning = radians(given.shape), 1.0
     facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
-    layer = Layer(facts, (2, 1, 1), 4, target.info.extras["executor"]())
+    layer = Layer(facts, target.info.extras["executor"]())
     memory = layer.memory()
     memory.take(0, tokens, layer.features(list(states)), {})
     y, first = layer.forward([memory.pairs()])
@@ -132,7 +132,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     weights = {**given.weights, "output.weight": 40 * given.weights["output.weight"]}
     turning = radians(given.shape), 1.0
     facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
-    layer = Layer(facts, (2, 1, 1), 4, target.info.extras["executor"]())
+    layer = Layer(facts, target.info.extras["executor"]())
     tokens, features = [5, 9, 2, 7, 3, 1], layer.features([torch.randn(6, 32) for _ in range(3)])
     limits, memory = TreeLimits(depth, nodes, width, 0.0), layer.memory()
     memory.take(0, tokens, features, {})

@@ -9,16 +9,11 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from spec_core import Run, load
-from tests.methods.heads import METHODS, head_file
+from tests.methods.heads import METHODS, method
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 PROMPT = [(7 * i) % 299 for i in range(70)]
 kernels_of_both = pytest.mark.parametrize("kernels", ["native", "reference"])
-
-
-def drafter(name: str):
-    kind, settings = METHODS[name]
-    return kind, {"file": str(head_file(kind, "dense")), **settings}
 
 
 def stepped(run: Run, look=lambda step: None):
@@ -46,7 +41,7 @@ def test_only_what_was_asked_for_is_captured(methods, wanted, kernels, monkeypat
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     seen, run = [], target.executor.run
     monkeypatch.setattr(target.executor, "run", lambda batch: (seen.append(set(batch.taps)), run(batch))[1])
-    made = [drafter(m) if m in METHODS else m for m in methods]
+    made = [method(m, "dense") if m in METHODS else m for m in methods]
     for _ in stepped(Run(target, made, prefill_chunk=16)):
         pass
 
@@ -66,7 +61,7 @@ def test_no_hidden_state_outlives_its_chunk(name, kernels):
         states = [*step.output.hidden.values(), *([] if step.output.final is None else [step.output.final])]
         held.extend(StorageWeakRef(state.untyped_storage()) for state in states)
 
-    run, chunks = Run(target, ["mtp" if name == "mtp" else drafter(name)], prefill_chunk=16), 0
+    run, chunks = Run(target, ["mtp" if name == "mtp" else method(name, "dense")], prefill_chunk=16), 0
     for _ in stepped(run, look):
         gc.collect()
         assert held and all(ref.expired() for ref in held)
@@ -83,7 +78,7 @@ def test_a_kept_state_would_be_seen():
         kept.extend(step.output.hidden.values())
         held.extend(StorageWeakRef(state.untyped_storage()) for state in step.output.hidden.values())
 
-    next(stepped(Run(target, [drafter("eagle3")], prefill_chunk=16), look))
+    next(stepped(Run(target, [method("eagle3", "dense")], prefill_chunk=16), look))
     assert held and not any(ref.expired() for ref in held)
     kept.clear()
     torch.zeros(1)

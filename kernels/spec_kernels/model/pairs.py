@@ -122,7 +122,8 @@ class PairLayer:
         tokens = [t for p in parts for t in p.tokens]
         positions = [at for p in parts for at in p.positions()]
         both = torch.tensor([tokens, positions], device=self.device)
-        stretches, ends, first = [], [], 0
+        stretches, first = [], 0
+        ends: list[int] = []
         given: dict[int, Tensor] = {}
         for p in parts:
             stretches.append(Stretch(p.cache, first, len(p.tokens), p.start, p.parents))

@@ -6,17 +6,23 @@ length costs one forward, for all sequences together.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 from attrs.validators import ge, le
 from torch import Tensor
 
-from spec_core import Compat, Needs, Refusal, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
-from spec_core.toolkit import AcceptanceEstimate, PartialDraft, SampleMode, TokenDrafter
-from spec_methods.dflash.layer import Context, Head, Known
-
-Reading = Literal["auto", "inputs", "outputs"]
+from spec_core import Compat, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
+from spec_core.toolkit import (
+    AcceptanceEstimate,
+    DraftHead,
+    PartialDraft,
+    Reading,
+    SampleMode,
+    TokenDrafter,
+    draft_head,
+)
+from spec_methods.dflash.layer import Context, Known, Layers
 
 
 @attrs.define(eq=False)
@@ -58,42 +64,25 @@ class DFlash:
             "help": "what the file's layer ids mean: layers entered (inputs) or left (outputs); auto: by its kind"
         },
     )
-    head: Head | None = attrs.field(default=None, init=False)
-    sources: tuple[int, ...] = attrs.field(default=(), init=False)
-    final: int = attrs.field(default=0, init=False)
+    head: DraftHead | None = attrs.field(default=None, init=False)
+    layers: Layers | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        file = self.file or target.info.extras.get("companions", {}).get("dflash")
-        if file is None:
-            hint = "name one: --method dflash=FILE, or train one: spec train dflash"
-            return Compat(refusals=[Refusal(f"no head is given, and {target.info.name} knows none", hint)])
-        holder = load(file, weights=False)
-        if refusal := self._misfit(target, holder):
-            return Compat(refusals=[refusal])
-        self.sources = holder.info.extras["head"].sources(target.info.layers, self.layer_ids)
-        self.final = target.info.layers
+        found = draft_head(target, "dflash", self.file, load, self.layer_ids)
+        if not isinstance(found, DraftHead):
+            return Compat(refusals=[found])
         return Compat(
-            needs=Needs(hidden={i for i in self.sources if i < self.final}, final=self.final in self.sources),
+            needs=found.needs,
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,
-            load=lambda target: self._load(target, holder),
+            load=lambda target: self._load(target, found),
         )
 
-    def _misfit(self, target: Target, holder: Target) -> Refusal | None:
-        head = holder.info.extras.get("head")
-        if head is None or head.kind != "dflash":
-            found = "no draft head" if head is None else f"a head of kind {head.kind}"
-            return Refusal(f"{holder.info.name} is {found}", "give the DFlash head of this very model")
-        if "executor" not in target.info.extras:
-            return Refusal(f"{target.info.name} lends its weights to no head", "use a GGUF or Hugging Face model")
-        problem = holder.info.extras["misfit"](target, self.layer_ids)
-        return Refusal(*problem) if problem else None
-
-    def _load(self, target: Target, holder: Target) -> None:
-        self.head = Head(holder.info.extras, target.info.extras["executor"]())
+    def _load(self, target: Target, found: DraftHead) -> None:
+        self.head, self.layers = found, Layers(found.facts, target.info.extras["executor"]())
 
     @property
     def _drafter(self) -> TokenDrafter:
@@ -107,7 +96,7 @@ class DFlash:
         blocks = [b for seq, budget in step.undrafted if (b := self._begin(seq, budget))]
         if not blocks:
             return
-        rows = self.head.blocks([b.context for b in blocks], [b.budget for b in blocks])
+        rows = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
         step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
         for block, logits in zip(blocks, rows, strict=True):
             self._take(step, block, logits)
@@ -123,22 +112,18 @@ class DFlash:
         """Committed positions of all sequences become keys and values; what stood there of a block is overwritten."""
         parts = [self._known(seq, span) for seq, span in rows.by_sequence()]
         if parts:
-            self.head.learn(parts)
+            self.layers.learn(parts)
 
     # one draft
 
     def _known(self, seq: Sequence, span: Span) -> Known:
         memory = seq.stash.get(self.memory)
         if memory is None:
-            memory = seq.stash[self.memory] = Memory(self.head.context())
+            memory = seq.stash[self.memory] = Memory(self.layers.context())
         memory.context.token = span.next[-1]
         embed = span.next_embeds.get(len(span.next) - 1)
         memory.context.embed = None if embed is None else embed.clone()
-        return Known(memory.context, span.start, [self._stream(span, i) for i in self.sources])
-
-    def _stream(self, span: Span, i: int) -> Tensor:
-        """The hidden states that enter block i; after the last block they are read after the final norm."""
-        return span.final if i == self.final and span.final is not None else span.hidden[i]
+        return Known(memory.context, span.start, self.head.states(span))
 
     def _begin(self, seq: Sequence, budget: int) -> Block | None:
         memory = seq.stash.get(self.memory)
@@ -147,7 +132,7 @@ class DFlash:
         memory.estimate.fade()
         if memory.estimate.value < self.p_min:
             return None
-        most = min(budget, self.draft_max, self.head.head.block - 1)
+        most = min(budget, self.draft_max, self.layers.head.block - 1)
         return Block(seq, most, memory.estimate, context=memory.context)
 
     def _take(self, step: Step, block: Block, logits: Tensor) -> None:

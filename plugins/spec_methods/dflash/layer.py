@@ -1,7 +1,7 @@
 """The DFlash head: blocks of unknown tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
 
 Features of committed positions become keys and values of every layer; a block of the last token and masks reads them
-and itself. Names of tensors as the reader of heads gives them, with a prefix that the target's do not have.
+and itself.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import Batch, Stretch
 from spec_kernels.model.build import Builder
+from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rotate, Store
-from spec_kernels.model.shapes import BlockShape, HeadShape
-from spec_kernels.model.source import Prefixed, has
 from torch import Tensor
 
-PREFIX = "head."
 FIRST_ROWS = 512
 """Places that a cache begins with; it grows."""
 
@@ -48,18 +46,19 @@ class Known:
     states: Sequence[Tensor]
 
 
-class Head:
+class Layers:
     """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
         """facts: ``info.extras`` of the head's file. trunk: the target's executor, which lends its embedding and
         output matrix where the head has none of its own."""
         self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
-        source, turns = Prefixed(facts["source"], PREFIX, trunk.source), facts["turning"]()
-        builders = [Builder(block_shape(self.head, i), source) for i in range(self.head.layers)]
+        source, turns = lent(facts["source"], trunk), facts["turning"]()
+        windows = self.head.windows or (0,) * self.head.layers
+        builders = [Builder(block_shape(self.head, window), source) for window in windows]
         self.store = trunk.another(Model(tuple(storing(builders, self.head)), *turns), source)
         self.fill = trunk.another(Model(tuple(filling(builders, self.head)), *turns), source)
-        self.d2t = None if self.head.d2t is None else self.head.d2t.to(self.device)
+        self.ids = tokens_of(self.head, self.device)
 
     def context(self) -> Context:
         """Of a new sequence."""
@@ -94,19 +93,7 @@ class Head:
             wanted += range(first + 1, first + n + 1)
         both = torch.tensor([tokens, positions], device=self.device)
         found = self.fill.run(Batch(both[0], both[1], stretches, given, logits=wanted, final=wanted))
-        return list(self._words(found["logits"]).split(list(drafts)))
-
-    def _words(self, rows: Tensor) -> Tensor:
-        """[R, V] of the target's tokens; those that the head cannot draft have none."""
-        if self.d2t is None:
-            return rows
-        return rows.new_full((len(rows), self.head.vocab), -torch.inf).index_copy_(1, self.d2t, rows)
-
-
-def block_shape(head: Any, layer: int) -> BlockShape:
-    window = head.windows[layer] if head.windows else 0
-    heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.head**-0.5, window)
-    return BlockShape(head.width, heads, head.eps)
+        return list(spread(found["logits"], self.ids, self.head.vocab).split(list(drafts)))
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
@@ -136,11 +123,4 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
         yield from builder.attention(prefix, i, causal=bool(head.causal and head.causal[i]))
         yield builder.norm("x", "h", prefix + "ffn_norm.weight")
         yield from builder.mlp(prefix)
-    output = own(first, "output.weight")
-    weight = first.weight(output if has(first.source, output) else "token_embd.weight")
-    yield from first.ending(PREFIX + "output_norm.weight", weight)
-
-
-def own(builder: Builder, name: str) -> str:
-    """The head's own matrix where it has one, else the target's."""
-    return PREFIX + name if has(builder.source, PREFIX + name) else name
+    yield from first.ending(PREFIX + "output_norm.weight", output(first))

@@ -68,5 +68,9 @@ class Mtp(PairDrafter):
     def _load(self, target: Target, holder: Target) -> None:
         self.layer = Layer(holder.info.extras["nextn"], target.info.extras["executor"]())
 
+    @property
+    def longest(self) -> int:
+        return self.draft_max
+
     def hidden(self, spans: Spans[Span]) -> list[Tensor]:
         return [span.final.clone() for span in spans if span.final is not None]
