@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from spec_core.toolkit.counts import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
-    from spec_core.toolkit.draft_head import DraftHead as DraftHead
-    from spec_core.toolkit.draft_head import Reading as Reading
-    from spec_core.toolkit.draft_head import draft_head as draft_head
+    from spec_core.toolkit.heads import DraftHead as DraftHead
+    from spec_core.toolkit.heads import Reading as Reading
+    from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
-    "DraftHead": "toolkit.draft_head",
+    "DraftHead": "toolkit.heads",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
-    "Reading": "toolkit.draft_head",
+    "Reading": "toolkit.heads",
     "SampleMode": "toolkit.token_drafter",
     "Tally": "toolkit.tally",
     "TokenDrafter": "toolkit.token_drafter",
@@ -65,7 +65,7 @@ _WHERE = {
     "TreeNode": "toolkit.tree",
     "adjust": "sampling.choose",
     "choosers": "toolkit.choosing",
-    "draft_head": "toolkit.draft_head",
+    "draft_head": "toolkit.heads",
     "drafted_and_accepted": "toolkit.counts",
     "drafted_from": "toolkit.distributions",
     "evaluate": "toolkit.drive",

@@ -1,4 +1,4 @@
-"""A tree drafted by a layer that reads pairs: the likeliest paths, depth by depth (EAGLE-2, 2406.16858, section 4).
+"""A tree drafted by a layer that reads pairs: the likeliest paths, depth by depth (2406.16858, section 4).
 
 At every depth the ``width`` likeliest nodes are evaluated in one forward, together with the nodes that they follow, and
 each proposes ``width`` tokens. Of all that were proposed the likeliest are drafted.
