@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence
+    from spec_core.toolkit.heads import DraftHead as DraftHead
+    from spec_core.toolkit.heads import Reading as Reading
+    from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
     from spec_core.toolkit.tally import Tally as Tally
