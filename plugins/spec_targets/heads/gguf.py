@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from spec_kernels.model.source import bytes_of
 from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
@@ -45,8 +44,7 @@ class GgufHead:
         return self.file.tensors[self.stored[name]].shape if name in self.stored else None
 
     def type(self, name: str) -> str:
-        """What ``blocks`` gives: as stored, floats where rows are put in another order."""
-        return "F32" if self._reordered(name) else self.file.tensors[self.stored[name]].type
+        return self.file.tensors[self.stored[name]].type
 
     def load(self, name: str) -> Tensor:
         value = floats(self.file.tensors[self.stored[name]])
@@ -54,10 +52,10 @@ class GgufHead:
         return tensors.halves(value, heads) if heads else value
 
     def blocks(self, name: str) -> Tensor:
-        if self._reordered(name):
-            return bytes_of(self.load(name))
+        """Rows as they are stored: blocks lie within a row, so that rows can be put in another order."""
         data = self.file.tensors[self.stored[name]].bytes()
-        return data.reshape(-1, data.shape[-1])
+        rows, heads = data.reshape(-1, data.shape[-1]), self._reordered(name)
+        return tensors.halves(rows, heads) if heads else rows
 
     def _reordered(self, name: str) -> int:
         """Attention heads of a tensor whose rows lie in llama.cpp's order; 0 where they do not."""
