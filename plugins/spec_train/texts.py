@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
+from spec_cli.prompt import check_messages
 
 from spec_core import Target
 from spec_core.errors import UsageError, why
 from spec_train.lessons import Row
 
-EXAMPLE = 'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}'
+EXAMPLE = (
+    'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
+    'in place of "prompt" also "messages": [{"role": "user", "content": "..."}]'
+)
 HELD_OUT, MOST_HELD_OUT = 0.05, 16
 """Share of a file's texts that is never trained on, and most of them."""
 ANSWERS = 0.5
@@ -22,10 +27,20 @@ ANSWERS = 0.5
 
 @attrs.frozen
 class Entry:
-    """A line: a prompt that may be empty, and what follows it; None where that is still to be written."""
+    """A line: a prompt that may be empty, as a text or as messages, and what follows it; None where that is still to be
+    written."""
 
-    prompt: str
+    prompt: str | list[dict[str, Any]]
     text: str | None
+
+    def prompt_tokens(self, target: Target) -> list[int]:
+        """The prompt's; of messages through the chat template. Raises UsageError for a model that has none."""
+        tokenizer = target.tokenizer
+        if isinstance(self.prompt, str):
+            return tokenizer.encode(self.prompt)
+        if tokenizer.chat_template is None:
+            raise UsageError(f"{target.info.name} has no chat template", hint='give "prompt" in place of "messages"')
+        return tokenizer.encode_chat(self.prompt)
 
 
 def read(path: Path) -> list[Entry]:
@@ -44,8 +59,11 @@ def _entry(path: Path, number: int, line: str) -> Entry:
     try:
         given = json.loads(line)
         texts = {key: given.get(key) for key in ("text", "prompt", "answer")}
+        messages = given.get("messages")
     except (ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path.name}, line {number}: no JSON object", hint=EXAMPLE) from error
+    if messages is not None and texts["prompt"] is None:
+        return Entry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), texts["answer"])
     if any(not isinstance(value, str) for value in texts.values() if value is not None) or not any(texts.values()):
         raise UsageError(f"{path.name}, line {number}: neither a text nor a prompt", hint=EXAMPLE)
     if texts["prompt"] is None:
@@ -67,7 +85,7 @@ def tokenized(entries: Sequence[Entry], target: Target) -> list[Row]:
     rows = []
     for entry in entries:
         if entry.text is not None:
-            prompt = encode(entry.prompt) if entry.prompt else []
+            prompt = entry.prompt_tokens(target) if entry.prompt else []
             rows.append(Row((*prompt, *encode(entry.text, bos=not prompt)), len(prompt)))
     return rows
 

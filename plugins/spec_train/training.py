@@ -70,7 +70,7 @@ def read(target: Target, given: dict[str, Any]) -> Reading:
         held = texts.read(Path(shipped))
     note(f"{len(entries)} texts to learn from, {len(held)} held out")
     rows = texts.tokenized(entries, target)
-    prompts = [Row(tuple(p := target.tokenizer.encode(e.prompt)), len(p)) for e in entries if e.text is None]
+    prompts = [Row(tuple(p := e.prompt_tokens(target)), len(p)) for e in entries if e.text is None]
     if not rows and not given["generate"]:
         raise UsageError("all lines are prompts without an answer", hint="let the target answer them: --generate N")
     return Reading(rows, prompts, held_prompts(held, target, given))
@@ -82,7 +82,7 @@ def held_prompts(held: list[Entry], target: Target, given: dict[str, Any]) -> li
     chosen = [held[i] for i in np.linspace(0, len(held) - 1, min(len(held), given["held_out"])).astype(int)]
     found = []
     for entry in chosen:
-        tokens = target.tokenizer.encode(entry.prompt or entry.text)
+        tokens = entry.prompt_tokens(target) if entry.prompt else target.tokenizer.encode(entry.text)
         found.append(tuple(tokens if entry.prompt else tokens[: max(2, min(len(tokens) // 2, 256))])[-room:])
     return found
 

@@ -129,8 +129,10 @@ class PairTree:
 
 def learn(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> None:
     """Count, of a chain or a tree, the first token after each accepted one: the likeliest, which a chain would have."""
-    parents = draft.parents or range(-1, len(draft) - 1)
-    nodes = [TreeNode(token, parent, 0, 0.0) for token, parent in zip(draft.ids, parents, strict=True)]
+    if draft.parents is None:
+        estimate.learn(len(draft), len(path))
+        return
+    nodes = [TreeNode(token, parent, 0, 0.0) for token, parent in zip(draft.ids, draft.parents, strict=True)]
     seen = set()
     for node, kept in tested(nodes, path):
         if node.parent not in seen:

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 from spec_cli import main as cli
+from spec_train import texts
 from spec_train.show import Teller, clock, curve
+from spec_zoo import CHAT_PROMPTS
 
 from spec_core import load
 from tests.small_models import tiny_gguf, tiny_hybrid
@@ -188,11 +190,29 @@ BAD = {
     "no JSON": ("not json\n", "line 1: no JSON object"),
     "a list": ("[1]\n", "line 1: no JSON object"),
     "no text": ('{"text": "a"}\n{"body": "b"}\n', "line 2: neither a text nor a prompt"),
+    "messages without a role": ('{"messages": [{"content": "x"}]}\n', "line 1"),
     "a number": ('{"text": 5}\n', "line 1: neither a text nor a prompt"),
     "one text": ('{"text": "abc"}\n', "there is one text"),
     "too short": ('{"text": "a"}\n' * 5, "the longest text has"),
     "nested": ("[" * 100_000, "no JSON object"),
 }
+
+
+def test_messages_are_a_prompt_in_the_models_own_format(tmp_path):
+    chat = [{"role": "user", "content": "def add"}]
+    lines = [{"messages": chat, "answer": "(a, b):"}, {"messages": chat}]
+    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    target = load(tiny_gguf(0, layers=4), weights=False)
+    answered, asked = texts.read(tmp_path / "chats.jsonl")
+    (row,) = texts.tokenized([answered, asked], target)
+
+    prompt = target.tokenizer.encode_chat(chat)
+    assert row.tokens == (*prompt, *target.tokenizer.encode("(a, b):", bos=False))
+    assert (row.start, asked.prompt_tokens(target), asked.text) == (len(prompt), prompt, None)
+
+
+def test_prompts_of_a_zoo_chat_model_can_be_held_out():
+    assert len(texts.read(CHAT_PROMPTS)) == 40
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -73,6 +73,8 @@ class Eagle3(PairDrafter):
 
     def hidden(self, spans: Spans[Span]) -> list[Tensor]:
         """Features, for all sequences at once."""
+        if len(spans) == 1:
+            return [self.layer.features(self.head.states(spans[0]))]
         states = [torch.cat(parts) for parts in zip(*(self.head.states(span) for span in spans), strict=True)]
         return list(self.layer.features(states).split([len(span.tokens) for span in spans]))
 
