@@ -16,7 +16,7 @@ from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.stash import StashKey
 from spec_core.contract.step import Step
-from spec_core.contract.values import Draft
+from spec_core.contract.values import Draft, Proposal
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn
@@ -139,7 +139,8 @@ class PairDrafter:
         if self._branches(step, seq):
             most = min(step.nodes(seq), self.nodes_max)
             limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)
-            return PairTree(seq, state.pairs, self.drafter, limits, state.estimate.value)
+            law: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
+            return PairTree(seq, state.pairs, self.drafter, limits, law, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.contract.values import Draft
+from spec_core.contract.values import Draft, Proposal
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.token_drafter import TokenDrafter
 from spec_core.toolkit.tree import TreeLimits, TreeNode, tested
@@ -33,7 +33,8 @@ class PairNode(TreeNode):
 class PairTree:
     """One sequence while a tree is drafted.
 
-    memory: what the layer holds. trust: share of drafts that are accepted, by which every chance is cut.
+    memory: what the layer holds. law: how its tokens are chosen, as ``Draft`` says it. trust: share of drafts that are
+    accepted, by which every chance is cut.
     growing: nodes that are evaluated next, all of one depth; -1 is committed text.
     """
 
@@ -41,6 +42,7 @@ class PairTree:
     memory: Any
     chooser: TokenDrafter
     limits: TreeLimits
+    law: Proposal
     trust: float
     nodes: list[PairNode] = attrs.field(factory=list)
     growing: list[int] = attrs.field(factory=lambda: [-1])
@@ -81,7 +83,7 @@ class PairTree:
             return None
         return Draft(
             [node.token for node in nodes],
-            "unknown" if self.chooser.samples(self.seq) else "deterministic",
+            self.law,
             parents=[at.get(node.parent, -1) for node in nodes],
             confidence=[node.own for node in nodes],
         )

@@ -137,7 +137,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     limits, memory = TreeLimits(depth, nodes, width, 0.0), layer.memory()
     memory.take(0, tokens, features, {})
     seq, step = SimpleNamespace(sampling=Sampling()), SimpleNamespace(private=False)
-    tree, forwards = PairTree(seq, memory, TokenDrafter(0.0), limits, 0.9), 0
+    tree, forwards = PairTree(seq, memory, TokenDrafter(0.0), limits, "deterministic", 0.9), 0
     while tree.open:
         tree.take(step, *layer.forward([tree.pairs()]))
         forwards += 1
