@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from spec_core.toolkit.counts import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
-    from spec_core.toolkit.heads import DraftHead as DraftHead
-    from spec_core.toolkit.heads import Reading as Reading
-    from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence

@@ -21,7 +21,7 @@ class DraftHead:
     """A head that fits a target.
 
     facts: ``info.extras`` of its file. sources: the hidden states that it reads, in order: number i enters block i, and
-    number ``last`` is the one behind the final norm.
+    number ``last`` is the one after the final norm.
     """
 
     facts: Mapping[str, Any]

@@ -139,12 +139,12 @@ class PairDrafter:
         if self._branches(step, seq):
             most = min(step.nodes(seq), self.nodes_max)
             limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)
-            law: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
-            return PairTree(seq, state.pairs, self.drafter, limits, law, state.estimate.value)
+            proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
+            return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:
-        """Drawn tokens that a rule weighs form a chain: to leave one out for its chance would bend their law."""
+        """Drawn tokens that a rule weighs form a chain: to leave one out for its chance would change their distribution."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
     def _alone(self, draft: PairDraft | PairTree) -> PairDraft | None:

@@ -33,7 +33,7 @@ class PairNode(TreeNode):
 class PairTree:
     """One sequence while a tree is drafted.
 
-    memory: what the layer holds. law: how its tokens are chosen, as ``Draft`` says it. trust: share of drafts that are
+    memory: what the layer holds. proposal: how its tokens are chosen, as ``Draft`` says it. trust: share of drafts that are
     accepted, by which every chance is cut.
     growing: nodes that are evaluated next, all of one depth; -1 is committed text.
     """
@@ -42,7 +42,7 @@ class PairTree:
     memory: Any
     chooser: TokenDrafter
     limits: TreeLimits
-    law: Proposal
+    proposal: Proposal
     trust: float
     nodes: list[PairNode] = attrs.field(factory=list)
     growing: list[int] = attrs.field(factory=lambda: [-1])
@@ -54,7 +54,7 @@ class PairTree:
         return bool(self.growing)
 
     def pairs(self) -> Any:
-        """What is missing of the committed text, or what grows, behind what it follows."""
+        """What is missing of the committed text, or what grows, after what it follows."""
         if not self.nodes:
             return self.memory.pairs()
         rows = sorted({i for node in self.growing for i in self._path(node)})
@@ -83,7 +83,7 @@ class PairTree:
             return None
         return Draft(
             [node.token for node in nodes],
-            self.law,
+            self.proposal,
             parents=[at.get(node.parent, -1) for node in nodes],
             confidence=[node.own for node in nodes],
         )

@@ -124,14 +124,14 @@ def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
         assert ((d.probs > 0).sum(-1) <= 120).all()
 
 
-@pytest.mark.parametrize(("rule", "law"), [(None, "unknown"), ("point-mass", "deterministic")])
-def test_a_tree_says_how_its_tokens_were_chosen(rule, law):
+@pytest.mark.parametrize(("rule", "proposal"), [(None, "unknown"), ("point-mass", "deterministic")])
+def test_a_tree_says_how_its_tokens_were_chosen(rule, proposal):
     """By noise that the target reads too, or by what is likely where no drafter reads the coins."""
     run, drafts = Run(tiny("dense"), [method("eagle3-tree", "dense")], rule=rule), []
     run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
     run.generate([1, 2, 3, 4], max_tokens=16, seed=3, sampling=Sampling(temperature=0.8)).result
 
-    assert {d.proposal for d in drafts} == {law}
+    assert {d.proposal for d in drafts} == {proposal}
     assert any(d.depth < len(d) for d in drafts)
 
 

@@ -100,7 +100,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
 
 
 def chain(layer, tokens, features, path):
-    """The row behind a path, as a chain drafts it."""
+    """The row after a path, as a chain drafts it."""
     memory = layer.memory()
     memory.take(0, tokens, features, {})
     y, rows = layer.forward([memory.pairs()])

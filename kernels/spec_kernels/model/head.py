@@ -1,6 +1,6 @@
 """What descriptions of draft heads share: their tensors beside the target's, sizes of a block, words of their own.
 
-A head's tensors have the names that the reader of heads gives them, behind a prefix that the target's do not have.
+A head's tensors have the names that the reader of heads gives them, after a prefix that the target's do not have.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class PairMemory:
         return Pairs(self.room(start + 1), start, [token], hidden)
 
     def tree(self, tokens: list[int], parents: Sequence[int], hidden: Tensor, wanted: int) -> Pairs:
-        """Pairs of the layer's own word behind all exact ones, as a tree; hidden: [n, D], what each follows."""
+        """Pairs of the layer's own word after all exact ones, as a tree; hidden: [n, D], what each follows."""
         return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
 
     def room(self, rows: int) -> Any:
