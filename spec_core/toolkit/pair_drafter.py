@@ -144,7 +144,7 @@ class PairDrafter:
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:
-        """Drawn tokens that a rule weighs form a chain: to leave one out for its chance would change their distribution."""
+        """Drawn tokens that a rule weighs form a chain: one left out for its chance would change their distribution."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
     def _alone(self, draft: PairDraft | PairTree) -> PairDraft | None:

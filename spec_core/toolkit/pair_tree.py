@@ -33,8 +33,8 @@ class PairNode(TreeNode):
 class PairTree:
     """One sequence while a tree is drafted.
 
-    memory: what the layer holds. proposal: how its tokens are chosen, as ``Draft`` says it. trust: share of drafts that are
-    accepted, by which every chance is cut.
+    memory: what the layer holds. proposal: how its tokens are chosen, as ``Draft`` says it.
+    trust: share of drafts that are accepted, by which every chance is cut.
     growing: nodes that are evaluated next, all of one depth; -1 is committed text.
     """
 
