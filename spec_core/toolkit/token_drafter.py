@@ -10,14 +10,13 @@ import math
 from typing import Literal
 
 import attrs
-import numpy as np
 import torch
 from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
-from spec_core.sampling.choose import adjust, scores, support
+from spec_core.sampling.choose import adjust, drawn, likeliest, support
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 
 SampleMode = Literal["auto", "greedy", "sampled"]
@@ -64,8 +63,9 @@ class TokenDrafter:
         The token stays: its forward is done, and one more row costs the target little. A row of NaN counts as
         probability 0. row: [V] logits.
         """
-        token, chance, probs = self._sampled(step, draft, row) if self.samples(draft.seq) else greedy(row)
-        chance = 0.0 if math.isnan(chance) else chance
+        token, chance, probs = (
+            self._sampled(step, draft, row) if self.samples(draft.seq) else (*likeliest(row[None], 1)[0][0], None)
+        )
         draft.ids.append(token)
         draft.confidence.append(chance)
         if probs is not None:
@@ -92,19 +92,18 @@ class TokenDrafter:
         return Draft(draft.ids, proposal=proposal, confidence=draft.confidence)
 
     def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
-        seq, sampling, i = draft.seq, draft.seq.sampling, len(draft.ids)
-        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len)
-        if (sampling.truncates or step.wants_probs) and not math.isfinite(row.max()):
-            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
-        noise = None if sampling.truncates and not step.private else step.noise(seq, i)
-        ids, score = scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
-        at, apart = lead(score)
-        token, chance = int(ids[at]), agreement(apart)
+        seq, sampling = draft.seq, draft.seq.sampling
+        source, t = step.drawing(seq, len(draft.ids))
+        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, draft.ids))
+        usual = math.isfinite(logit)
+        chance = agreement(apart) if usual else 0.0
         if not step.wants_probs:
             return token, chance, None
-        ids, z = support(row, sampling)
-        rows = torch.zeros(len(row), dtype=z.dtype, device=z.device)
-        return token, chance, rows.scatter_(0, ids, torch.softmax(z, -1))
+        if not usual:
+            return token, chance, torch.eye(1, len(row), device=row.device).roll(token)[0]
+        ids, z = support(adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len), sampling)
+        probs = torch.zeros(len(row), dtype=z.dtype, device=z.device)
+        return token, chance, probs.scatter_(0, ids, torch.softmax(z, -1))
 
 
 def agreement(gap: float) -> float:
@@ -114,19 +113,3 @@ def agreement(gap: float) -> float:
     small models at temperature 0.8: 0.34 below 0.25, 0.51 at 0.75, 0.63 at 1.5, 0.83 at 3, 0.97 at 6.
     """
     return 1 - 0.68 * math.exp(-gap / 2.4)
-
-
-def lead(score: Tensor) -> tuple[int, float]:
-    """Where the best score is, and its distance to the second best; infinite where there is none."""
-    values = score.cpu().numpy()  # its argmax is many times as fast as torch's on a CPU
-    at = int(values.argmax())
-    best, values[at] = float(values[at]), -np.inf
-    second, values[at] = float(values.max()), best
-    return at, best - second
-
-
-def greedy(row: Tensor) -> tuple[int, float, None]:
-    """The most likely token and its chance."""
-    values = row.float().cpu().numpy()
-    at = int(values.argmax())
-    return at, float(1 / np.exp(values - values[at]).sum()), None
