@@ -29,10 +29,10 @@ KINDS = {torch.float32: 0, torch.float64: 1}
 
 
 def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> Tensor:
-    """The row after bias and penalties. row: [V] logits.
+    """The row after bias and penalties: in float64, rounded to its type after bias, repetition, and both others.
 
-    history: all tokens before this choice, the drafted prefix included. prompt: how many of them are the prompt.
-    In float64, rounded to the row's type after the bias, the repetition, and the two others together.
+    row: [V] logits. history: all tokens before this choice, the drafted prefix included. prompt: how many of them are
+    the prompt.
     """
     if not sampling.adjusts:
         return row
