@@ -35,7 +35,7 @@ bench: $(READY)
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
 
-NATIVE := $(wildcard kernels/spec_kernels/native/*.[ch] kernels/spec_kernels/native/*.inc)
+NATIVE := $(foreach d,kernels/spec_kernels/native spec_core/sampling/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
 
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)

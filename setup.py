@@ -1,4 +1,6 @@
-"""The native forward is an optional extension: without a compiler everything runs on the reference, and says so.
+"""Native code is optional: without a compiler everything runs on the references, and says so.
+
+The choice of a token is the core's own extension, forwards are that of the kernels: neither knows the other.
 
 ``SPEC_PURE=1`` leaves it out, for a wheel that serves every machine.
 """
@@ -10,18 +12,26 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-NATIVE = Path("kernels/spec_kernels/native")
 FLAGS = ["-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-pthread"]
 """No -march: instruction sets are chosen at run time. No contraction: all of them give equal bits."""
 
-extension = Extension(
-    "spec_kernels.native._native",
-    sources=sorted(str(path) for path in NATIVE.glob("*.c")),
-    depends=sorted(str(path) for kind in ("*.h", "*.inc") for path in NATIVE.glob(kind)),
-    extra_compile_args=FLAGS,
-    extra_link_args=["-pthread"],
-    py_limited_api=True,
-    optional=True,
-)
+
+def extension(name: str, folder: Path) -> Extension:
+    """All C of a folder as one module."""
+    return Extension(
+        name,
+        sources=sorted(str(path) for path in folder.glob("*.c")),
+        depends=sorted(str(path) for kind in ("*.h", "*.inc") for path in folder.glob(kind)),
+        extra_compile_args=FLAGS,
+        extra_link_args=["-pthread", "-lm"],
+        py_limited_api=True,
+        optional=True,
+    )
+
+
+extensions = [
+    extension("spec_kernels.native._native", Path("kernels/spec_kernels/native")),
+    extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native")),
+]
 pure = os.environ.get("SPEC_PURE") == "1"
-setup(ext_modules=[] if pure else [extension], options={} if pure else {"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(ext_modules=[] if pure else extensions, options={} if pure else {"bdist_wheel": {"py_limited_api": "cp311"}})

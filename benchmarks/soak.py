@@ -7,7 +7,8 @@
 Products are three: native kernels, those of torch, and one that sums badly on purpose (tests/misbehaving.py).
 draws: seeded draws of zoo:pico, the row alone against the row among up to 17 drafts, 100,000 for each product and
 number of threads. wide: rows of random text of a model of 100 M random weights, 20,000 for each product, 1,000 on the
-misbehaving one. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
+misbehaving one. choices: random choices of every setting, natively and by the reference, 350,000 for each instruction
+set. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -35,7 +36,8 @@ prepare()
 import torch  # noqa: E402
 
 from spec_core import Target, load  # noqa: E402
-from tests import soak  # noqa: E402
+from spec_core.sampling import native  # noqa: E402
+from tests import choices, soak  # noqa: E402
 from tests.misbehaving import misbehaving  # noqa: E402
 
 Part = Callable[[], dict[str, Any]]
@@ -45,6 +47,7 @@ DRAWS, DRAW_PARTS = 5_000, 20
 WIDE = {"native": (1_000, 20), "real": (1_000, 20), "misbehaving": (250, 4)}
 """Rows of a part, parts; odd parts run with two threads."""
 FUZZ_STEPS, FUZZ_PARTS = 1_000, 10
+CHOICES, CHOICE_PARTS = 25_000, 14
 
 
 def parts() -> Iterator[tuple[str, Part]]:
@@ -56,6 +59,9 @@ def parts() -> Iterator[tuple[str, Part]]:
             rows, count = WIDE[product]
             if i < count:
                 yield f"wide/{product}/{1 + i % 2}/{i:02}", functools.partial(wide, product, 1 + i % 2, i, rows)
+        if i < CHOICE_PARTS and native.module is not None:
+            for isa in native.module.instruction_sets():
+                yield f"choices/{isa}/{i:02}", functools.partial(chosen, isa, 1_000 + i)
         if i < FUZZ_PARTS:
             for model in ("zoo:pico", "toy"):
                 yield f"fuzz/{model}/{i:02}", functools.partial(fuzz, model, i)
@@ -67,6 +73,10 @@ def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
 
 def wide(product: str, threads: int, seed: int, rows: int) -> dict[str, Any]:
     return compared(soak.rows, soak.hundred_million, product, threads, seed, rows)
+
+
+def chosen(isa: str, seed: int) -> dict[str, Any]:
+    return {"count": CHOICES, "differ": len(choices.differing(isa, seed, CHOICES))}
 
 
 def compared(

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from textwrap import dedent
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ What `spec_core`, `spec_core.toolkit` and `spec_core.testing` export, from their
 The arguments of the hooks are described in [hooks](hooks.md), what stays as it is in [contract](contract.md).
 `spec_core.CONTRACT` is the version of the contract, and `spec_core.hookimpl` marks a method of a plugin as a hook.
 Shapes are written with K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width."""
+PROPERTIES = (property, cached_property)
 PLAIN = (type(None), bool, int, float, str)
 """Types of defaults that are shown as they are."""
 
@@ -123,9 +125,14 @@ def _written(cls: type, field: Any) -> Any:
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
     """Its own public methods and properties; hooks stand on their page, tests of the kit on that of its promises."""
     for name, value in vars(cls).items():
-        shown = isinstance(value, property) or (inspect.isfunction(value) and not hasattr(value, "spec_core_impl"))
+        shown = isinstance(value, PROPERTIES) or (inspect.isfunction(value) and not hasattr(value, "spec_core_impl"))
         if shown and not name.startswith(("_", "test_")):
             yield name, value
+
+
+def getter(value: Any) -> Any:
+    """The function that a property calls, or the function itself."""
+    return value.fget if isinstance(value, property) else value.func if isinstance(value, cached_property) else value
 
 
 def _parameters(cls: type) -> list[str]:
@@ -133,8 +140,8 @@ def _parameters(cls: type) -> list[str]:
 
 
 def member_signature(name: str, value: Any) -> str:
-    if isinstance(value, property):
-        return f"{name}: {_typed(inspect.signature(value.fget).return_annotation)}"
+    if isinstance(value, PROPERTIES):
+        return f"{name}: {_typed(inspect.signature(getter(value)).return_annotation)}"
     return signature(name, value)
 
 
@@ -172,7 +179,7 @@ def code(text: str) -> str:
 
 def prose(value: Any) -> str:
     """A docstring, its parameters as a list."""
-    function = value.fget if isinstance(value, property) else value
+    function = getter(value)
     text, told = split(inspect.getdoc(function) or "", [*inspect.signature(function).parameters, "returns"])
     return "\n\n".join([text, "\n".join(_bullets({}, told))]).strip()
 

@@ -95,7 +95,7 @@ class Part:
     @property
     def drafted(self) -> int:
         """Number of draft tokens, 0 without a draft."""
-        return 0 if self.draft is None else len(self.draft)
+        return 0 if self.draft is None else len(self.draft.ids)
 
     @property
     def end(self) -> int:

@@ -47,7 +47,7 @@ class Sequence:
     number: how many requests the run had before it; it keys private noise, so no two requests share any.
     rounds: steps in which a verdict was reached for it. finish: "stop", "length", "cancelled", "error" or None.
     error: the exception that ended it, its own or another sequence's of the same step.
-    noise: {t: [V]} shared noise that drafters asked for, while it runs. text: its text as it grows, or None.
+    text: its text as it grows, or None.
     offset, stream: as in Request. stop: what ends it. slot: its place in the target's memory.
     """
 
@@ -72,7 +72,6 @@ class Sequence:
     finish: str | None = None
     error: Exception | None = None
     text: Any = None
-    noise: dict[int, Tensor] = attrs.field(factory=dict)
 
     @property
     def t(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
+import torch
 from torch import Tensor
 
 from spec_core.contract.batch import Batch, Part, TargetOutput
@@ -27,6 +28,7 @@ from spec_core.sampling.noise import (
     private_key,
     uniform,
 )
+from spec_core.sampling.reference import Source
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -40,7 +42,7 @@ class Step:
     target: the run's target. parts: the sequences of the step, in batch order.
     proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
     wants_probs: the rule in force reads ``Draft.probs``. trees: drafts may branch.
-    private: the rule in force draws with noise that drafters cannot read.
+    private: the rule in force draws with noise that drafters cannot read. drafting: a sequence of it may draft.
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it asked for last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": how many in this step}.
@@ -56,6 +58,7 @@ class Step:
     phase: str = "plan"
     asking: str = ""
     about: Sequence | None = None
+    drafting: bool = False
     batch: Batch | None = None
     output: TargetOutput | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
@@ -64,7 +67,6 @@ class Step:
     failures: list[Exception] = attrs.field(factory=list)
     began: float = attrs.field(factory=perf_counter)
     _by_seq: dict[Sequence, Part] = attrs.field(factory=dict, init=False)
-    _private: dict[tuple[Sequence, int, int], Tensor] = attrs.field(factory=dict, init=False)
 
     # always
 
@@ -72,6 +74,7 @@ class Step:
         """The core's: a sequence joins the step."""
         self.parts.append(part)
         self._by_seq[part.seq] = part
+        self.drafting |= part.budget > 0
 
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""
@@ -136,11 +139,12 @@ class Step:
         check_proposal(draft, self.proposals.get(self.asking, frozenset()))
         if draft.proposal == "sampled":
             draft = own(draft)
-        check_draft(draft, self._budget(part), self.nodes(seq), self.target.info.vocab, self.trees)
+        budget = self._budget(part)
+        check_draft(draft, budget, part.nodes if self.trees else budget, self.target.info.vocab, self.trees)
         part.draft, part.source = draft, self.asking
 
-    def noise(self, seq: Sequence, i: int, branch: int = 0) -> Tensor:
-        """Gumbel noise [V] float64 of the i-th token to be drafted (0: the next output token).
+    def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
+        """Gumbel noise [V] float64, or [n] of some tokens, of the i-th token to be drafted (0: the next output token).
 
         The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
         Under a rule with private noise it is the drafter's alone and new in every round and for every request of the
@@ -149,34 +153,21 @@ class Step:
         :param i: from 0; the longest draft is the budget. The tensor is the caller's own.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
             private noise is not, since a rule may look below a node before it rejects it.
+        :param ids: of these tokens only; a few cost little, the whole vocabulary some hundred microseconds.
         """
         self._in("noise", "draft")
         if (i := index(i)) < 0:
             raise ValueError(f"noise of the token {i}: tokens to be drafted count from 0")
-        return (self._private_noise(seq, i, index(branch)) if self.private else self._shared_noise(seq, i)).clone()
+        source, t = self.drawing(seq, i, index(branch))
+        seed, stream, domain = source
+        of = self.target.info.vocab if ids is None else torch.as_tensor(ids, dtype=torch.int64)
+        return gumbel(seed, t, of, stream, domain)
 
-    def _shared_noise(self, seq: Sequence, i: int) -> Tensor:
-        """Kept for the rule, as far as a draft of this step can reach."""
-        made = seq.noise.get(seq.t + i)
-        if made is None:
-            made = gumbel(seq.seed, seq.t + i, self.target.info.vocab, seq.stream, DOMAIN_TOKEN)
-            if i <= self._by_seq[seq].budget:
-                seq.noise[seq.t + i] = made
-        return made
-
-    def _private_noise(self, seq: Sequence, i: int, branch: int) -> Tensor:
-        key, domain = (seq, i, branch), draft_domain(i, branch)
-        if key not in self._private:
-            key_word, vocab = private_key(seq.seed, seq.stream), self.target.info.vocab
-            self._private[key] = gumbel(key_word, seq.t, vocab, seq.number, domain)
-        return self._private[key]
-
-    def known_noise(self, seq: Sequence, i: int) -> Tensor | None:
-        """The shared noise of ``noise(seq, i)``, if a drafter asked for it, in this step or before a rejection.
-
-        The core's own memory, to be read only.
-        """
-        return None if self.private else seq.noise.get(seq.t + i)
+    def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[Source, int]:
+        """Where the noise of ``noise(seq, i, branch)`` comes from: (seed, stream, domain), and its position."""
+        if not self.private:
+            return (seq.seed, seq.stream, DOMAIN_TOKEN), seq.t + i
+        return (private_key(seq.seed, seq.stream), seq.number, draft_domain(i, branch)), seq.t
 
     # accept
 
@@ -188,7 +179,7 @@ class Step:
         self._in("coins", "accept")
         return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
 
-    def choosing(self, seq: Sequence) -> tuple[int, int, int]:
+    def choosing(self, seq: Sequence) -> Source:
         """(seed, stream, domain) of the noise by which the core chooses a token."""
         if not self.private:
             return seq.seed, seq.stream, DOMAIN_TOKEN

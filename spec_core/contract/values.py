@@ -26,6 +26,8 @@ tensor_eq = attrs.cmp_using(eq=torch.equal)
 
 UNORDERED = (Mapping, Set, str, bytes, bytearray, memoryview)
 """Iterables that are no row of numbers: a dict would give its keys, a set has no order, a text gives characters."""
+ROWS, INT = (list, tuple), frozenset({int})
+"""What comes without exception nearly always."""
 
 
 def _ids(tokens: Any) -> tuple[int, ...]:
@@ -34,20 +36,24 @@ def _ids(tokens: Any) -> tuple[int, ...]:
         if tokens.dtype.is_floating_point or tokens.dtype == torch.bool or tokens.dim() != 1:
             raise TypeError(f"Draft.tokens must be int64 [K], got {tokens.dtype} {list(tokens.shape)}")
         return tuple(tokens.tolist())
-    ids = _row(tokens, "token ids")
-    if not all(type(i) is int for i in ids):
-        ids = tuple(_integer(i) for i in ids)
-    return ids
+    return _integers(tokens, "token ids")
+
+
+def _integers(values: Iterable[Any], what: str) -> tuple[int, ...]:
+    row = _row(values, what)
+    return row if INT.issuperset(map(type, row)) else tuple(map(_integer, row))
 
 
 def _row(values: Iterable[Any], what: str) -> tuple[Any, ...]:
-    if isinstance(values, UNORDERED):
+    if type(values) not in ROWS and isinstance(values, UNORDERED):
         raise TypeError(f"{what} are a list or tensor, got the {type(values).__name__} {values!r}")
     return tuple(values)
 
 
 def _integer(value: Any) -> int:
     """A token id: an int, or an integer of numpy or torch. A bool is refused, though it converts to an integer."""
+    if type(value) is int:
+        return value
     kind = str(getattr(value, "dtype", type(value).__name__))
     if "bool" in kind or not hasattr(value, "__index__") or getattr(value, "ndim", 0) != 0:
         raise TypeError(f"a token id must be an integer, got {value!r}")
@@ -70,7 +76,7 @@ def _names(given: Iterable[str]) -> frozenset[str]:
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(_integer(i) for i in _row(path, "indices of a path"))
+    return _integers(path, "indices of a path")
 
 
 def _check_claim(proposal: Proposal, probs: Tensor | None) -> None:

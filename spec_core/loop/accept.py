@@ -15,7 +15,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Compat
 from spec_core.errors import TargetError
 from spec_core.hookspecs import hookimpl
-from spec_core.toolkit.choosing import choosers, walk
+from spec_core.toolkit.choosing import matched
 
 
 @attrs.define(eq=False)
@@ -28,8 +28,8 @@ class Coupled:
 
     @hookimpl(trylast=True)
     def accept(self, step: Step) -> None:
-        for seq, choice in choosers(step):
-            try:
-                step.decide(seq, walk(step.part(seq).draft, choice))
-            except TargetError as error:
-                step.fail(seq, error)
+        for seq, found in matched(step):
+            if isinstance(found, TargetError):
+                step.fail(seq, found)
+            else:
+                step.decide(seq, found)

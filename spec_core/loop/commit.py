@@ -41,8 +41,8 @@ def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
     return len(tokens) - 1
 
 
-def commit(step: Step) -> Rows:
-    """Append the emitted tokens and build the rows that have not been delivered yet."""
+def commit(step: Step, deliver: bool) -> Rows:
+    """Append the emitted tokens and build the rows that have not been delivered yet; none where nobody learns."""
     spans = {}
     for part in step.parts:
         seq = part.seq
@@ -52,12 +52,12 @@ def commit(step: Step) -> Rows:
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept
         seq.tokens += part.emitted
-        seq.noise = {t: noise for t, noise in seq.noise.items() if t >= seq.t}
         seq.rounds += part.decides
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)
         if end > seq.delivered:
-            spans[seq] = _span(step, part, seq.delivered, end)
+            if deliver:
+                spans[seq] = _span(step, part, seq.delivered, end)
             seq.delivered = end
     return Rows(step, spans)
 
@@ -79,8 +79,8 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
         start=start,
         tokens=seq.tokens[start:end],
         next=seq.tokens[start + 1 : end + 1],
-        next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end},
-        hidden={i: h[rows] for i, h in output.hidden.items()},
+        next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
+        hidden={i: h[rows] for i, h in output.hidden.items()} if output.hidden else {},
         final=None if output.final is None else output.final[rows],
     )
 

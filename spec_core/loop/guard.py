@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any
 
-from pluggy import HookimplMarker
+from pluggy import HookimplMarker, PluginManager
 
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.rows import Rows
@@ -19,6 +19,7 @@ from spec_core.contract.step import Step
 from spec_core.hookspecs import PROJECT
 
 Failed = Callable[[str, str, Exception, Step], None]
+Call = Callable[[Any], Any]
 
 
 class Proxy:
@@ -89,3 +90,22 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
     if hook == "process":
         return lambda rows: ask(rows.step, rows)
     return lambda step: ask(step, step)
+
+
+def broadcast(manager: PluginManager, name: str) -> Call:
+    """How a run calls a hook: one implementation after the other, in pluggy's order.
+
+    Where one is a wrapper, pluggy calls them; without, its calling costs more than the core's own hooks do.
+    """
+    hook = getattr(manager.hook, name)
+    implementations = hook.get_hookimpls()
+    if any(implementation.wrapper for implementation in implementations):
+        keyword = "rows" if name == "process" else "step"
+        return lambda argument: hook(**{keyword: argument})
+    calls = tuple(implementation.function for implementation in reversed(implementations))
+
+    def call(argument: Any) -> None:
+        for one in calls:
+            one(argument)
+
+    return call

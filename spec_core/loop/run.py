@@ -29,7 +29,7 @@ from spec_core.loop.commit import commit, cut
 from spec_core.loop.events import emitted
 from spec_core.loop.first_try import numbered, parted, request_of, several, target_of
 from spec_core.loop.generation import Generation, Stream
-from spec_core.loop.guard import guarded
+from spec_core.loop.guard import broadcast, guarded
 from spec_core.loop.schedule import plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
@@ -104,6 +104,12 @@ class Run:
             if not self._manager.has_plugin(chosen.name):
                 self._manager.register(guarded(chosen.plugin, chosen.name, self._failed, chosen.controls), chosen.name)
         self._manager.check_pending()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Who is called in each hook; anew whenever a plugin comes or goes."""
+        self._calls = {name: broadcast(self._manager, name) for name in ("draft", "accept", "rollback", "process")}
+        self._learning = bool(self._manager.hook.process.get_hookimpls())
 
     # requests
 
@@ -204,21 +210,20 @@ class Run:
                 self._stepping = False
 
     def _step(self) -> list[Emitted]:
-        hook = self._manager.hook
         self._admit()
         step = self._plan()  # which sequences run, pending rows, budgets
         if not step.parts:
             return []
-        self._ask(hook.draft, step, when=any(part.budget for part in step.parts))  # in the user's order
+        self._ask("draft", step, when=step.drafting)  # in the user's order
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
-        self._ask(hook.accept, step)  # kept path, and the token after it
+        self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
-        self._ask(hook.rollback, step)  # every owner of state
-        rows = commit(step)  # committed rows only
+        self._ask("rollback", step)  # every owner of state
+        rows = commit(step, self._learning)  # committed rows only
         events = emitted(step)
         step.phase = "process"
-        hook.process(rows=rows)
+        self._calls["process"](rows)
         self._count(step)
         return self._close(step, events)
 
@@ -241,10 +246,10 @@ class Run:
         )
         return plan(self.running, self.target, self.settings, bool(self.drafters), step)
 
-    def _ask(self, hook: Any, step: Step, when: bool = True) -> None:
-        step.phase = hook.name
+    def _ask(self, hook: str, step: Step, when: bool = True) -> None:
+        step.phase = hook
         if when:
-            hook(step=step)
+            self._calls[hook](step)
         self._raise_failures(step)
 
     def _verify(self, step: Step) -> bool:
@@ -259,7 +264,7 @@ class Run:
                 part.seq.finish, part.seq.error = "error", error
         step.seconds["verify"] = perf_counter() - began
         step.forwards["target"] = 1
-        step.rows["target"] = len(step.batch.tokens)
+        step.rows["target"] = step.batch.tokens.numel()
         return step.output is not None
 
     def _admit(self) -> None:
@@ -298,8 +303,8 @@ class Run:
         for event in events:
             if event.logprob is not None:
                 self._logprobs.setdefault(event.seq, []).append(event.logprob)
-            if event.seq in self._streams:
-                self._streams[event.seq].events.append(event)
+            if (stream := self._streams.get(event.seq)) is not None:
+                stream.events.append(event)
         for seq in [p.seq for p in step.parts if p.seq.finish]:
             self._leave(seq)
         if not self.busy:
@@ -315,7 +320,6 @@ class Run:
     def _finish(self, seq: Sequence) -> None:
         """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
         tally = self.stats.close(seq)
-        seq.noise.clear()
         result = Result(
             text=seq.text.whole if seq.text is not None else "",
             tokens=seq.tokens[seq.prompt_len :],
@@ -357,6 +361,7 @@ class Run:
             log.warning("%s; it is switched off for this run", failure.reason)
             self.stats.switched_off[name] = failure.reason
             self._manager.unregister(name=name)
+            self._listen()
             self.drafters -= {name}
 
     def _raise_failures(self, step: Step) -> None:

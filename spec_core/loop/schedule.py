@@ -11,14 +11,15 @@ from spec_core.settings.tables import RunSettings
 
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
     """Fill a step with parts: decoding sequences first, prompts share the room that is left."""
-    room = settings.max_batched_tokens
+    room, context = settings.max_batched_tokens, target.info.context
     decoding = [s for s in running if len(s.tokens) > s.prompt_len]
     prompts = [s for s in running if len(s.tokens) == s.prompt_len]
-    for i, seq in enumerate([*decoding, *prompts]):
+    kept = len(decoding)
+    for seq in [*decoding, *prompts]:
         if room <= 0:
             break
-        kept = max(0, len(decoding) - i - 1)  # a draft leaves room for the rows of later sequences
-        part = share(seq, room, kept, target.info.context, settings, drafting)
+        kept = max(0, kept - 1)  # a draft leaves room for the rows of later sequences
+        part = share(seq, room, kept, context, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
     return step
@@ -26,14 +27,14 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
 
 def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
     """Pending rows of a sequence and how long a path may be drafted after them. kept: rows of others."""
-    start = seq.evaluated
+    start, there = seq.evaluated, len(seq.tokens)
     most = min(max(settings.prefill_chunk, 1 + settings.draft_max), room)
     pending = seq.tokens[start : start + most]
-    decides = start + len(pending) == len(seq.tokens)
+    decides = start + len(pending) == there
+    if not (drafting and decides and there > seq.prompt_len and seq.delivered == there - 1):
+        return Part(seq, start, pending, decides)
     spare = room - kept - len(pending)
-    budget = 0
-    if drafting and decides and len(seq.tokens) > seq.prompt_len and seq.delivered == len(seq.tokens) - 1:
-        budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))
+    budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))
     nodes = max(budget, min(settings.nodes_max, spare)) if budget else 0
     return Part(seq, start, pending, decides, budget, nodes)
 
@@ -44,4 +45,4 @@ def draft_limit(seq: Sequence, settings: RunSettings) -> int:
 
 def remaining(seq: Sequence, context: int) -> int:
     """Output tokens that may still come."""
-    return min(seq.max_tokens - (len(seq.tokens) - seq.prompt_len), context - len(seq.tokens))
+    return min(seq.max_tokens + seq.prompt_len, context) - len(seq.tokens)

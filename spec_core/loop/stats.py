@@ -33,8 +33,11 @@ class Stats:
 
     def add(self, step: Step) -> None:
         for part in step.parts:
-            if part.emitted and part.seq.t - len(part.emitted) > part.seq.offset:
-                self.running.setdefault(part.seq, Tally()).add(part)
+            if part.emitted and len(part.seq.tokens) - len(part.emitted) > part.seq.prompt_len:
+                tally = self.running.get(part.seq)
+                if tally is None:
+                    tally = self.running[part.seq] = Tally()
+                tally.add(part)
         for name, seconds in step.seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
-import torch
+import numpy as np
 from torch import Tensor
+
+from spec_core.sampling import native, reference
+from spec_core.sampling.arithmetic import fine_bits, log
+from spec_core.sampling.choose import host, likeliest, place
 
 
 @attrs.frozen
@@ -16,7 +22,10 @@ class Logprob:
 
 
 def logprob(row: Tensor, token: int, best: int) -> Logprob:
-    """Exact, from the verifying row, before temperature and penalties. row: [V]."""
-    log_p = torch.log_softmax(row.double(), -1)
-    values, ids = log_p.topk(min(best, len(log_p)))
-    return Logprob(float(log_p[token]), tuple(zip(ids.tolist(), values.tolist(), strict=True)))
+    """From the verifying row, before temperature and penalties, within 1e-9. row: [V]."""
+    here = host(row)
+    values = here.numpy()
+    first, _, total = reference.mass(values) if native.module is None else native.module.mass(*place(here))
+    whole = float(log(np.array([math.ldexp(total, -fine_bits(len(values)))]))[0])
+    chance = lambda i: float(values[i]) - float(values[first]) - whole
+    return Logprob(chance(token), tuple((i, chance(i)) for i, _ in likeliest(here[None], best)[0]))

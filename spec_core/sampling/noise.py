@@ -3,6 +3,10 @@
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). Plain decoding and every method
 read the same noise, so the same seed gives the same text with all of them.
 
+A counter gives four words. Those of one serve four ids, 16 apart: id 64 b + 16 w + j has word w of counter 16 b + j.
+They are the upper halves of uniforms; the lower halves are the words of the same counter with its highest bit set. Who
+looks for the best of many tokens needs these for a few only.
+
 Private noise has the number of the request within its run in the counter, in place of the stream: what one request
 said may be drafted for the next, and must not be judged by the coins that it came from.
 """
@@ -10,24 +14,26 @@ said may be drafted for the next, and must not be judged by the coins that it ca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.sampling import native
+from spec_core.sampling.arithmetic import log
+
 Words = np.ndarray | np.uint64
+Keys = Sequence[tuple[np.uint64, np.uint64]]
 
 MASK = 0xFFFFFFFF
 ZERO, LOW, HALF = np.uint64(0), np.uint64(MASK), np.uint64(32)
 FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
-UNUSED = np.uint64(6)
-"""Bits of a word that are dropped: two words give the 52 of a uniform."""
-BLOCK = 4096
-"""Ids that go through the rounds together, so that they stay in the processor's cache."""
+LOWER = np.uint64(1 << 31)
+"""In the first word of a counter: lower halves."""
 DOMAIN_TOKEN = 0
 """Domain word of token noise, which plain decoding, the default rule and drafters share."""
 DOMAIN_COIN, DOMAIN_CHOICE, DOMAIN_KEY = 1, 3, 4
@@ -46,7 +52,7 @@ def round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
     return [(np.uint64((low + i * first) & MASK), np.uint64((high + i * second) & MASK)) for i in range(ROUNDS)]
 
 
-def philox(counter: Sequence[Words], keys: Sequence[tuple[np.uint64, np.uint64]]) -> tuple[Any, ...]:
+def philox(counter: Sequence[Words], keys: Keys) -> tuple[Any, ...]:
     """Four words of a counter -> four random words, uint64 below 2**32; words that are arrays broadcast.
 
     A word that is the same in all counters stays a single number until the rounds have mixed an array into it.
@@ -72,17 +78,39 @@ def draft_domain(i: int, branch: int) -> int:
     return DOMAIN_DRAFT + i * BRANCHES + branch
 
 
-def uniform(seed: int, t: int, ids: np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:
-    """Uniforms in (0, 1), float64, one per id; exact: 2**-53 <= u <= 1 - 2**-53."""
-    counter: tuple[Words, ...] = ids.astype(np.uint64), *(np.uint64(word & MASK) for word in (t, stream, domain))
-    high, low, _, _ = philox(counter, round_keys(seed))
-    whole = high >> UNUSED << np.uint64(26) | low >> UNUSED
+def uniform(seed: int, t: int, ids: int | np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:
+    """Uniforms in (0, 1), float64, one per id or for all ids below ``ids``; exact: 2**-53 <= u <= 1 - 2**-53."""
+    rest = tuple(np.uint64(word & MASK) for word in (t, stream, domain))
+    words = partial(_all_words, ids) if isinstance(ids, int) else partial(_words, ids)
+    high, low = (words(half, rest, round_keys(seed)) for half in (ZERO, LOWER))
+    whole = high << np.uint64(20) | low >> np.uint64(12)
     return (whole.astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _words(ids: np.ndarray, half: np.uint64, rest: tuple[Words, ...], keys: Keys) -> np.ndarray:
+    ids = ids.astype(np.uint64)
+    counter = ids >> np.uint64(6) << np.uint64(4) | ids & np.uint64(15) | half
+    return np.choose((ids >> np.uint64(4) & np.uint64(3)).astype(np.intp), philox((counter, *rest), keys))
+
+
+def _all_words(count: int, half: np.uint64, rest: tuple[Words, ...], keys: Keys) -> np.ndarray:
+    """The same for all ids below ``count``: every counter once."""
+    counter = np.arange(-(-count // 64) * 16, dtype=np.uint64) | half
+    words = np.stack(philox((counter, *rest), keys))
+    return words.reshape(4, -1, 16).swapaxes(0, 1).reshape(-1)[:count]
 
 
 def gumbel(seed: int, t: int, ids: int | Tensor, stream: int = 0, domain: int = DOMAIN_TOKEN) -> Tensor:
     """Gumbel(0, 1) noise, float64 on the CPU, for token ids [n] or for all ids below ``ids``."""
-    host = np.arange(ids) if isinstance(ids, int) else ids.cpu().numpy()
-    parts = [host[i : i + BLOCK] for i in range(0, len(host), BLOCK)] or [host]
-    made = [-np.log(-np.log(uniform(seed, t, part, stream, domain))) for part in parts]
-    return torch.from_numpy(np.concatenate(made) if len(made) > 1 else made[0])
+    host = ids if isinstance(ids, int) else ids.to("cpu", torch.int64).contiguous().numpy()
+    if native.module is None:
+        return torch.from_numpy(noise(seed, t, host, stream, domain))
+    count, at = (host, 0) if isinstance(host, int) else (len(host), host.ctypes.data)
+    made = np.empty(count)
+    native.module.gumbel(seed, t, stream, domain, at, len(made), made.ctypes.data)
+    return torch.from_numpy(made)
+
+
+def noise(seed: int, t: int, ids: int | np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:
+    """The reference of ``gumbel``, in numpy."""
+    return -log(-log(uniform(seed, t, ids, stream, domain)))

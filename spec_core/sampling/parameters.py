@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -49,7 +50,7 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Sampling:
     """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
 
@@ -72,18 +73,34 @@ class Sampling:
     logit_bias: Mapping[int, float] = attrs.field(factory=dict)
     logprobs: int | None = _count(None)
 
-    @property
+    @cached_property
     def greedy(self) -> bool:
         """Temperature 0, and no bias or penalty: the choice is the argmax of the target's own row."""
         return self.temperature == 0 and not self.adjusts
 
-    @property
+    @cached_property
     def truncates(self) -> bool:
         """Some tokens cannot be drawn at all."""
         return bool(self.top_k or self.top_p < 1 or self.min_p)
 
-    @property
+    @cached_property
     def adjusts(self) -> bool:
         """Logits are changed before temperature, in a way that may depend on the history."""
         penalties = (self.repetition_penalty != 1.0, self.presence_penalty, self.frequency_penalty, self.logit_bias)
         return any(penalties)
+
+    @cached_property
+    def _cuts(self) -> tuple[float, int, float, float]:
+        """What chooses the support of an adjusted row, as the native form takes it."""
+        return self.temperature, self.top_k, self.top_p, self.min_p
+
+    @cached_property
+    def _terms(self) -> tuple[Any, ...]:
+        """All that a choice depends on, as the native form takes it."""
+        penalties = self.repetition_penalty, self.presence_penalty, self.frequency_penalty
+        return *self._cuts, *penalties, self.logit_bias
+
+    @cached_property
+    def _unadjusted(self) -> Sampling:
+        """The same for rows that have bias and penalties already."""
+        return Sampling(*self._cuts) if self.adjusts else self

@@ -6,7 +6,7 @@ likeliest paths of a tree, ``PairDrafter`` feeds a layer that reads pairs of a h
 ``AcceptanceEstimate`` says how drafts fared, ``forward`` drives a model of one's own.
 To judge: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
-To count: ``drafted_and_accepted`` and ``Tally``.
+To read rows: ``likeliest``. To count: ``drafted_and_accepted`` and ``Tally``.
 
 Imported lazily: naming one of these imports torch, importing this module does not.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spec_core.sampling.choose import adjust as adjust
     from spec_core.sampling.choose import gap as gap
     from spec_core.sampling.choose import largest as largest
+    from spec_core.sampling.choose import likeliest as likeliest
     from spec_core.sampling.choose import number as number
     from spec_core.sampling.choose import support as support
     from spec_core.sampling.noise import uniform as uniform
@@ -73,6 +74,7 @@ _WHERE = {
     "gap": "sampling.choose",
     "grow_tree": "toolkit.tree",
     "largest": "sampling.choose",
+    "likeliest": "sampling.choose",
     "match_estimates": "toolkit.acceptance",
     "number": "sampling.choose",
     "open_sequence": "toolkit.drive",

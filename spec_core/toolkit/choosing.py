@@ -6,12 +6,16 @@ the number of the request too. Sampling by shared noise: Daliri, Musco, Suresh, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
-from spec_core.sampling.choose import adjust, choose, largest, number
+from spec_core.errors import TargetError
+from spec_core.sampling import native
+from spec_core.sampling.choose import KINDS, drawn, largest, number
+from spec_core.sampling.parameters import LOWEST
 
 Choose = Callable[[int], int]
 """Row -> token: row 0 follows committed text, row 1 + j the draft j."""
@@ -44,12 +48,53 @@ def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Ch
 def sampled(step: Step, seq: Sequence) -> Choose:
     """Evaluates a row only when the path gets there."""
     logits, draft = step.logits(seq), step.part(seq).draft
-    seed, stream, domain = step.choosing(seq)
+    source = step.choosing(seq)
 
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
-        adjusted = adjust(logits[row], seq.sampling, step.history(seq, row), seq.prompt_len)
-        noise = step.known_noise(seq, depth)
-        return choose(adjusted, seq.sampling, seed, seq.t + depth, stream, domain, noise)
+        history = step.history(seq, row), seq.prompt_len, ()
+        token, logit, _ = drawn(logits[row], seq.sampling, source, seq.t + depth, history)
+        return number([token], [logit])
 
     return choice
+
+
+def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
+    """What each undecided sequence keeps of its draft and the token after it, or why its rows give none."""
+    logits = step.output.logits
+    if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
+        for seq, choice in choosers(step):
+            yield seq, _attempt(step.part(seq).draft, choice)
+        return
+    ready = [seq for seq in step.undecided if step.part(seq).at + step.part(seq).drafted < len(logits)]
+    for seq, found in zip(ready, native.module.walk(jobs(step, ready)), strict=True):
+        yield seq, _verdict(*found)
+    for seq in step.undecided:  # the target forgot rows of these: an IndexError
+        yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
+
+
+def jobs(step: Step, seqs: list[Sequence]) -> list[tuple[Any, ...]]:
+    """The rows of each sequence and what is to be chosen from them, as the native form takes it."""
+    logits = step.output.logits
+    first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
+    kind, n = KINDS[logits.dtype], logits.shape[-1]
+    made = []
+    for seq in seqs:
+        part = step.part(seq)
+        draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
+        row, chance = first + part.at * stride, (seq.sampling._terms, step.choosing(seq), seq.t)
+        made.append((row, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft))
+    return made
+
+
+def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:
+    try:
+        return walk(draft, choice)
+    except TargetError as error:
+        return error
+
+
+def _verdict(path: tuple[int, ...], token: int, logit: float) -> Verdict | TargetError:
+    if logit > LOWEST:
+        return Verdict(path, token)
+    return _attempt(None, lambda row: number([token], [logit]))

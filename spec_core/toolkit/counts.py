@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from spec_core.contract.batch import Part
 from spec_core.contract.values import Draft
+
+
+class Counts(NamedTuple):
+    """Of a deciding part: depth drafted, nodes, kept and tested drafts, emitted tokens."""
+
+    depth: int
+    nodes: int
+    accepted: int
+    tested: int
+    emitted: int
 
 
 def drafted_and_accepted(part: Part) -> dict[str, Any]:
@@ -14,20 +24,20 @@ def drafted_and_accepted(part: Part) -> dict[str, Any]:
     Tested are the positions of the kept path, and the one after it if anything was drafted there: in a tree the kept
     path may end at a leaf while other branches go on.
     """
+    return counted(part)._asdict()
+
+
+def counted(part: Part) -> Counts:
+    """The same, cheaper."""
+    draft, emitted = part.draft, len(part.emitted)
+    if draft is None:
+        return Counts(0, 0, 0, 0, emitted)
     raw = part.uncut.path if part.uncut else ()
-    accepted = min(len(raw), len(part.emitted))
+    accepted = min(len(raw), emitted)
     last = raw[accepted - 1] if accepted else -1
-    return {
-        "depth": part.draft.depth if part.draft else 0,
-        "nodes": part.drafted,
-        "accepted": accepted,
-        "tested": accepted + _goes_on(part.draft, last),
-        "emitted": len(part.emitted),
-    }
+    return Counts(draft.depth, len(draft.ids), accepted, accepted + _goes_on(draft, last), emitted)
 
 
-def _goes_on(draft: Draft | None, node: int) -> bool:
+def _goes_on(draft: Draft, node: int) -> bool:
     """Was anything drafted after this token?"""
-    if draft is None or draft.parents is None:
-        return node + 1 < (len(draft) if draft else 0)
-    return node in draft.parents
+    return node + 1 < len(draft.ids) if draft.parents is None else node in draft.parents

@@ -12,7 +12,7 @@ from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import Needs
+from spec_core.contract.values import Draft, Needs
 from spec_core.errors import UsageError
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
@@ -72,24 +72,37 @@ def _check(tokens: list[int], target: Target) -> None:
 
 
 def batch(step: Step, needs: Needs, device: str) -> Batch:
-    """Lay the rows of all parts out: one transfer for tokens and positions together."""
+    """Lay the rows of all parts out; to a device one transfer for tokens and positions together."""
     tokens: list[int] = []
     positions: list[int] = []
     embeds = {}
     at = 0
     for part in step.parts:
-        part.row = len(tokens)
-        for position in part.seq.embeds:
-            if part.start <= position < part.end:
-                embeds[part.row + position - part.start] = part.seq.embeds[position]
+        part.row, end = len(tokens), part.end
+        for position, embedded in part.seq.embeds.items() if part.seq.embeds else ():
+            if part.start <= position < end:
+                embeds[part.row + position - part.start] = embedded
         tokens += part.pending
-        positions += range(part.start, part.end)
+        positions += range(part.start, end)
         part.spec = len(tokens)
         if part.draft is not None:
             tokens += part.draft.ids
-            positions += [part.end - 1 + depth for depth in part.draft.depths]
+            positions += _behind(end, part.draft)
         part.at = part.spec - 1 if needs.all_logits else at
         at += (1 + part.drafted) if part.decides else 0
-    host = np.array([tokens, positions], dtype=np.int64)  # half the time of torch.tensor on lists
-    both = torch.from_numpy(host).to(device, non_blocking=True)
+    if device == "cpu":
+        return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
+    both = _tensor([tokens, positions]).to(device, non_blocking=True)
     return Batch(both[0], both[1], tuple(step.parts), embeds)
+
+
+def _behind(end: int, draft: Draft) -> Iterable[int]:
+    """Positions of drafts after committed text up to ``end``."""
+    if draft.parents is None:
+        return range(end, end + len(draft.ids))
+    return (end - 1 + depth for depth in draft.depths)
+
+
+def _tensor(numbers: list) -> Tensor:
+    """Half the time of torch.tensor on lists."""
+    return torch.from_numpy(np.array(numbers, dtype=np.int64))

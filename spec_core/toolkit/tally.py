@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from spec_core.contract.batch import Part
-from spec_core.toolkit.counts import drafted_and_accepted
+from spec_core.toolkit.counts import counted
 
 
 @attrs.define
@@ -28,22 +28,27 @@ class Tally:
 
     def add(self, part: Part) -> None:
         """One decided step of one sequence."""
-        counts = drafted_and_accepted(part)
+        depth, nodes, accepted, tested, emitted = counted(part)
         self.steps += 1
-        self.drafted += counts["nodes"]
-        self.accepted += counts["accepted"]
-        self.emitted += counts["emitted"]
-        self.depth += counts["depth"]
-        self.drafts += part.draft is not None
+        self.emitted += emitted
         self.tv_distance += part.uncut.tv_distance if part.uncut else 0.0
-        _count(self.reached, counts["depth"])
-        _count(self.kept, counts["accepted"])
-        _count(self.tested, counts["tested"])
+        if part.draft is None:
+            return
+        self.drafts += 1
+        self.drafted += nodes
+        self.accepted += accepted
+        self.depth += depth
+        _count(self.reached, depth)
+        _count(self.kept, accepted)
+        _count(self.tested, tested)
         if part.source is not None:
-            mine = self.by_method.setdefault(part.source, [0, 0, 0])
-            mine[0] += 1
-            mine[1] += counts["nodes"]
-            mine[2] += counts["accepted"]
+            self._credit(part.source, nodes, accepted)
+
+    def _credit(self, method: str, nodes: int, accepted: int) -> None:
+        mine = self.by_method.setdefault(method, [0, 0, 0])
+        mine[0] += 1
+        mine[1] += nodes
+        mine[2] += accepted
 
     def merge(self, other: Tally) -> None:
         for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_distance"):
@@ -78,7 +83,8 @@ class Tally:
 
 def _count(counts: list[int], n: int) -> None:
     """One more for each of the first n positions."""
-    counts.extend([0] * (n - len(counts)))
+    if n > len(counts):
+        counts.extend([0] * (n - len(counts)))
     for i in range(n):
         counts[i] += 1
 

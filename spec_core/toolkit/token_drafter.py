@@ -10,14 +10,13 @@ import math
 from typing import Literal
 
 import attrs
-import numpy as np
 import torch
 from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
-from spec_core.sampling.choose import adjust, scores, support
+from spec_core.sampling.choose import adjust, drawn, likeliest, support
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 
 SampleMode = Literal["auto", "greedy", "sampled"]
@@ -64,8 +63,9 @@ class TokenDrafter:
         The token stays: its forward is done, and one more row costs the target little. A row of NaN counts as
         probability 0. row: [V] logits.
         """
-        token, chance, probs = self._sampled(step, draft, row) if self.samples(draft.seq) else greedy(row)
-        chance = 0.0 if math.isnan(chance) else chance
+        token, chance, probs = (
+            self._sampled(step, draft, row) if self.samples(draft.seq) else (*likeliest(row[None], 1)[0][0], None)
+        )
         draft.ids.append(token)
         draft.confidence.append(chance)
         if probs is not None:
@@ -100,12 +100,12 @@ class TokenDrafter:
         Where the target chooses by noise that can be read, they are the first by the sum of both.
         """
         if not self.follows(step, seq):
-            best, ids = row.float().softmax(-1).topk(min(count, len(row)))
-            return [(token, chance) for token, chance in zip(ids.tolist(), best.tolist(), strict=True) if chance > 0]
-        found = self._scored(step, seq, before, row)
-        if found is None:
+            return [(token, chance) for token, chance in likeliest(row[None], count)[0] if chance > 0]
+        row = adjust(row, seq.sampling, seq.tokens + before, seq.prompt_len)
+        if not math.isfinite(row.max()):
             return []
-        _, ids, score = found
+        ids, z = support(row, seq.sampling)
+        score = z + step.noise(seq, len(before), ids=ids)
         best, at = score.topk(min(count + 1, len(ids)))
         values = [value for value in best.tolist() if value > -math.inf]
         return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]
@@ -114,29 +114,19 @@ class TokenDrafter:
         """Whether drafts read the noise by which the target chooses."""
         return self.samples(seq) and not step.private
 
-    def _scored(
-        self, step: Step, seq: Sequence, before: list[int], row: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """The row as the request wants it, tokens of its support, and their scores; None where nothing can be drawn."""
-        sampling, i = seq.sampling, len(before)
-        row = adjust(row, sampling, seq.tokens + before, seq.prompt_len)
-        if (sampling.truncates or step.wants_probs) and not math.isfinite(row.max()):
-            return None
-        noise = None if sampling.truncates and not step.private else step.noise(seq, i)
-        return row, *scores(row, sampling, seq.seed, seq.t + i, seq.stream, noise)
-
     def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
-        found = self._scored(step, draft.seq, draft.ids, row)
-        if found is None:
-            return 0, 0.0, torch.eye(1, len(row), device=row.device)[0] if step.wants_probs else None
-        row, ids, score = found
-        at, apart = lead(score)
-        token, chance = int(ids[at]), agreement(apart)
+        seq, sampling = draft.seq, draft.seq.sampling
+        source, t = step.drawing(seq, len(draft.ids))
+        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, draft.ids))
+        usual = math.isfinite(logit)
+        chance = agreement(apart) if usual else 0.0
         if not step.wants_probs:
             return token, chance, None
-        ids, z = support(row, draft.seq.sampling)
-        rows = torch.zeros(len(row), dtype=z.dtype, device=z.device)
-        return token, chance, rows.scatter_(0, ids, torch.softmax(z, -1))
+        if not usual:
+            return token, chance, torch.eye(1, len(row), device=row.device).roll(token)[0]
+        ids, z = support(adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len), sampling)
+        probs = torch.zeros(len(row), dtype=z.dtype, device=z.device)
+        return token, chance, probs.scatter_(0, ids, torch.softmax(z, -1))
 
 
 def agreement(gap: float) -> float:
@@ -155,19 +145,3 @@ def chances(scores: list[float]) -> list[float]:
     best = scores[0]
     first = agreement(best - scores[1] if len(scores) > 1 else math.inf)
     return [first, *(0.3 * math.exp((score - best) / 2) for score in scores[1:])]
-
-
-def lead(score: Tensor) -> tuple[int, float]:
-    """Where the best score is, and its distance to the second best; infinite where there is none."""
-    values = score.cpu().numpy()  # its argmax is many times as fast as torch's on a CPU
-    at = int(values.argmax())
-    best, values[at] = float(values[at]), -np.inf
-    second, values[at] = float(values.max()), best
-    return at, best - second
-
-
-def greedy(row: Tensor) -> tuple[int, float, None]:
-    """The most likely token and its chance."""
-    values = row.float().cpu().numpy()
-    at = int(values.argmax())
-    return at, float(1 / np.exp(values - values[at]).sum()), None

@@ -72,10 +72,10 @@ class Shaky(ToyRollback):
     @hookimpl
     def rollback(self, step):
         turn = self.rng.random()
-        if turn < 0.02:
+        if turn < 0.015:
             raise Weary
         super().rollback(step)
-        if turn > 0.98:
+        if turn > 0.985:
             raise Weary
 
 

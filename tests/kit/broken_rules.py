@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from spec_core import Compat, Verdict, hookimpl
-from spec_core.sampling.choose import adjust, choose
+from spec_core.sampling.choose import adjust, support
 from spec_core.sampling.noise import gumbel
 from spec_core.toolkit.choosing import walk
 
@@ -34,7 +34,10 @@ class Matches:
     def choice(self, step, seq, row: int) -> int:
         draft = step.part(seq).draft
         t = seq.t + (draft.depths[row - 1] if row else 0)
-        return choose(self.adjusted(step, seq, row), seq.sampling, seq.seed, t, noise=self.noise(step, seq, t))
+        if seq.sampling.temperature == 0:
+            return int(self.adjusted(step, seq, row).argmax())
+        ids, z = support(self.adjusted(step, seq, row), seq.sampling)
+        return int(ids[(z + self.noise(step, seq, t)[ids]).argmax()])
 
     def adjusted(self, step, seq, row: int):
         return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)

@@ -9,13 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.recycling import Recycling, drawn_from
-from spec_methods.recycling.table import Table, likeliest
+from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import DECAY, Limits, Node, by_chance, by_noise, grow, kinds, learn
 from spec_methods.recycling.tree import evidence as estimates
 
 from spec_core import Draft, Run, Sampling, hookimpl, load
 from spec_core.sampling.noise import gumbel
 from spec_core.testing import DrafterConformance, ToyTarget
+from spec_core.toolkit import likeliest
 
 
 class TestRecycling(DrafterConformance):
@@ -189,7 +190,7 @@ def test_a_sampling_target_is_followed_by_its_noise():
     noise = {0: torch.tensor([0.0, 0, 0.5, 4.0]), 1: torch.tensor([0.0, 0, 4.0, 0.5])}
     row = [(2, 0.9), (3, 0.1)]
     for temperature in (0.5, 1.0, 2.0):
-        order = by_noise(noise.__getitem__, temperature)
+        order = by_noise(lambda i, ids: noise[i][ids], temperature)
         second = math.log(0.1) / temperature + 4.0, 3
         first = math.log(0.9) / temperature + 0.5, 2
         assert order(row, 1) == sorted([first, second], reverse=True)
@@ -211,7 +212,7 @@ def test_rows_are_the_distribution_that_noise_draws_from():
     [row] = drawn_from(table, [1], temperature, vocab=5)
     drawn = torch.zeros(5)
     for seed in range(n):
-        order = by_noise(lambda i, seed=seed: gumbel(seed, i, 5), temperature)
+        order = by_noise(lambda i, ids, seed=seed: gumbel(seed, i, torch.tensor(ids)), temperature)
         drawn[order(table.rows[1], 1)[0][1]] += 1 / n
 
     assert torch.softmax(torch.tensor([0.1, 0.6, 0.3]).log() / temperature, -1).tolist() == pytest.approx(

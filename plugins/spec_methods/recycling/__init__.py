@@ -10,7 +10,6 @@ Example: the last row after ``the`` gave ``cat`` 0.6 and ``dog`` 0.3, the last o
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import attrs
@@ -19,8 +18,8 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates
-from spec_methods.recycling.table import Table, likeliest
+from spec_core.toolkit import AcceptanceEstimates, likeliest
+from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
 
 
@@ -115,7 +114,7 @@ class Recycling:
     def _order(self, step: Step, seq: Sequence) -> Order:
         if not self._samples(step, seq):
             return by_chance
-        return by_noise(partial(step.noise, seq), seq.sampling.temperature)
+        return by_noise(lambda i, ids: step.noise(seq, i, ids=ids), seq.sampling.temperature)
 
     def _limits(self, step: Step, seq: Sequence, budget: int) -> Limits:
         depth, stops = min(budget, self.draft_max), seq.stop.tokens

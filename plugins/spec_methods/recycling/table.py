@@ -8,8 +8,6 @@ from itertools import pairwise
 from operator import itemgetter
 
 import attrs
-import torch
-from torch import Tensor
 
 Row = list[tuple[int, float]]
 """(token, probability), most likely first."""
@@ -38,11 +36,3 @@ class Table:
         for token, following in pairwise(tokens):
             if token >= 0 and following >= 0:
                 self.learn(token, [(following, 1.0)])
-
-
-def likeliest(logits: Tensor, k: int) -> list[Row]:
-    """The k best tokens of every row of logits [R, V] and their probabilities; on a device one transfer."""
-    best, ids = logits.topk(min(k, logits.shape[-1]), dim=-1)
-    chances = (best - logits.logsumexp(-1, keepdim=True)).exp()
-    both = torch.stack([ids.double(), chances.double()], -1).tolist()
-    return [[(int(token), chance) for token, chance in row] for row in both]

@@ -62,14 +62,19 @@ def by_chance(row: Row, depth: int) -> Scored:
     return [(math.log(max(chance, NEVER)), token) for token, chance in row]
 
 
-def by_noise(noise: Callable[[int], Tensor], temperature: float) -> Order:
-    """A sampling target takes the best sum of log-probability and noise (2408.07978). noise: of the i-th draft, [V]."""
+def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> Order:
+    """A sampling target takes the best sum of log-probability and noise (2408.07978).
 
-    at = cache(lambda depth: noise(depth - 1).numpy())  # nodes of one depth read the same
+    noise: of tokens [n] at the i-th draft.
+    """
 
     def order(row: Row, depth: int) -> Scored:
-        drawn = at(depth)
-        scores = ((score / temperature + float(drawn[token]), token) for score, token in by_chance(row, depth))
+        if not row:
+            return []
+        drawn = noise(depth - 1, [token for token, _ in row]).tolist()
+        scores = (
+            (score / temperature + g, token) for (score, token), g in zip(by_chance(row, depth), drawn, strict=True)
+        )
         return sorted(scores, reverse=True)
 
     return order

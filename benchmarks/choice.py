@@ -1,0 +1,119 @@
+"""What choosing a token costs, per row: natively, and by the reference in Python, in turns.
+
+    python benchmarks/choice.py [--vocab 49152 151936] [--repeats N] [--json]
+
+Rows are random. peaked: a few tokens have most of the mass, as after most tokens of a text. broad: normal with a
+deviation of 3, of which top-p 0.95 leaves thousands of tokens; flat: with one of 0.5, of which it leaves nearly all.
+Nothing is printed unless both forms choose the same tokens. One thread; each figure is a median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from spec_core import Sampling
+from spec_core.sampling import native, reference
+from spec_core.sampling.choose import adjust, place
+
+SETTINGS = {
+    "greedy": Sampling(),
+    "temperature 0.8": Sampling(0.8),
+    "top-k 40": Sampling(0.8, top_k=40),
+    "top-p 0.95": Sampling(0.8, top_p=0.95),
+    "min-p 0.05": Sampling(0.8, min_p=0.05),
+    "top-k, top-p, min-p": Sampling(0.8, top_k=40, top_p=0.95, min_p=0.05),
+    "top-p and penalties": Sampling(0.8, top_p=0.95, repetition_penalty=1.1, frequency_penalty=0.2),
+}
+HISTORY = list(range(500))
+SOURCE = (7, 0, 0)
+
+
+def peaked(rng: np.random.Generator, n: int) -> np.ndarray:
+    row = rng.normal(size=n) * 2
+    row[rng.integers(0, n, 8)] += 12
+    return row
+
+
+ROWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "peaked": peaked,
+    "broad": lambda rng, n: rng.normal(size=n) * 3,
+    "flat": lambda rng, n: rng.normal(size=n) * 0.5,
+}
+
+
+def natively(row: torch.Tensor, sampling: Sampling, t: int) -> int:
+    job = (*place(row, stride=0), sampling._terms, SOURCE, t, HISTORY, 100, None, None)
+    ((_, token, _),) = native.module.walk([job])
+    return token
+
+
+def written(row: torch.Tensor, sampling: Sampling, t: int) -> int:
+    return reference.choose(adjust(row, sampling, HISTORY, 100).numpy(), sampling, SOURCE, t)[0]
+
+
+def seconds(choose: Callable[..., int], row: torch.Tensor, sampling: Sampling, t: int) -> tuple[float, int]:
+    began = perf_counter()
+    token = choose(row, sampling, t)
+    return perf_counter() - began, token
+
+
+def measure(kind: str, n: int, sampling: Sampling, repeats: int) -> tuple[float, float]:
+    """Median milliseconds of both forms, each row chosen from by one after the other."""
+    rng, mine, theirs = np.random.default_rng(0), [], []
+    rows = [torch.from_numpy(ROWS[kind](rng, n).astype(np.float32)) for _ in range(4)]
+    for i in range(-2, repeats):
+        row = rows[i % len(rows)]
+        (a, token), (b, same) = (seconds(form, row, sampling, i + 2) for form in (natively, written))
+        if token != same:
+            raise SystemExit(f"{kind} row of {n}, {sampling}: {token} natively, {same} by the reference")
+        if i >= 0:
+            mine.append(a * 1e3)
+            theirs.append(b * 1e3)
+    return statistics.median(mine), statistics.median(theirs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vocab", type=int, nargs="+", default=[49_152, 151_936])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--isa", help="of the native form; the best by default")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    if native.module is None:
+        raise SystemExit(native.problem())
+    native.module.use(given.isa)
+    torch.set_num_threads(1)
+    rows = [
+        {"vocab": n, "row": kind, "settings": name, "ms": mine, "python_ms": theirs}
+        for n in given.vocab
+        for kind in ROWS
+        for name, sampling in SETTINGS.items()
+        for mine, theirs in [measure(kind, n, sampling, given.repeats)]
+    ]
+    about = {
+        "machine": platform.processor() or platform.machine(),
+        "isa": given.isa or native.module.instruction_sets()[0],
+        "threads": 1,
+        "repeats": given.repeats,
+        "numpy": np.__version__,
+    }
+    if given.json:
+        print(json.dumps({"rows": rows, **about}, indent=2))
+        return
+    print(" · ".join(f"{name} {value}" for name, value in about.items()), file=sys.stderr)
+    print(f"{'vocabulary':>10}  {'row':8}{'settings':22}{'ms':>8}{'Python':>9}")
+    for r in rows:
+        print(f"{r['vocab']:10}  {r['row']:8}{r['settings']:22}{r['ms']:8.3f}{r['python_ms']:9.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""From an adjusted row to a token, written down: what the native form is held to, and what runs where there is none.
+
+All on the host, rows [n] float32 or float64; every number is exact or made by the same operations on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from spec_core.sampling.arithmetic import fine_bits, fine_weights, log, weights
+from spec_core.sampling.noise import noise
+from spec_core.sampling.parameters import Sampling
+
+Source = tuple[int, int, int]
+"""(seed, stream, domain) of noise."""
+
+
+def scaled(row: np.ndarray, temperature: float) -> np.ndarray:
+    """The best is 0, so that no temperature, however small, makes two of them infinite."""
+    z = row.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return (z - z.max()) / temperature
+
+
+def support(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids [n] that may be drawn, ascending, and their z = logits / temperature [n], unnormalised log p.
+
+    Each cut keeps a beginning of the order by descending z, then ascending id.
+    """
+    z = scaled(row, sampling.temperature)
+    order = ranked(z, sampling.top_k or len(z)) if sampling.truncates else np.arange(len(z))
+    if sampling.top_p < 1:
+        order = order[: _reaching(weights(z[order]), sampling.top_p)]
+    if sampling.min_p:
+        order = order[z[order] >= log(np.array([sampling.min_p]))]
+    ids = np.sort(order)
+    return ids, z[ids]
+
+
+def ranked(z: np.ndarray, count: int) -> np.ndarray:
+    """Ids of the ``count`` largest by descending z, then ascending id."""
+    ids = np.arange(len(z))
+    if count < len(z):
+        ids = np.flatnonzero(z >= np.partition(z, -count)[-count])
+    return ids[np.argsort(-z[ids], kind="stable")][:count]
+
+
+def _reaching(mass: np.ndarray, share: float) -> int:
+    """How many it takes until their sum is this share of the whole."""
+    sums = mass.cumsum()
+    wanted = np.ceil(share * np.float64(sums[-1]))
+    limit = int(wanted) if wanted < np.float64(sums[-1]) else int(sums[-1])
+    return int(np.searchsorted(sums, limit)) + 1
+
+
+def choose(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[int, float, float]:
+    """The token, its row's largest logit, and the distance of the two best scores.
+
+    The argmax of z + g over the support, at temperature 0 that of the row; of equals the lowest id.
+    """
+    first = int(row.argmax())
+    most = float(row[first])
+    if not math.isfinite(most):
+        return first, most, math.inf
+    if sampling.temperature == 0:
+        return first, most, lead(row.astype(np.float64))
+    ids, score = scores(row, sampling, source, t)
+    return int(ids[score.argmax()]), most, lead(score)
+
+
+def scores(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids [n] of the support, ascending, and their z + g [n]."""
+    seed, stream, domain = source
+    ids, z = support(row, sampling)
+    return ids, z + noise(seed, t, ids if sampling.truncates else len(row), stream, domain)
+
+
+def lead(score: np.ndarray) -> float:
+    """Distance of the two best; infinite where there is one."""
+    if len(score) == 1:
+        return math.inf
+    second, best = np.partition(score, -2)[-2:]
+    return float(best - second)
+
+
+def mass(row: np.ndarray) -> tuple[int, float, int]:
+    """The most likely token, its logit, and the sum of all tokens' fine weights."""
+    first = int(row.argmax())
+    most = float(row[first])
+    total = int(fine_weights(scaled(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(most) else 1
+    return first, most, total
+
+
+def likeliest(row: np.ndarray, count: int) -> list[tuple[int, float]]:
+    """The most likely tokens and their probabilities, the best first, of equals the lowest."""
+    count = min(count, len(row))
+    if not math.isfinite(row.max()):
+        return [(i, 0.0) for i in range(count)]
+    z = scaled(row, 1.0)
+    ids, mass = ranked(z, count) if count else np.arange(0), weights(z)
+    return list(zip(ids.tolist(), (mass[ids] / mass.sum()).tolist(), strict=True))

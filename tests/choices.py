@@ -1,0 +1,119 @@
+"""Random choices, made natively and by the reference: in seconds for the suite, for long in benchmarks/soak.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+
+from spec_core import Sampling
+from spec_core.sampling import native, reference
+from spec_core.sampling.choose import adjust, likeliest, place, support
+from spec_core.sampling.logprob import logprob
+from spec_core.sampling.noise import gumbel
+
+SIZES = (1, 2, 3, 15, 16, 17, 48, 63, 64, 65, 127, 128, 129, 300, 1000)
+TEMPERATURES = (0.0, 1e-320, 1e-3, 0.1, 0.5, 0.8, 1.0, 1.5, 10.0, 100.0)
+TOP_K = (0, 0, 0, 1, 2, 5, 40, 2000)
+TOP_P = (1.0, 1.0, 1e-9, 0.1, 0.5, 0.8, 0.95, 0.999999, 1 - 2**-53)
+MIN_P = (0.0, 0.0, 1e-9, 0.01, 0.1, 0.5, 1.0)
+REPETITION = (1.0, 1.0, 1.0, 1.1, 0.5, 100.0)
+PENALTY = (0.0, 0.0, 0.0, 0.3, -0.7, 2.0)
+
+
+@attrs.frozen(eq=False)
+class Case:
+    """A row and everything that a choice from it depends on."""
+
+    row: torch.Tensor
+    sampling: Sampling
+    source: tuple[int, int, int]
+    t: int
+    tokens: list[int]
+    prompt: int
+    drafted: tuple[int, ...]
+
+    def native(self) -> tuple[int, float, float]:
+        history = self.tokens, self.prompt, self.drafted
+        return native.module.draw(
+            (*place(self.row, stride=0), self.sampling._terms, self.source, self.t, *history, None)
+        )
+
+    def written(self) -> tuple[int, float, float]:
+        row = adjust(self.row, self.sampling, [*self.tokens, *self.drafted], self.prompt)
+        return reference.choose(row.numpy(), self.sampling, self.source, self.t)
+
+
+def cases(seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> Iterator[Case]:
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        n = int(rng.choice(sizes))
+        tokens = rng.integers(-1, n, int(rng.integers(0, 20))).tolist()
+        prompt = int(rng.integers(0, len(tokens) + 1))
+        drafted = tuple(rng.integers(0, n, int(rng.integers(0, 4))).tolist())
+        source = int(rng.integers(0, 2**63)), int(rng.integers(0, 2**16)), int(rng.integers(0, 2**32))
+        yield Case(row(rng, n), sampling(rng, n), source, int(rng.integers(0, 2**32)), tokens, prompt, drafted)
+
+
+def row(rng: np.random.Generator, n: int) -> torch.Tensor:
+    """Peaked, flat, with ties, with banned tokens, of both types, and some that are no numbers."""
+    values = rng.normal(size=n) * rng.choice([1e-3, 0.3, 3.0, 30.0, 1e6]) + rng.choice([0.0, 50.0])
+    kind = int(rng.integers(0, 12))
+    if kind in (0, 1):
+        values = np.round(values)
+    elif kind == 2:
+        values[:] = values[0]
+    elif kind in (3, 4):
+        values[rng.random(n) < rng.choice([0.1, 0.9, 1.0])] = -math.inf
+    elif kind == 5:
+        values[rng.integers(n)] = rng.choice([math.nan, math.inf])
+    return torch.from_numpy(values.astype(rng.choice([np.float32, np.float64])))
+
+
+def sampling(rng: np.random.Generator, n: int) -> Sampling:
+    one = lambda values: float(rng.choice(values))
+    bias = {int(i): float(rng.choice([-math.inf, -2.0, 0.3, 5.0])) for i in rng.integers(0, n, int(rng.integers(0, 3)))}
+    return Sampling(
+        one(TEMPERATURES),
+        int(rng.choice(TOP_K)),
+        one(TOP_P),
+        one(MIN_P),
+        one(REPETITION),
+        one(PENALTY),
+        one(PENALTY),
+        bias if rng.random() < 0.3 else {},
+    )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, and NaN is equal to NaN."""
+    return all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
+
+
+def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> list[Case]:
+    """Cases of which the two forms think otherwise."""
+    native.module.use(isa)
+    try:
+        with np.errstate(invalid="ignore"):
+            return [case for case in cases(seed, count, sizes) if not same(case.native(), case.written())]
+    finally:
+        native.module.use(None)
+
+
+def everything(count: int) -> None:
+    """Every function of the extension over random rows, its result unread: for sanitizers."""
+    for case in cases(3, count):
+        values = case.row[None]
+        likeliest(values, 8), likeliest(values, 100), logprob(case.row, 0, 5)
+        if case.sampling.temperature and math.isfinite(case.row.max()):
+            support(case.row, case.sampling)
+        terms = case.sampling._terms, case.source, case.t, case.tokens, case.prompt
+        place_of = place(case.row, stride=0)
+        drafts = (None, None), (case.drafted, None), (case.drafted, tuple(-1 for _ in case.drafted))
+        native.module.walk([(*place_of, *terms, *draft) for draft in drafts])
+    for n in (1, 63, 64, 65, 1000):
+        gumbel(1, 2, n), gumbel(1, 2, torch.arange(n))

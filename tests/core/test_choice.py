@@ -1,0 +1,208 @@
+"""The native choice of a token: what the reference says, to the bit, on every instruction set."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
+
+from spec_core import Request, Sampling
+from spec_core.sampling import arithmetic, native, reference
+from spec_core.sampling.choose import KINDS, likeliest, number, place, support
+from spec_core.sampling.logprob import logprob
+from spec_core.sampling.noise import gumbel, noise
+from tests import choices
+
+ISAS = ("avx512", "avx2", "generic")
+with_native = pytest.mark.skipif(native.module is None, reason="needs the extension")
+
+
+@pytest.fixture(params=ISAS)
+def isa(request):
+    """One instruction set at a time, where this processor has it."""
+    if native.module is None or request.param not in native.module.instruction_sets():
+        pytest.skip(f"needs the extension and {request.param}")
+    native.module.use(request.param)
+    yield request.param
+    native.module.use(None)
+
+
+@pytest.fixture
+def pure(monkeypatch):
+    """As where there is no compiler."""
+    monkeypatch.setattr(native, "module", None)
+
+
+def rows(count: int, seed: int = 0) -> list[torch.Tensor]:
+    """Some that are numbers."""
+    return [case.row for case in choices.cases(seed, count) if math.isfinite(case.row.max())]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_choice_is_that_of_the_reference(isa, seed):
+    """10,000 over all settings, rows and instruction sets: token, largest logit, and distance of the two best."""
+    assert not choices.differing(isa, seed, 1700)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [49_152, 151_936])
+def test_a_choice_from_a_large_vocabulary_is_that_of_the_reference(isa, size):
+    assert not choices.differing(isa, size, 60, (size,))
+
+
+def test_a_difference_would_be_found(isa, monkeypatch):
+    """Noise that is another in its last bit of forty is another choice now and then."""
+    monkeypatch.setattr(reference, "noise", lambda *given: noise(*given) * (1 + 2**-12))
+
+    assert choices.differing(isa, 0, 300)
+
+
+def test_the_support_is_that_of_the_reference(isa):
+    for case in choices.cases(5, 600):
+        if case.sampling.temperature and math.isfinite(case.row.max()):
+            expected, got = reference.support(case.row.numpy(), case.sampling), support(case.row, case.sampling)
+            assert all(np.array_equal(a, b.numpy()) for a, b in zip(expected, got, strict=True)), case
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000, 5000])
+def test_noise_is_that_of_the_reference(isa, n):
+    """Of the whole vocabulary and of some tokens."""
+    whole, ids = noise(2**63 + 5, 7, n, 3, 1 << 31), torch.randint(0, n, (99,))
+
+    assert np.array_equal(whole, gumbel(2**63 + 5, 7, n, 3, 1 << 31).numpy())
+    assert np.array_equal(whole[ids.numpy()], gumbel(2**63 + 5, 7, ids, 3, 1 << 31).numpy())
+
+
+def test_probabilities_are_those_of_the_reference(isa, monkeypatch):
+    """Of few and of many of the likeliest tokens, and log-probabilities with the best ones beside."""
+    given = rows(300)
+    ask = lambda row: [*(likeliest(row[None], n) for n in (0, 1, 8, 64, 65, 999)), logprob(row, len(row) // 2, 5)]
+    natively = [ask(row) for row in given]
+    monkeypatch.setattr(native, "module", None)
+
+    assert [ask(row) for row in given] == natively
+
+
+def test_probabilities_are_those_of_the_softmax(isa):
+    """Of the whole row, of several rows in one call."""
+    rows = torch.randn(5, 3000, generator=torch.Generator().manual_seed(0)) * 4
+    exact = torch.softmax(rows.double(), -1)
+    for found, chances in zip(likeliest(rows, 20), exact, strict=True):
+        best = chances.sort(descending=True, stable=True)
+        assert [token for token, _ in found] == best.indices[:20].tolist()
+        assert np.allclose([chance for _, chance in found], best.values[:20], rtol=3e-6, atol=0)
+
+
+@pytest.mark.parametrize("warper", WARPERS)
+def test_texts_are_the_same_without_the_extension(warper, monkeypatch):
+    """Drafts that branch, histories with a drafted prefix, all in one run; and as many of them are accepted."""
+    requests = [
+        Request([1, i], max_tokens=12, seed=i, name=str(i), sampling=Sampling(0.9 * (i % 3), **WARPERS[warper]))
+        for i in range(4)
+    ]
+    said = texts(requests)
+    natively = [together(toy_run(drafter(kind, said)), requests) for kind in DRAFTERS]
+    monkeypatch.setattr(native, "module", None)
+
+    for kind, expected in zip(DRAFTERS, natively, strict=True):
+        got = together(toy_run(drafter(kind, said)), requests)
+        assert [(r.tokens, r.stats["accepted"]) for r in expected] == [(r.tokens, r.stats["accepted"]) for r in got]
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_a_row_without_a_choice_is_named_the_same(bad, pure):
+    """Natively: tests of bad answers."""
+    row = torch.full((9,), bad)
+
+    assert likeliest(row[None], 2) == [[(0, 0.0), (1, 0.0)]]
+    token, logit, _ = reference.choose(row.numpy(), Sampling(1.0, top_k=2), (0, 0, 0), 0)
+    with pytest.raises(Exception, match=r"not numbers|every token is banned"):
+        number([token], [logit])
+
+
+@with_native
+def test_threads_do_not_share_what_they_work_in():
+    """The interpreter's lock is released meanwhile: eight threads, rows of several sizes."""
+    given = list(choices.cases(3, 400, (65, 3000, 20_000)))
+    expected = [case.native() for case in given]
+    with ThreadPoolExecutor(8) as pool:
+        found = [list(pool.map(choices.Case.native, given)) for _ in range(4)]
+
+    assert all(choices.same(a, b) for some in found for a, b in zip(some, expected, strict=True))
+
+
+@with_native
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (),
+        (0, 0, 7, 5, Sampling()._terms, (0, 0, 0), 0, [], 0, None, None),
+        (0, 0, 0, 0, Sampling()._terms, (0, 0, 0), 0, [], 0, None, None),
+        (0, 0, 0, 5, (), (0, 0, 0), 0, [], 0, None, None),
+        (0, 0, 0, 5, Sampling()._terms, (0, 0, 0), 0, [], 0, {1}, None),
+        (0, 0, 0, 5, Sampling()._terms, (0, 0, 0), 0, [], 0, [1, 2], [0]),
+        (0, 0, 0, 5, Sampling(presence_penalty=1.0)._terms, (0, 0, 0), 0, ["a"], 0, None, None),
+    ],
+    ids=["nothing", "type", "empty", "sampling", "tokens", "parents", "history"],
+)
+def test_wrong_arguments_are_errors(wrong):
+    """None of them is read as an address."""
+    for call in (native.module.draw, lambda job: native.module.walk([job])):
+        with pytest.raises((TypeError, ValueError)):
+            call(wrong)
+
+
+@with_native
+def test_an_instruction_set_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="sparc"):
+        native.module.use("sparc")
+
+
+def test_rows_of_other_types_and_layouts_are_read_as_they_are():
+    """Half precision becomes float32, a column of a matrix is no row of it."""
+    row = torch.randn(100, generator=torch.Generator().manual_seed(0))
+    wide = torch.stack([row, -row], 1)
+
+    assert likeliest(row[None].bfloat16(), 3) == likeliest(row[None].bfloat16().float(), 3)
+    assert likeliest(wide[None, :, 0], 3) == likeliest(row[None], 3)
+    assert place(row, stride=0) == (row.data_ptr(), 0, KINDS[torch.float32], 100)
+
+
+@with_native
+def test_the_environment_says_what_chooses(monkeypatch):
+    """Natively, and where there is no extension in Python, with the reason."""
+    assert native.fact().startswith(f"native ({native.module.instruction_sets()[0]}; ")
+    monkeypatch.setattr(native, "module", None)
+    assert native.fact().startswith("in Python") and native.problem() in native.fact()
+
+
+# arithmetic
+
+
+def test_the_logarithm_is_right_to_the_last_place():
+    """Against libm, over all that noise takes it of."""
+    rng = np.random.default_rng(0)
+    for x in (rng.random(20_000), rng.random(20_000) * 40, 1 - rng.random(20_000) * 2.0**-40, 2.0 ** -rng.random(999)):
+        exact = np.array([math.log(v) for v in x])
+        assert (np.abs(arithmetic.log(x) - exact) <= np.spacing(np.abs(exact))).all()
+    assert arithmetic.log(np.array([1.0])) == 0
+
+
+def test_weights_are_the_exponential():
+    """Rounded down to 2^-30 from z as float32, or to the nearest of the fine ones."""
+    z = -np.random.default_rng(0).random(20_000) * 30
+    exact = np.exp(z)
+
+    assert (np.abs(arithmetic.weights(z) * 2.0**-30 - exact) <= 2e-6 * exact + 2.0**-30).all()
+    assert (np.abs(arithmetic.fine_weights(z, 50) * 2.0**-50 - exact) <= 3e-16 * exact + 2.0**-51).all()
+    assert arithmetic.weights(np.array([0.0, -math.inf, -1e9, math.log(0.25)])).tolist() == [1 << 30, 0, 0, 1 << 28]
+
+
+@pytest.mark.parametrize("count", [1, 48, 49_152, 1 << 23])
+def test_sums_of_fine_weights_have_room(count):
+    """Even where all are the largest."""
+    assert count << arithmetic.fine_bits(count) < 1 << 63
