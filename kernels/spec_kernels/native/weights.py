@@ -107,11 +107,12 @@ class Arena:
 
     @property
     def fallen(self) -> dict[str, int]:
-        """Types of the file that have no native form, and how many matrices became another."""
+        """Blocks of the file that could not stay, as ``Q3_K as F32``, and of how many weights."""
         found: dict[str, int] = {}
         for tiles in self.tiles.values():
             if tiles.stored != tiles.type and tiles.stored not in FLOATS:
-                found[tiles.stored] = found.get(tiles.stored, 0) + 1
+                both = f"{tiles.stored} as {tiles.type}"
+                found[both] = found.get(both, 0) + 1
         return found
 
     # what is wanted

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from spec_kernels.machine import free_bytes
 from spec_kernels.model.source import Only
+from spec_kernels.native.lower import MOST_HEAD
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
@@ -62,7 +63,8 @@ def make_target(
     facts = {
         "weight_bytes": size,
         "row_bytes": row_bytes(config, choice, kind),
-        "kernels": choice.said,
+        "kernels": build.said(choice, executor),
+        "most_head": MOST_HEAD if choice.native else None,
         "options": choice.options(),
         "executor": lambda: executor,
         "rotated": (config.head, config.turned),
