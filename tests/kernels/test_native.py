@@ -7,6 +7,7 @@ import random
 import threading
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
@@ -223,6 +224,19 @@ def test_weights_stay_as_large_as_their_file():
 
     assert of.executor.arena.memory.nbytes <= 1.15 * stored
     assert {t.type for t in of.executor.arena.tiles.values()} == {"Q8_0"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no smaps")
+def test_a_loaded_file_is_in_memory_once():
+    of = load("zoo:pico", kernels="native")
+    path, size = str(of.weights.file.path), of.weights.file.nbytes
+
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    mine = [i for i, line in enumerate(lines) if line.endswith(path)]
+    resident = [next(line for line in lines[i:] if line.startswith("Rss:")) for i in mine]
+
+    assert mine
+    assert sum(int(line.split()[1]) << 10 for line in resident) <= 0.15 * size
 
 
 def test_floats_become_blocks_where_that_is_asked_for():
