@@ -2,7 +2,7 @@
 #include "program.h"
 
 #define OUTPUTS 256 /* tiles times rows whose results are held at once */
-#define ALONE 32768 /* bytes of weights times rows that are not worth sharing */
+#define GRAIN 131072 /* bytes of weights times rows of a job, at least: fewer are done before they are handed over */
 
 /* Tiles that stay together: one, or those of gate and up. */
 static int unit_of(const spec_op *op) { return op->paired ? 2 : 1; }
@@ -16,8 +16,9 @@ static int units_of(const spec_op *op) {
 int spec_linear_jobs(const spec_program *p, const spec_op *op) {
     int units = units_of(op);
     size_t bytes = (size_t)units * op->weights[0].tile_bytes * (size_t)unit_of(op);
-    if (p->threads < 2 || bytes * (size_t)p->left < ALONE) return 1;
-    return spec_least(units, 4 * p->threads);
+    size_t worth = bytes * (size_t)p->left / GRAIN;
+    if (p->team < 2 || worth < 2) return 1;
+    return spec_least(units, worth < (size_t)(4 * p->team) ? (int)worth : 4 * p->team);
 }
 
 /* y [tiles][rows][16] to rows of `out` from tile `tile` on, with a bias, onto what is in `add`. */
