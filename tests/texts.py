@@ -51,7 +51,9 @@ def target(kind: str) -> Target:
     if kind == "mixture":
         weights = RandomWeights(MIXTURE)
         tokenizer = load("zoo:pico", weights=False).tokenizer
-        made = make_target(MIXTURE, Kept(weights), tokenizer, threads=1, wanted="q8_0" if native.problem() is None else True)
+        made = make_target(
+            MIXTURE, Kept(weights), tokenizer, threads=1, wanted="q8_0" if native.problem() is None else True
+        )
         made.info.extras["companions"] = {"draft-model": "zoo:pico-draft"}
         return made
     return load("zoo:pico" if kind == "dense" else "zoo:pico-hybrid", threads=1)
