@@ -3,8 +3,9 @@
     python benchmarks/activations.py [FILE ...] [--rows 96]
 
 FILE: a quantised GGUF model, or zoo:NAME; without any: zoo:pico and zoo:pico-hybrid. The float64 forward is the plain
-torch reference over the dequantised blocks: products in float64, norms, rotation and attention in float32. Error: root mean square over rows and vocabulary, as a share of the range
-of the float64 logits. Flips: rows whose best token is another.
+torch reference over the dequantised blocks: products in float64; norms, rotation and attention in float32.
+Error: root mean square over rows and vocabulary, as a share of the range of the float64 logits. Flips: rows whose best
+token is another.
 """
 
 from __future__ import annotations
