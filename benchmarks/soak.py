@@ -9,6 +9,9 @@ draws: seeded draws of zoo:pico, the row alone against the row among up to 17 dr
 number of threads. wide: rows of random text of a model of 100 M random weights, 20,000 for each product, 1,000 on the
 misbehaving one. choices: random choices of every setting, natively and by the reference, 350,000 for each instruction
 set. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
+texts: 400 prompts under every method on a dense, a mixture-of-experts and a hybrid model, alone and five at a time,
+against plain decoding. programs: 4,000 random models on every instruction set (tests/native/programs.py), and 1,000
+more with the extension compiled for the address and undefined-behaviour sanitizers.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -37,8 +40,9 @@ import torch  # noqa: E402
 
 from spec_core import Target, load  # noqa: E402
 from spec_core.sampling import native  # noqa: E402
-from tests import choices, soak  # noqa: E402
+from tests import choices, soak, texts  # noqa: E402
 from tests.misbehaving import misbehaving  # noqa: E402
+from tests.native import programs, sanitized  # noqa: E402
 
 Part = Callable[[], dict[str, Any]]
 PRODUCTS = {"native": nullcontext, "real": nullcontext, "misbehaving": misbehaving}
@@ -48,6 +52,9 @@ WIDE = {"native": (1_000, 20), "real": (1_000, 20), "misbehaving": (250, 4)}
 """Rows of a part, parts; odd parts run with two threads."""
 FUZZ_STEPS, FUZZ_PARTS = 1_000, 10
 CHOICES, CHOICE_PARTS = 25_000, 14
+TEXT_PARTS = 20
+PROGRAMS = {"native": 200, "sanitized": 50}
+"""Seeds of a part."""
 
 
 def parts() -> Iterator[tuple[str, Part]]:
@@ -65,6 +72,11 @@ def parts() -> Iterator[tuple[str, Part]]:
         if i < FUZZ_PARTS:
             for model in ("zoo:pico", "toy"):
                 yield f"fuzz/{model}/{i:02}", functools.partial(fuzz, model, i)
+        for kind, methods in texts.METHODS.items():
+            for method in methods:
+                yield f"texts/{kind}/{method}/{i:02}", functools.partial(texted, kind, method, i)
+        for build, count in PROGRAMS.items():
+            yield f"programs/{build}/{i:02}", functools.partial(programmed, build, i * count, (i + 1) * count)
 
 
 def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
@@ -91,6 +103,21 @@ def compared(
         target = make("native" if product == "native" else "reference", threads)
         torch.set_num_threads(threads)
         return {"count": count, "differ": campaign(target, seed, count)}
+
+
+def texted(kind: str, method: str, part: int) -> dict[str, Any]:
+    """Every prompt twice: alone, and among others."""
+    count = 2 * len(texts.requests(part, TEXT_PARTS))
+    return {"count": count, "differ": texts.differing(kind, method, part, TEXT_PARTS)}
+
+
+def programmed(build: str, first: int, last: int) -> dict[str, Any]:
+    if build == "native":
+        found = {seed: wrong for seed in range(first, last) if (wrong := programs.differences(seed))}
+        return {"count": last - first, "differ": len(found), **({"said": str(found)} if found else {})}
+    done = sanitized.run(ROOT / "build" / "sanitized", first, last)
+    said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
+    return {"count": last - first, "differ": int(done.returncode != 0), **said}
 
 
 @functools.cache

@@ -138,7 +138,12 @@ def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float |
 
 def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
     """The report of the only text of a run: with the run's statistics and settings."""
-    return {**body, "stats": {**run.stats.report(), **body["stats"]}, "settings": settings.as_json()}
+    return {
+        **body,
+        "stats": {**run.stats.report(), **body["stats"]},
+        "kernels": run.target.info.extras.get("kernels"),
+        "settings": settings.as_json(),
+    }
 
 
 def _logprob(token: int, p: Logprob, tokenizer: Tokenizer | None) -> dict[str, Any]:

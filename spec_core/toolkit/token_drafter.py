@@ -105,7 +105,7 @@ class TokenDrafter:
         if not math.isfinite(row.max()):
             return []
         ids, z = support(row, seq.sampling)
-        score = z + step.noise(seq, len(before), ids=ids)
+        score = z + step.noise(seq, len(before), ids=ids).to(z.device)
         best, at = score.topk(min(count + 1, len(ids)))
         values = [value for value in best.tolist() if value > -math.inf]
         return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]

@@ -7,6 +7,7 @@ import random
 import threading
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
@@ -15,6 +16,7 @@ from small_models import tiny_gguf, tiny_hybrid
 from spec_kernels import native
 from spec_kernels.model.batch import Batch, Stretch
 from spec_kernels.native.executor import Native, Options
+from spec_targets.runtime.build import Choice, said
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
@@ -224,6 +226,19 @@ def test_weights_stay_as_large_as_their_file():
     assert {t.type for t in of.executor.arena.tiles.values()} == {"Q8_0"}
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="no smaps")
+def test_a_loaded_file_is_in_memory_once():
+    of = load("zoo:pico", kernels="native")
+    path, size = str(of.weights.file.path), of.weights.file.nbytes
+
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    mine = [i for i, line in enumerate(lines) if line.endswith(path)]
+    resident = [next(line for line in lines[i:] if line.startswith("Rss:")) for i in mine]
+
+    assert mine
+    assert sum(int(line.split()[1]) << 10 for line in resident) <= 0.15 * size
+
+
 def test_floats_become_blocks_where_that_is_asked_for():
     plain, small = (load(directory("qwen3"), kernels="native", weights=w) for w in ("auto", "q8_0"))
     expected, got = (fresh(t, PROMPT).logits for t in (plain, small))
@@ -232,6 +247,30 @@ def test_floats_become_blocks_where_that_is_asked_for():
     assert small.executor.arena.memory.nbytes < 0.5 * plain.executor.arena.memory.nbytes
     assert not torch.equal(expected, got)
     assert (expected - got).abs().max() < 0.1 * (expected.max() - expected.min())
+
+
+class Unknown:
+    """A source whose down projections are of a type that has no native form."""
+
+    def __init__(self, source) -> None:
+        self.source = source
+
+    def type(self, name: str) -> str:
+        return "Q3_K" if "ffn_down" in name else self.source.type(name)
+
+    def __getattr__(self, name: str):
+        return getattr(self.source, name)
+
+
+def test_weights_without_a_native_form_become_floats_and_are_named():
+    of = load(tiny_gguf(), kernels="native")
+    other = Native(of.executor.model, Unknown(of.executor.source))
+    named = f"; weights without a native form: {of.info.layers} of Q3_K as F32"
+
+    assert said(Choice("native"), other) == Choice("native").said + named
+    assert said(Choice("native"), of.executor) == Choice("native").said
+    of.executor = other
+    assert fresh(of, PROMPT).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("cache_dtype", native.CACHES)

@@ -78,6 +78,8 @@ FUNCTIONS = {
     "swiglu": (None, P, S, P, S, I, I, P, S),
     "gate": (None, P, S, P, S, I, I),
     "add": (None, P, S, P, S, P, I, I),
+    "lay_down": (None, P, I, I, P, P, S, P, S),
+    "lay_pairs": (None, P, I, I, P, S),
     "dot": (None, P, S, P, S, I, I, P),
     "apply": (None, I, P, S, P),
     "widen": (None, I, P, S, P),

@@ -262,3 +262,36 @@ def widened(isa: str) -> np.ndarray:
     y = np.empty(0x7C00, np.float32)
     table(isa).widen(1, at(HALVES), 0x7C00, at(y))
     return y
+
+
+@each_isa
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_tiles_of_a_product_become_rows(isa, rows, with_bias, with_rows):
+    tiles, stride = 3, 64
+    y, bias, old = normal(tiles, rows, 16), normal(tiles * 16, seed=1), normal(rows, stride, seed=2)
+    out = np.full((rows, stride), 7, np.float32)
+    rows_of = y.transpose(1, 0, 2).reshape(rows, tiles * 16)
+    wanted = rows_of + bias if with_bias else rows_of
+    wanted = wanted + old[:, : tiles * 16] if with_rows else wanted
+
+    table(isa).lay_down(
+        at(y), tiles, rows, at(bias if with_bias else None), at(old if with_rows else None), stride, at(out), stride
+    )
+
+    assert same(out[:, : tiles * 16], wanted)
+    assert (out[:, tiles * 16 :] == 7).all()
+
+
+@each_isa
+@pytest.mark.parametrize("rows", [1, 5])
+def test_pairs_of_tiles_become_rows(isa, rows):
+    pairs, stride = 2, 48
+    y, out = normal(pairs, 2, rows, 16), np.full((rows, stride), 7, np.float32)
+    silu = apply(isa, "silu", np.ascontiguousarray(y[:, 0])).reshape(pairs, rows, 16)
+
+    table(isa).lay_pairs(at(y), pairs, rows, at(out), stride)
+
+    assert same(out[:, : 16 * pairs], (silu * y[:, 1]).transpose(1, 0, 2).reshape(rows, -1))
+    assert (out[:, 16 * pairs :] == 7).all()

@@ -18,7 +18,7 @@ from spec_kernels.model.turns import turns_of
 from spec_kernels.native import ACTIVATIONS, instruction_sets, module
 from spec_kernels.native.cache import NativeCache
 from spec_kernels.native.lower import Lowering, recurrence
-from spec_kernels.native.weights import Arena, Tiles
+from spec_kernels.native.weights import TILE, Arena, Tiles
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Native:
         self.program, self.taps, self.widths = lowering.program, lowering.taps, lowering.widths
         self.inputs = lowering.inputs
         self._bound = self.taps.index("logits") if "logits" in self.taps else -1
+        self._always = ("logits",) if "logits" in self.taps else ()  # the program writes there
+        self._at = {
+            name: (i, width, -(-width // TILE) * TILE if i == self._bound else width)
+            for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True))
+        }
         self._shape = None if model.heads is None else lowering.shape
         self._turned, self._threads = 0, 1
         self._turns: list[Tensor] = []  # all that ever were: another thread may be reading them
@@ -103,21 +108,17 @@ class Native:
 
     def _outputs(self, batch: Batch) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
         """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap."""
-        rows = len(batch.positions)
-        final = rows if batch.final is None else len(batch.final)
-        counts = {"final": final, "logits": final if batch.logits is None else len(batch.logits)}
         found: dict[str, Tensor] = {}
-        places: list[tuple[int, int] | None] = []
-        for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True)):
-            if i != self._bound and name not in batch.taps:
-                places.append(None)
+        places: list[tuple[int, int] | None] = [None] * len(self.taps)
+        for name in (*batch.taps, *self._always):
+            if name in found or name not in self._at:
                 continue
-            stride = -(-width // 16) * 16 if i == self._bound else width
+            i, width, stride = self._at[name]
+            count = _count(batch, name)
             # A row at least: an empty tensor has no address.
-            count = counts.get(name, rows)
-            memory = torch.empty(max(1, count), stride)
-            places.append((memory.data_ptr(), stride))
-            found[name] = memory if count and stride == width else memory[:count, :width]
+            memory = torch.empty(count or 1, stride)
+            places[i] = memory.data_ptr(), stride
+            found[name] = memory if stride == width and count else memory[:count, :width]
         return found, tuple(places)
 
     def _arguments(self, batch: Batch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
@@ -128,16 +129,20 @@ class Native:
             self._threads = threads
         stretches = tuple(map(_sequence, batch.stretches))
         self._turn(max(s.end for s in batch.stretches) + 1)
-        kept = [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
-        given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True))
-        inputs = [batch.inputs[name].to(dtype=torch.float32) for name in self.inputs]
-        inputs = [m if m.stride(1) == 1 else m.contiguous() for m in inputs]
-        places_in = tuple((m.data_ptr(), m.stride(0) if len(m) > 1 else m.shape[1]) for m in inputs)
+        kept = [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()] if batch.given else ()
+        given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True)) if kept else ()
+        inputs, places_in = self._inputs(batch) if self.inputs else ((), ())
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
         tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
         headings = (batch.final, batch.logits)
         where = (tokens, batch.positions.data_ptr(), len(batch.positions))
         return (*where, stretches, given, places_in, headings, places, states), block, (kept, inputs)
+
+    def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
+        """Matrices whose rows lie in one piece, and (address, stride) of each."""
+        inputs = [batch.inputs[name].to(dtype=torch.float32) for name in self.inputs]
+        inputs = [m if m.stride(1) == 1 else m.contiguous() for m in inputs]
+        return inputs, tuple((m.data_ptr(), m.stride(0) if len(m) > 1 else m.shape[1]) for m in inputs)
 
     def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:
         pool, lineage, rows = now.pool, now.lineage, now.recorded
@@ -155,6 +160,14 @@ class Native:
         self._turns += both
         self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), len(both[0]))
         self._turned = len(both[0])
+
+
+def _count(batch: Batch, name: str) -> int:
+    """Rows that a tap has: those behind a ``Pick`` are fewer."""
+    wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
+    if wanted is None and name == "logits":
+        wanted = batch.final
+    return len(batch.positions) if wanted is None else len(wanted)
 
 
 def _sequence(s: Stretch) -> tuple[Any, ...]:

@@ -28,6 +28,12 @@ static ALWAYS int32_t largest_lane(vi x) {
     return _mm512_reduce_max_epi32((__m512i)x);
 }
 
-static ALWAYS int32_t sum_lanes(vi x) {
-    return _mm512_reduce_add_epi32((__m512i)x);
+#include "fold256.h"
+
+static ALWAYS __m256i halved(vi x) {
+    return _mm256_add_epi32(_mm512_castsi512_si256((__m512i)x), _mm512_extracti32x8_epi32((__m512i)x, 1));
+}
+
+static ALWAYS void half_sums(const vi *q, int32_t *sums) {
+    fold_two(halved(q[0]), halved(q[1]), sums);
 }

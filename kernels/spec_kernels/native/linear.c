@@ -2,9 +2,7 @@
 #include "program.h"
 
 #define OUTPUTS 256 /* tiles times rows whose results are held at once */
-#define ALONE 32768 /* bytes of weights times rows that are not worth sharing */
-
-typedef float v16 __attribute__((vector_size(64), aligned(4)));
+#define GRAIN 131072 /* bytes of weights times rows of a job, at least: fewer are done before they are handed over */
 
 /* Tiles that stay together: one, or those of gate and up. */
 static int unit_of(const spec_op *op) { return op->paired ? 2 : 1; }
@@ -18,8 +16,9 @@ static int units_of(const spec_op *op) {
 int spec_linear_jobs(const spec_program *p, const spec_op *op) {
     int units = units_of(op);
     size_t bytes = (size_t)units * op->weights[0].tile_bytes * (size_t)unit_of(op);
-    if (p->threads < 2 || bytes * (size_t)p->left < ALONE) return 1;
-    return spec_least(units, 4 * p->threads);
+    size_t worth = bytes * (size_t)p->left / GRAIN;
+    if (p->team < 2 || worth < 2) return 1;
+    return spec_least(units, worth < (size_t)(4 * p->team) ? (int)worth : 4 * p->team);
 }
 
 /* y [tiles][rows][16] to rows of `out` from tile `tile` on, with a bias, onto what is in `add`. */
@@ -29,23 +28,14 @@ static void lay_down(const spec_program *p, const spec_op *op, int part, int til
     const float *add = op->x == SPEC_NONE ? NULL : spec_rows_of(p, op->x, first) + (size_t)tile * 16;
     const float *bias = op->biases[part] ? op->biases[part] + (size_t)tile * 16 : NULL;
     size_t stride = p->values[op->outs[part]].stride, add_stride = add ? p->values[op->x].stride : 0;
-    for (int t = 0; t < tiles; t++) {
-        for (int r = 0; r < rows; r++) {
-            v16 sum = *(const v16 *)(y + ((size_t)t * (size_t)rows + (size_t)r) * 16);
-            if (bias) sum += *(const v16 *)(bias + (size_t)t * 16);
-            if (add) sum += *(const v16 *)(add + (size_t)r * add_stride + (size_t)t * 16);
-            *(v16 *)(out + (size_t)r * stride + (size_t)t * 16) = sum;
-        }
-    }
+    p->ops_table->lay_down(y, tiles, rows, bias, add, add_stride, out, stride);
 }
 
 /* Pairs of tiles: silu(gate) up. */
 static void lay_pairs(const spec_program *p, const spec_op *op, int tile, int tiles, int first, int rows,
                       const float *y) {
-    size_t stride = p->values[op->outs[0]].stride, size = (size_t)rows * 16;
-    for (int t = 0; t < tiles; t += 2)
-        p->ops_table->swiglu(y + (size_t)t * size, 16, y + (size_t)(t + 1) * size, 16, rows, 16,
-                             spec_rows_of(p, op->outs[0], first) + (size_t)(tile + t) / 2 * 16, stride);
+    float *out = spec_rows_of(p, op->outs[0], first) + (size_t)tile / 2 * 16;
+    p->ops_table->lay_pairs(y, tiles / 2, rows, out, p->values[op->outs[0]].stride);
 }
 
 /* Tiles begin ... end - 1 of one matrix for all rows, a few at a time. */

@@ -2,20 +2,26 @@
 #include "program.h"
 
 #define CHANNELS 256 /* of a convolution that one job has */
-#define ALONE 40000  /* multiplications of an attention that are not worth sharing */
+#define ALONE 150000 /* multiplications that are done before they are handed over */
 
 /* Rows of a sequence that one job of attention has. */
 static int stretch_of(const spec_program *p, const spec_op *op, const spec_sequence *s) {
-    if (op->kv_heads * p->request->sequences >= p->threads || s->rows < 8) return SPEC_GROUP;
-    return spec_least(SPEC_GROUP, (s->rows + p->threads - 1) / p->threads);
+    if (op->kv_heads * p->request->sequences >= p->team || s->rows < 8) return SPEC_GROUP;
+    return spec_least(SPEC_GROUP, (s->rows + p->team - 1) / p->team);
+}
+
+/* Of a row at the end of a sequence, about. */
+static int64_t of_a_row(const spec_program *p, const spec_op *op, const spec_sequence *s) {
+    const spec_recurrence *r = &p->recurrence;
+    if (op->kind == SPEC_CONV) return (int64_t)r->channels * r->kernel;
+    if (op->kind == SPEC_DELTA) return (int64_t)r->value_heads * r->key_dim * r->value_dim * 3;
+    return (int64_t)(s->start + s->rows) * op->heads * op->dim * 2;
 }
 
 static int64_t multiplications(const spec_program *p, const spec_op *op) {
     int64_t sum = 0;
-    for (int s = 0; s < p->request->sequences; s++) {
-        const spec_sequence *seq = &p->request->sequence[s];
-        sum += (int64_t)seq->rows * (seq->start + seq->rows) * op->heads * op->dim * 2;
-    }
+    for (int s = 0; s < p->request->sequences; s++)
+        sum += p->request->sequence[s].rows * of_a_row(p, op, &p->request->sequence[s]);
     return sum;
 }
 
@@ -35,7 +41,7 @@ static int all_jobs(const spec_program *p, const spec_op *op) {
 
 int spec_mixing_jobs(const spec_program *p, const spec_op *op) {
     int jobs = all_jobs(p, op);
-    if (p->threads < 2 || (op->kind == SPEC_ATTEND && multiplications(p, op) < ALONE)) return 1;
+    if (p->team < 2 || multiplications(p, op) < ALONE) return 1;
     return spec_least(jobs, SPEC_JOBS_MOST);
 }
 

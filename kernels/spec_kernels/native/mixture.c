@@ -34,14 +34,14 @@ static void sort(spec_program *p, spec_mixture *m) {
 }
 
 static int parts_of(const spec_program *p, const spec_mixture *m) {
-    return p->threads < 2 || !m->used ? 1 : 1 + 4 * p->threads / m->used;
+    return p->team < 2 || !m->used ? 1 : 1 + 4 * p->team / m->used;
 }
 
 int spec_mixture_jobs(spec_program *p, const spec_op *op) {
     spec_mixture *m = &p->mixtures[op->mixture];
     if (op->kind == SPEC_SORT) return 1;
     int parts = op->kind == SPEC_UP || op->kind == SPEC_DOWN ? parts_of(p, m) : 1;
-    return p->threads < 2 ? 1 : spec_least(m->used * parts, SPEC_JOBS_MOST);
+    return p->team < 2 ? 1 : spec_least(m->used * parts, SPEC_JOBS_MOST);
 }
 
 /* The rows of expert i as planes; `answer` is free until the experts answer. */

@@ -158,7 +158,7 @@ typedef struct {
     void (*heads)(float *x, size_t stride, int rows, int heads, int dim, const float *weight, float eps,
                   const float *cos, const float *sin, size_t turn_stride, int rotated);
 
-    /* out = silu(gate) up; out may be either. A tile of outputs at a time, or whole rows. */
+    /* out = silu(gate) up; out may be either. */
     void (*swiglu)(const float *gate, size_t gate_stride, const float *up, size_t up_stride, int rows, int width,
                    float *out, size_t out_stride);
     /* x *= sigmoid(gate) */
@@ -166,6 +166,12 @@ typedef struct {
     /* x += y scale: scale [rows], one number per row (a gate of a shared expert, a weight of an expert), or NULL: x += y.
        y_stride 0 adds the same row, a bias, to all. */
     void (*add)(float *x, size_t stride, const float *y, size_t y_stride, const float *scale, int rows, int width);
+    /* What a product wrote, y [tiles][rows][16], to rows out_stride apart, [rows][16 tiles]: plus bias [16 tiles] and what
+       is in `add`, laid out like out with add_stride; either may be NULL. add may be out. */
+    void (*lay_down)(const float *y, int tiles, int rows, const float *bias, const float *add, size_t add_stride, float *out,
+                     size_t out_stride);
+    /* Likewise tiles of gate and up that alternate, y [pairs][2][rows][16]: silu(gate) up, [rows][16 pairs]. */
+    void (*lay_pairs)(const float *y, int pairs, int rows, float *out, size_t out_stride);
     /* sum of x y per row -> out [rows]; y_stride 0: the same y for all. (A gate of a shared expert.) */
     void (*dot)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out);
     /* y = f(x), f one of enum spec_function; y may be x. Units in the last place: exp

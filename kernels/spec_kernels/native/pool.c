@@ -31,6 +31,7 @@
 static _Atomic uint64_t word;      /* phase (32 bits) | jobs (16) | next job (16) */
 static _Atomic uint32_t done;      /* jobs of the phase that are finished */
 static _Atomic uint32_t sleeping;  /* threads in a futex */
+static _Atomic int caller_waits;    /* the thread that a run belongs to may be among them */
 static const spec_work *work_now;
 static void *context_now;
 static _Atomic int threads_now;    /* of this run */
@@ -104,7 +105,7 @@ static void wait_behind(uint32_t phase) {
 static void publish(uint32_t phase, uint32_t jobs) {
     atomic_store(&done, 0);
     atomic_store(&word, (uint64_t)phase << 32 | (uint64_t)jobs << 16);
-    wake_all();
+    if (jobs || atomic_load(&caller_waits)) wake_all(); /* the end of a run concerns nobody else */
 }
 
 static void advance(uint32_t phase) {
@@ -140,6 +141,7 @@ static void forget(void) { /* in a child: its parent's threads are not there */
     started = 0;
     atomic_store(&word, 0);
     atomic_store(&sleeping, 0);
+    atomic_store(&caller_waits, 0);
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     memcpy(&owner, &fresh, sizeof owner);
 }
@@ -169,7 +171,11 @@ static void run_together(int threads, const spec_work *work, void *context) {
     work_now = work, context_now = context;
     atomic_store(&threads_now, threads);
     advance(phase_of(atomic_load(&word)));
-    for (uint64_t w; jobs_of(w = serve(0)) > 0;) wait_behind(phase_of(w));
+    for (uint64_t w; jobs_of(w = serve(0)) > 0;) {
+        atomic_store(&caller_waits, 1);
+        wait_behind(phase_of(w));
+        atomic_store(&caller_waits, 0);
+    }
 }
 
 int spec_pool_width(void) { return started + 1; }

@@ -48,10 +48,10 @@ static ALWAYS int32_t largest_lane(vi x) {
     return _mm_cvtsi128_si32(_mm_max_epi32(top, _mm_shuffle_epi32(top, 0xb1)));
 }
 
-static ALWAYS int32_t sum_lanes(vi x) {
-    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
-    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1)));
+#include "fold256.h"
+
+static ALWAYS void half_sums(const vi *q, int32_t *sums) {
+    fold_two((__m256i)(q[0] + q[1]), (__m256i)(q[2] + q[3]), sums);
 }
 
 static ALWAYS vi pairs(vi a, vi b) {

@@ -50,11 +50,11 @@ static ALWAYS int32_t largest_lane(vi x) {
     return top;
 }
 
-static ALWAYS int32_t sum_lanes(vi x) {
-    int32_t sum = 0;
-    for (int i = 0; i < LANES; i++)
-        sum += x[i];
-    return sum;
+static ALWAYS void half_sums(const vi *q, int32_t *sums) {
+    for (int h = 0; h < 2; h++) {
+        vi sum = q[4 * h] + q[4 * h + 1] + q[4 * h + 2] + q[4 * h + 3];
+        sums[h] = sum[0] + sum[1] + sum[2] + sum[3];
+    }
 }
 
 static ALWAYS vi pairs(vi a, vi b) {

@@ -144,6 +144,7 @@ typedef struct spec_program {
 
     /* the forward under way */
     const spec_request *request;
+    int32_t team; /* threads that work on it */
     int32_t at, begin, end, left, jobs, failed, planned, delta_slots, prepared;
     int32_t now[SPEC_PICKS + 1];
 } spec_program;

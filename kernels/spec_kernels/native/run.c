@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SMALL (16 << 20) /* bytes of weights times rows that one thread is done with before others are awake */
+
 static int row_wise(const spec_op *op) { return op->kind <= SPEC_SUM; }
 
 static void one_job(spec_program *p, int job, int thread) {
@@ -123,9 +125,23 @@ static int next(void *context) {
 
 static void work(void *context, int job, int thread) { one_job(context, job, thread); }
 
+/* Threads for a forward: one where waking others takes longer than they save. */
+static int team_of(const spec_program *p, int rows) {
+    size_t work = 0;
+    for (int i = 0; p->threads > 1 && i < p->count; i++) {
+        const spec_op *op = &p->ops[i];
+        for (int part = 0; part < op->parts && op->kind == SPEC_LINEAR; part++)
+            work += (size_t)op->weights[part].tiles * op->weights[part].tile_bytes * (size_t)rows;
+        if (op->kind == SPEC_UP) work += (op->up.bytes + op->down.bytes) * (size_t)op->router.top * (size_t)rows;
+        if (work >= SMALL) return p->threads;
+    }
+    return 1;
+}
+
 int spec_run(spec_program *p, const spec_request *request) {
     static const spec_work phases = {next, work};
+    p->team = team_of(p, request->rows);
     p->request = request, p->at = 0, p->left = request->rows, p->prepared = 0, p->failed = 0;
-    spec_pool_run(p->threads, &phases, p);
+    spec_pool_run(p->team, &phases, p);
     return p->failed;
 }

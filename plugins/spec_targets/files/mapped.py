@@ -6,6 +6,7 @@ import mmap
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 
@@ -15,14 +16,28 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_files: WeakSet[mmap.mmap] = WeakSet()
+"""Those that are mapped now."""
+
+
 def mapped(path: Path) -> memoryview:
     """The whole file, read as it is used. Raises UsageError for one that cannot be read, or is empty."""
     try:
         with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            _files.add(made)
+            return memoryview(made)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is empty"
         raise unsupported(path, f"cannot be read: {reason}", "check the path and its permissions") from error
+
+
+def release() -> None:
+    """Hand the pages of mapped files back: who has copied what it needs then has it once. A page that is read again
+    comes from the system's cache, or from the file."""
+    for file in list(_files):
+        if hasattr(mmap, "MADV_DONTNEED"):
+            file.madvise(mmap.MADV_DONTNEED)
 
 
 def view(buffer: memoryview, offset: int, nbytes: int) -> Tensor:

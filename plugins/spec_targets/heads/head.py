@@ -96,7 +96,12 @@ class Head:
 
     def misfit(self, target: Any, reading: Literal["auto", "inputs", "outputs"] = "auto") -> Problem | None:
         """Why it cannot draft for a target (its TargetInfo), or None."""
-        return self._other_model(target) or self._other_layers(target, reading) or self._other_context(target)
+        return (
+            self._other_model(target)
+            or self._other_layers(target, reading)
+            or self._other_context(target)
+            or self._too_large(target)
+        )
 
     def _other_model(self, target: Any) -> Problem | None:
         if self.target_width != target.width:
@@ -124,6 +129,14 @@ class Head:
                 f"{self.name}: its blocks have {self.block} tokens, the context of {target.name} is {target.context}"
             )
             return found, "load the model with a larger --context if it has one, or use another head"
+        return None
+
+    def _too_large(self, target: Any) -> Problem | None:
+        """A head runs on what executes the target."""
+        most = target.extras.get("most_head")
+        if most is not None and self.head > most:
+            found = f"{self.name}: its attention has heads of {self.head}"
+            return f"{found}, native kernels run at most {most}", "load the model with -o kernels=reference"
         return None
 
 

@@ -103,6 +103,14 @@ def executor(
     return Reference(model, source, dtype, device)
 
 
+def said(choice: Choice, executor: Executor | None) -> str:
+    """What runs, in words, with the weights that could not stay as they are stored."""
+    if not isinstance(executor, Native) or not executor.arena.fallen:
+        return choice.said
+    counts = ", ".join(f"{count} of {both}" for both, count in sorted(executor.arena.fallen.items()))
+    return f"{choice.said}; weights without a native form: {counts}"
+
+
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:
     """Memory of all weights, about: native ones stay as they are stored."""
     total = 0

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from spec_kernels.machine import free_bytes
 from spec_kernels.model.source import Only
+from spec_kernels.native.lower import MOST_HEAD
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
+from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
@@ -59,10 +61,13 @@ def make_target(
         executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
         found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
         found["exact"] = exact(executor, config.context)
+        if choice.native:
+            release()
     facts = {
         "weight_bytes": size,
         "row_bytes": row_bytes(config, choice, kind),
-        "kernels": choice.said,
+        "kernels": build.said(choice, executor),
+        "most_head": MOST_HEAD if choice.native else None,
         "options": choice.options(),
         "executor": lambda: executor,
         "rotated": (config.head, config.turned),

@@ -1,0 +1,226 @@
+"""Random models for the native program: architectures, sizes and types drawn, rows in any company held against each
+other and against the reference. Seconds for the suite; for long in benchmarks/soak.py.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import torch
+from spec_kernels import native
+from spec_kernels.model.shapes import DeltaShape, Experts
+from spec_kernels.model.source import bytes_of
+from spec_kernels.native.executor import Native, Options
+from spec_kernels.ops.dequant import TYPES, dequantize
+from spec_targets.runtime.config import ARCHS, Config
+from spec_targets.runtime.load import make_target
+from spec_targets.runtime.weights import expected
+from torch import Tensor
+
+from spec_core import Draft, Target
+from tests.targets.drive import forward, part, sequence
+
+FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromkeys(
+    ("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)
+)
+"""Where a block has float16 numbers."""
+WEIGHT = 0.06
+"""About the size of a weight."""
+FAR = {"int15": 2e-3, "int8": 0.1}
+"""Root mean square of the difference to the reference, as a share of the range of its logits; models as random as
+these are 4 times as sensitive as trained ones."""
+
+
+def config(rng: random.Random) -> Config:
+    """Sizes that an architecture could have, and mostly has not."""
+    arch = rng.choice(sorted(ARCHS))
+    facts, layers = ARCHS[arch], rng.randint(1, 3)
+    head = rng.choice([32, 40, 64, 80, 96, 128, 192, 256])
+    kv_heads = rng.randint(1, 3)
+    delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=facts.tiled) if facts.recurrent else None
+    experts = _experts(rng, facts.sigmoid) if facts.moe else None
+    return Config(
+        arch=arch,
+        name="random",
+        layers=layers,
+        width=rng.choice([32, 64, 96, 160, 256]),
+        heads=kv_heads * rng.choice([1, 2, 3, 7]),
+        kv_heads=kv_heads,
+        head=head,
+        ff=rng.choice([32, 48, 96, 256, 512]),
+        vocab=rng.randint(17, 300),
+        context=256,
+        eps=rng.choice([1e-5, 1e-6]),
+        rope_base=rng.choice([1e4, 1e6]),
+        turned=rng.choice([head, head // 2]),
+        experts=experts,
+        expert_ff=rng.choice([32, 64, 96]) if facts.moe else 0,
+        shared_ff=rng.choice([32, 64]) if facts.shared else 0,
+        delta=delta,
+        recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if facts.recurrent else frozenset(),
+    )
+
+
+def _delta(rng: random.Random) -> tuple[int, int, int, int]:
+    keys = rng.randint(1, 3)
+    return keys, keys * rng.randint(1, 3), rng.choice([16, 24, 64, 128]), rng.choice([16, 40, 64, 128])
+
+
+def _experts(rng: random.Random, sigmoid: bool) -> Experts:
+    count = rng.choice([4, 6, 16])
+    return Experts(count, rng.randint(1, min(count, 5)), rng.random() < 0.5, rng.choice([1.0, 1.5]), sigmoid)
+
+
+class Drawn:
+    """Tensors of the shapes that a config wants, every matrix of a type drawn for it."""
+
+    where = "random"
+
+    def __init__(self, config: Config, seed: int) -> None:
+        self.seed, self.neighbours = seed, ARCHS[config.arch].permuted
+        self.shapes = expected(config, self)
+
+    def names(self) -> list[str]:
+        return list(self.shapes)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return getattr(self, "shapes", {}).get(name)
+
+    def type(self, name: str) -> str:
+        shape = self.shapes[name]
+        if len(shape) == 1 or "conv1d" in name:
+            return "F32"
+        fits = [kind for kind in native.TYPES if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]
+        return random.Random(f"{self.seed} {name}").choice(fits)
+
+    def load(self, name: str) -> Tensor:
+        kind, shape = self.type(name), self.shapes[name]
+        if kind in FLOATS:
+            return self._floats(name).to(FLOATS[kind])
+        return dequantize(self.blocks(name), kind).reshape(shape)
+
+    def nbytes(self, name: str) -> int:
+        return self.blocks(name).numel()
+
+    def blocks(self, name: str) -> Tensor:
+        kind, shape = self.type(name), self.shapes[name]
+        if kind in FLOATS:
+            return bytes_of(self.load(name))
+        count = math.prod(shape) // TYPES[kind].elements
+        made = torch.randint(0, 256, (count, TYPES[kind].bytes), dtype=torch.uint8, generator=self._numbers(name))
+        largest = dequantize(_scaled(made.clone(), kind, 1.0), kind).abs().max().item()
+        return _scaled(made, kind, 2 * WEIGHT / max(largest, 1.0)).view(math.prod(shape[:-1]), -1)
+
+    def _floats(self, name: str) -> Tensor:
+        shape, numbers = self.shapes[name], self._numbers(name)
+        if name.endswith("ssm_a"):
+            return -torch.rand(shape, generator=numbers)
+        if "norm" in name:
+            return 0.5 + torch.rand(shape, generator=numbers)
+        return torch.randn(shape, generator=numbers) * (1.0 if len(shape) == 1 else WEIGHT)
+
+    def _numbers(self, name: str) -> torch.Generator:
+        return torch.Generator().manual_seed(random.Random(f"{self.seed} {name} numbers").getrandbits(62))
+
+
+def _scaled(blocks: Tensor, kind: str, size: float) -> Tensor:
+    """Blocks whose float16 numbers are ``size``."""
+    for at in SCALES[kind]:
+        blocks[:, at : at + 2] = torch.tensor([size], dtype=torch.float16).view(torch.uint8)
+    return blocks
+
+
+@attrs.frozen
+class Program:
+    """One random model: the target, and how else it is executed."""
+
+    config: Config
+    weights: Drawn
+    options: dict[str, str]
+
+    def target(self, **more: Any) -> Target:
+        return make_target(self.config, self.weights, None, threads=1, **more)
+
+    def on(self, isa: str) -> Target:
+        made = self.target(kernels="native", **self.options)
+        was = made.executor
+        options = Options(self.options["activations"], self.options["cache_dtype"], False, isa)
+        made.executor = Native(was.model, was.source, options)
+        return made
+
+
+def program(seed: int) -> Program:
+    rng = random.Random(seed)
+    shape = config(rng)
+    options = {"activations": rng.choice(["int15", "int8"]), "cache_dtype": rng.choice(native.CACHES)}
+    return Program(shape, Drawn(shape, seed), options)
+
+
+def differences(seed: int) -> list[str]:
+    """What a random model's rows depend on that they must not, in words; none is right."""
+    made, rng = program(seed), random.Random(f"{seed} rows")
+    tokens = [rng.randrange(made.config.vocab) for _ in range(rng.randint(12, 50))]
+    start = rng.randint(1, len(tokens) - 4)
+    torch.set_num_threads(1)
+    best = made.target(kernels="native", **made.options)
+    alone = _one_by_one(best, tokens, start)
+    wrong = []
+    for isa in native.instruction_sets():
+        torch.set_num_threads(rng.randint(1, 4))
+        wrong += [f"{isa}: {what}" for what in _in_company(made.on(isa), tokens, start, alone, rng)]
+    torch.set_num_threads(1)
+    return wrong + _far(made, tokens, start, alone)
+
+
+def _one_by_one(of: Target, tokens: list[int], start: int) -> Tensor:
+    """Logits of the tokens from ``start`` on, each decoded alone."""
+    seq = sequence(of, tokens)
+    forward(of, part(seq, 0, tokens[:start], decides=False))
+    return torch.cat([forward(of, part(seq, i, [tokens[i]])).logits for i in range(start, len(tokens))])
+
+
+def _in_company(of: Target, tokens: list[int], start: int, alone: Tensor, rng: random.Random) -> list[str]:
+    """A prompt cut anyhow; then in one forward a chain, a tree, and the whole text of a third sequence."""
+    cut, drafted, whole = (sequence(of, tokens) for _ in range(3))
+    cuts = sorted({0, start, *(rng.randrange(start) for _ in range(3))})
+    for a, b in pairwise(cuts):
+        forward(of, part(cut, a, tokens[a:b], decides=False))
+    forward(of, part(drafted, 0, tokens[:start], decides=False))
+    n = len(tokens) - start
+    tree, path = _tree(tokens[start + 1 :], of.info.vocab, rng)
+    parts = [
+        part(cut, start, tokens[start:]),
+        part(drafted, start, tokens[start : start + 1], tree),
+        part(whole, 0, tokens),
+    ]
+    rows = forward(of, *parts).logits
+    mine = [n, *(n + 1 + node for node in path)]
+    found = {"cut": rows[:n], "tree": rows[mine], "whole": rows[n + 1 + len(tree) + start :]}
+    return [name for name, got in found.items() if not torch.equal(got, alone)]
+
+
+def _tree(line: list[int], vocab: int, rng: random.Random) -> tuple[Draft, list[int]]:
+    """The line as a path of a tree with other nodes between, and which nodes it is."""
+    ids, parents, path = [], [], []
+    for token in line:
+        for _ in range(rng.randrange(3)):
+            parents.append(rng.randrange(-1, len(ids)))
+            ids.append(rng.randrange(vocab))
+        parents.append(path[-1] if path else -1)
+        path.append(len(ids))
+        ids.append(token)
+    return Draft(ids, parents=parents), path
+
+
+def _far(made: Program, tokens: list[int], start: int, alone: Tensor) -> list[str]:
+    """Against the reference, for a cache of float32: others are rounded by design."""
+    if made.options["cache_dtype"] != "float32":
+        return [] if bool(alone.isfinite().all()) else ["not finite"]
+    exact = _one_by_one(made.target(kernels="reference"), tokens, start)
+    far = ((exact - alone).square().mean().sqrt() / (exact.max() - exact.min())).item()
+    return [] if far <= FAR[made.options["activations"]] else [f"far from the reference: {far:.2%}"]

@@ -1,0 +1,108 @@
+"""Texts of methods against plain decoding's on a dense, a mixture-of-experts and a hybrid model; for long in
+benchmarks/soak.py."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Sequence
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from spec_cli.prompts import read
+from spec_kernels import native
+from spec_kernels.model.shapes import Experts
+from spec_kernels.model.source import bytes_of
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.load import make_target
+from spec_zoo import HERE
+from torch import Tensor
+
+from spec_core import Request, Run, Sampling, Target, load
+from tests.soak import RandomWeights
+
+LENGTH, TOGETHER = 96, 5
+SAMPLINGS = (Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.95))
+MIXTURE = Config(
+    arch="qwen3moe",
+    name="mixture of experts, random",
+    layers=4,
+    width=192,
+    heads=6,
+    kv_heads=2,
+    head=32,
+    ff=512,
+    vocab=3072,
+    context=2048,
+    eps=1e-6,
+    rope_base=1e6,
+    turned=32,
+    experts=Experts(16, 4),
+    expert_ff=128,
+)
+DRAFTERS = ("ngram", "suffix", "recycling", "draft-model", "ngram+draft-model", "suffix+recycling")
+METHODS = {"dense": DRAFTERS, "hybrid": (*DRAFTERS, "mtp", "ngram+mtp"), "mixture": DRAFTERS}
+
+
+@functools.cache
+def target(kind: str) -> Target:
+    """The model of a kind: the zoo's, or one of random weights with the zoo's words."""
+    if kind == "mixture":
+        weights = RandomWeights(MIXTURE)
+        tokenizer = load("zoo:pico", weights=False).tokenizer
+        made = make_target(
+            MIXTURE, Kept(weights), tokenizer, threads=1, wanted="q8_0" if native.problem() is None else True
+        )
+        made.info.extras["companions"] = {"draft-model": "zoo:pico-draft"}
+        return made
+    return load("zoo:pico" if kind == "dense" else "zoo:pico-hybrid", threads=1)
+
+
+class Kept:
+    """Random weights that are drawn once: the next reading of a tensor finds the same numbers."""
+
+    def __init__(self, weights: RandomWeights) -> None:
+        self.weights = weights
+        self.load = functools.cache(weights.load)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.weights, name)
+
+    def blocks(self, name: str) -> Tensor:
+        return bytes_of(self.load(name))
+
+
+@functools.cache
+def prompts() -> list[list[int]]:
+    """400: the zoo's two hundred, and the first third of each."""
+    tokenizer = load("zoo:pico", weights=False).tokenizer
+    whole = [tokenizer.encode(prompt.given) for prompt in read(HERE / "prompts-200.jsonl")]
+    return [*whole, *(tokens[: max(1, len(tokens) // 3)] for tokens in whole)]
+
+
+def requests(part: int, parts: int) -> list[Request]:
+    """Every ``parts``-th prompt from ``part`` on, at temperatures by turns."""
+    mine = prompts()[part::parts]
+    return [
+        Request(tokens, max_tokens=LENGTH, seed=i, sampling=sampling, ignore_eos=i % 2 == 0)
+        for i, (tokens, sampling) in enumerate(zip(mine, islice(cycle(SAMPLINGS), part, None), strict=False))
+    ]
+
+
+def differing(kind: str, method: str, part: int, parts: int) -> int:
+    """How many texts of a method are not plain decoding's: one by one, and several at a time in random order."""
+    asked, rng = requests(part, parts), random.Random(part)
+    torch.set_num_threads(1)
+    expected = texts(kind, [], asked, 1)
+    torch.set_num_threads(1 + part % 2)
+    alone = texts(kind, method.split("+"), asked, 1)
+    order = rng.sample(range(len(asked)), len(asked))
+    mixed = texts(kind, method.split("+"), [asked[i] for i in order], TOGETHER)
+    together = [mixed[order.index(i)] for i in range(len(asked))]
+    return sum(text != mine for found in (alone, together) for text, mine in zip(found, expected, strict=True))
+
+
+def texts(kind: str, methods: Sequence[str], asked: list[Request], together: int) -> list[list[int]]:
+    run = Run(target(kind), methods=list(methods), max_sequences=together)
+    return [generation.result.tokens for generation in run.generate(asked)]
