@@ -13,8 +13,8 @@ def kernels() -> str:
         return f"{dispatch.in_use()}; no native forward: {native.problem()}; quantised blocks become floats at load"
     others = ", ".join(native.instruction_sets()[1:])
     return (
-        f"native on cpu in float32 ({native.instruction_sets()[0]}; equal bits with {others}), weights stay as they are "
-        f"stored ({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
+        f"native on cpu in float32 ({native.instruction_sets()[0]}; equal bits with {others}), weights stay as they "
+        f"are stored ({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
         f"else {dispatch.in_use()}"
     )
 
