@@ -102,15 +102,17 @@ def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:
         raise TypeError(f"decide takes a Verdict, got {type(verdict).__name__}")
     if not 0 <= verdict.next_token < vocab:
         raise ValueError(f"token id {verdict.next_token} is outside the vocabulary of {vocab}")
-    count = 0 if draft is None else len(draft)
-    parent = -1
-    for i in verdict.path:
-        if not 0 <= i < count or _parent(draft, i) != parent:
-            raise ValueError(f"path {list(verdict.path)} is not a path of the draft")
-        parent = i
+    if not _is_path(verdict.path, draft):
+        raise ValueError(f"path {list(verdict.path)} is not a path of the draft")
 
 
-def _parent(draft: Draft | None, i: int) -> int:
+def _is_path(path: tuple[int, ...], draft: Draft | None) -> bool:
+    """Each index of the draft follows the one before it, the first committed text."""
     if draft is None or draft.parents is None:
-        return i - 1
-    return draft.parents[i]
+        return len(path) <= (0 if draft is None else len(draft.ids)) and path == tuple(range(len(path)))
+    parent = -1
+    for i in path:
+        if not 0 <= i < len(draft.ids) or draft.parents[i] != parent:
+            return False
+        parent = i
+    return True

@@ -37,6 +37,9 @@ class Text:
 
     def put(self, token: int) -> bool:
         """Add a token; True when a stop text is complete. What may be shown is in ``take()``."""
+        if not self.stops:  # nothing is ever held back
+            self.fresh.append(self.stream.put(token))
+            return False
         self.fresh.append("")
         self.held += self.stream.put(token)
         return self._release(final=False)

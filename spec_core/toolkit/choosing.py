@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torch import Tensor
+
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
@@ -66,25 +68,26 @@ def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
         for seq, choice in choosers(step):
             yield seq, _attempt(step.part(seq).draft, choice)
         return
-    ready = [seq for seq in step.undecided if step.part(seq).at + step.part(seq).drafted < len(logits)]
-    for seq, found in zip(ready, native.module.walk(jobs(step, ready)), strict=True):
+    ready, jobs = _jobs(step, logits)
+    for seq, found in zip(ready, native.module.walk(jobs), strict=True):
         yield seq, _verdict(*found)
     for seq in step.undecided:  # the target forgot rows of these: an IndexError
         yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
 
 
-def jobs(step: Step, seqs: list[Sequence]) -> list[tuple[Any, ...]]:
-    """The rows of each sequence and what is to be chosen from them, as the native form takes it."""
-    logits = step.output.logits
+def _jobs(step: Step, logits: Tensor) -> tuple[list[Sequence], list[tuple[Any, ...]]]:
+    """Sequences whose rows are there, with these and what is to be chosen from them, as the native form takes it."""
     first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
-    kind, n = KINDS[logits.dtype], logits.shape[-1]
-    made = []
-    for seq in seqs:
+    (rows, n), kind = logits.shape, KINDS[logits.dtype]
+    ready, jobs = [], []
+    for seq in step.undecided:
         part = step.part(seq)
-        draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
-        row, chance = first + part.at * stride, (seq.sampling._terms, step.choosing(seq), seq.t)
-        made.append((row, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft))
-    return made
+        if part.at + part.drafted < rows:
+            draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
+            chance = seq.sampling._terms, step.choosing(seq), seq.t
+            jobs.append((first + part.at * stride, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft))
+            ready.append(seq)
+    return ready, jobs
 
 
 def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:

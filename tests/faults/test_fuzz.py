@@ -72,10 +72,10 @@ class Shaky(ToyRollback):
     @hookimpl
     def rollback(self, step):
         turn = self.rng.random()
-        if turn < 0.015:
+        if turn < 0.02:
             raise Weary
         super().rollback(step)
-        if turn > 0.985:
+        if turn > 0.98:
             raise Weary
 
 
@@ -87,7 +87,7 @@ def shaky(rng: random.Random) -> Shaky:
 
 def test_an_owner_that_fails_spoils_nobodys_text():
     """Its sequences end; what they said until then is plain, and so is everything that takes their places."""
-    report = campaign(ToyTarget(), PROMPTS, STEPS // 4, rollback=shaky, endings=(Weary,))
+    report = campaign(ToyTarget(), PROMPTS, STEPS // 4, seed=3, rollback=shaky, endings=(Weary,))
 
     assert 5 < report.ended < report.sequences / 2
 
