@@ -16,7 +16,7 @@ TOGETHER = 512
 
 
 class Nats(torch.autograd.Function):
-    """Weighted sum of the cross entropy of softmax(hidden @ output') with distributions that may lack a share of the whole.
+    """Weighted sum of the cross entropy of softmax(hidden @ output') with distributions that may lack a share.
 
     ``Nats.apply(hidden [R, D], output [V, D], ids [R, k], p [R, k], weight [R])``; ids are rows of ``output``.
     """

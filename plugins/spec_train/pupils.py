@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from spec_train.dflash import DFlash
 from spec_train.eagle3 import Eagle3, Stretch
-from spec_train.lessons import Likely, Lesson
+from spec_train.lessons import Lesson, Likely
 from spec_train.nats import Nats
 from spec_train.weights import Weights
 

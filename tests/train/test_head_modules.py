@@ -10,7 +10,7 @@ from spec_targets.heads.head import Head
 from spec_train import begin, pupils
 from spec_train.eagle3 import Eagle3
 from spec_train.exam import Exam, Tally
-from spec_train.lessons import Likely, Lesson, Row, Teacher
+from spec_train.lessons import Lesson, Likely, Row, Teacher
 from spec_train.nats import Nats
 from spec_train.pupils import DFlashPupil
 from spec_train.shape import Shape
