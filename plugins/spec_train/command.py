@@ -12,8 +12,12 @@ from spec_core.errors import UsageError
 
 DATA = [
     click.option("--data", type=click.Path(path_type=Path), help="JSONL of texts or prompts; zoo models bring texts."),
-    click.option("--generate", type=click.IntRange(0), help="Prompts that the target answers first; learnt from too."),
-    click.option("--answer", type=click.IntRange(8), default=128, show_default=True, help="Most tokens of an answer."),
+    click.option(
+        "--generate",
+        type=click.IntRange(0),
+        help="Prompts that the target answers first, to learn from; 4000 where it brings prompts, else 0.",
+    ),
+    click.option("--answer", type=click.IntRange(8), default=96, show_default=True, help="Most tokens of an answer."),
     click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="Of these answers."),
     click.option(
         "--held-out",
@@ -27,8 +31,8 @@ DATA = [
 COURSE = [
     click.option("--minutes", type=click.FloatRange(0, min_open=True), help="How long; the default is 20."),
     click.option("--steps", type=click.IntRange(1), help="How many steps instead; the same steps give the same head."),
-    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Rows of a step."),
-    click.option("--length", type=click.IntRange(8), default=256, show_default=True, help="Most tokens of a row."),
+    click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Rows of a step."),
+    click.option("--length", type=click.IntRange(8), default=512, show_default=True, help="Most tokens of a row."),
     click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate; the default goes by the width."),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
 ]
@@ -42,6 +46,9 @@ HEAD = [
         show_default=True,
         help="Of its matrices.",
     ),
+    click.option(
+        "--from", "first", type=click.Path(path_type=Path), help="A head to begin with, of the same sizes and sources."
+    ),
     click.option("--sources", help="Hidden states it reads, 2,5,7: the input of block 2 and so on."),
     click.option("--heads", type=click.IntRange(1), help="Attention heads."),
     click.option("--ff", type=click.IntRange(1), help="Width of the feed-forward layer."),
@@ -53,7 +60,7 @@ HEAD = [
 
 OWN = (
     "data", "generate", "answer", "temperature", "held_out", "minutes", "steps", "batch", "length", "lr", "seed",
-    "out", "stored", "sources", "heads", "ff", "draft_vocab", "layout",
+    "out", "stored", "first", "sources", "heads", "ff", "draft_vocab", "layout",
 )  # fmt: skip
 """What is no setting of the core."""
 

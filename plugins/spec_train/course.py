@@ -11,10 +11,10 @@ import numpy as np
 
 from spec_core.errors import UsageError, why
 from spec_train.exam import Exam, Marks
-from spec_train.lessons import Teacher
-from spec_train.loop import advance, optimizers, rate, restore, save, set_rate
+from spec_train.lessons import Lessons
+from spec_train.loop import advance, fast, optimizers, rate, restore, save, set_rate
+from spec_train.picking import pick
 from spec_train.pupils import Pupil
-from spec_train.texts import Rows
 
 SLOWER = 0.2
 """How fast a matrix with a row per token learns, which began as the target's, beside all others."""
@@ -59,8 +59,7 @@ class Course:
     """told: called after every step, and with marks after every trial; ``place``: the checkpoint's file."""
 
     pupil: Pupil
-    teacher: Teacher
-    rows: Rows
+    lessons: Lessons
     exam: Exam
     plan: Plan
     place: Path
@@ -108,14 +107,13 @@ class Course:
         return self.diary.marks[-1][0] if self.diary.marks else 0.0
 
     def _step(self) -> float:
-        """Gradients of the mean loss of a batch, row by row."""
+        """Gradients of the mean loss of a batch."""
         rng = np.random.default_rng([self.plan.seed, 2, self.diary.step])
-        total = 0.0
-        for _ in range(self.plan.batch):
-            loss = self.pupil.loss(self.teacher.lesson(self.rows.pick(rng)), rng) / self.plan.batch
-            loss.backward()
-            total += float(loss.detach())
-        return total
+        lessons = pick(self.lessons, self.plan.seed, self.diary.step, self.plan.batch)
+        with fast(self.pupil.head.theta.device):
+            loss = self.pupil.loss(lessons, rng)
+        loss.backward()
+        return float(loss.detach())
 
     def _try(self, progress: float) -> None:
         marks = self.exam.mark(self.pupil)

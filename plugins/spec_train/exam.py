@@ -35,7 +35,7 @@ class Exam:
 
     @classmethod
     def of(cls, teacher: Teacher, rows: Sequence[Row]) -> Exam:
-        return cls([teacher.lesson(row, logits=False) for row in rows if len(row.tokens) > row.start + 2])
+        return cls([teacher.lesson(row, likely=False) for row in rows if len(row.tokens) > row.start + 2])
 
     def mark(self, pupil: Pupil) -> Marks:
         tally = Tally(pupil.depth)

@@ -37,7 +37,7 @@ def start(pupil: Eagle3Pupil, lessons: Sequence[Lesson]) -> None:
     dims = torch.cat([slow, slow + s.head // 2])
     tell = (basis[: len(dims)] / spread[: len(dims), None]) * SHARP**0.5  # [n, D], of variance SHARP each
     known = F.rms_norm(features, (s.width,), eps=s.eps)
-    told = _ridge(known, words[tokens])
+    told = ridge(known, words[tokens])
     beside = 1.0 if s.norm_before_residual else features.square().mean().sqrt()
     _write(head, dims, tell, tell @ told, basis[: s.head], LOUD * beside)
 
@@ -54,8 +54,8 @@ def _principal(x: Tensor) -> tuple[Tensor, Tensor]:
     return vectors.flip(1).T, values.flip(0).clamp_min(1e-6).sqrt()
 
 
-def _ridge(given: Tensor, wanted: Tensor) -> Tensor:
-    """[D, D] that best makes wanted rows of given ones"""
+def ridge(given: Tensor, wanted: Tensor) -> Tensor:
+    """[E, D] that best makes wanted rows [N, E] of given ones [N, D]"""
     gram = given.T @ given
     damping = RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
     return torch.linalg.solve(gram + damping, given.T @ wanted).T

@@ -51,15 +51,19 @@ class Shape:
         return cls(**{name: getattr(head, name) for name in fields}, sources=sources)
 
 
+FEW = 8
+"""Fewer attention heads have keys of their own, each."""
+
+
 def sized(
     kind: Literal["eagle3", "dflash"], target: Any, layers: int, heads: int | None, ff: int | None, **more: Any
 ) -> Shape:
     """Sizes that suit a target (its TargetInfo) where none are given: attention heads of 64, of 128 in wide models,
-    a fourth as many key heads, a feed-forward layer of 8/3 the width."""
+    a fourth as many key heads where there are many, a feed-forward layer of 8/3 the width."""
     width = target.width
     head = min(width - width % 2, 64 if width < 2048 else 128)
     heads = heads or max(1, width // head)
-    keys = max(n for n in range(1, max(1, heads // 4) + 1) if heads % n == 0)
+    keys = max(n for n in range(1, heads // 4 + 1) if heads % n == 0) if heads >= FEW else heads
     return Shape(
         kind=kind,
         width=width,

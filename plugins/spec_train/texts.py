@@ -21,8 +21,6 @@ EXAMPLE = (
 )
 HELD_OUT, MOST_HELD_OUT = 0.05, 16
 """Share of a file's texts that is never trained on, and most of them."""
-ANSWERS = 0.5
-"""Share of rows that are the target's own answers, where there are texts too."""
 
 
 @attrs.frozen
@@ -79,6 +77,12 @@ def brought(target: Target) -> list[Entry]:
     return [Entry("", text) for text in texts()]
 
 
+def asked(target: Target, most: int) -> list[Entry]:
+    """Prompts that came with the model, to be answered by it."""
+    questions = target.info.extras.get("questions")
+    return [] if questions is None or not most else [Entry(text, None) for text in questions(most)]
+
+
 def tokenized(entries: Sequence[Entry], target: Target) -> list[Row]:
     """Entries whose text is there, as tokens."""
     encode = target.tokenizer.encode
@@ -99,26 +103,14 @@ def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
     return [entries[i] for i in sorted(order[held:])], [entries[i] for i in sorted(order[:held])]
 
 
-@attrs.define(eq=False)
-class Rows:
-    """Endless rows of at most ``length`` tokens: texts, long ones as often as they are long, and answers."""
-
-    texts: list[Row]
-    answers: list[Row]
-    length: int
-    _odds: np.ndarray = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        sizes = np.array([max(len(row.tokens), self.length // 4) for row in self.texts] or [1], dtype=float)
-        self._odds = np.cumsum(sizes) / sizes.sum()
-
-    def pick(self, rng: np.random.Generator) -> Row:
-        if self.answers and (not self.texts or rng.random() < ANSWERS):
-            row = self.answers[rng.integers(len(self.answers))]
-        else:
-            row = self.texts[min(int(np.searchsorted(self._odds, rng.random())), len(self.texts) - 1)]
-        at = int(rng.integers(max(1, len(row.tokens) - self.length + 1)))
-        return Row(row.tokens[at : at + self.length], max(0, row.start - at))
+def pieces(rows: Sequence[Row], length: int) -> list[Row]:
+    """Texts cut into pieces of at most ``length`` tokens; what is only a prompt is left out."""
+    found = []
+    for row in rows:
+        for at in range(0, len(row.tokens), length):
+            piece = Row(row.tokens[at : at + length], max(0, row.start - at))
+            found += [piece] if piece.start < len(piece.tokens) else []
+    return found
 
 
 def long_enough(rows: Sequence[Row], least: int, what: str) -> list[Row]:
@@ -141,9 +133,11 @@ def frequencies(rows: Sequence[Row], vocab: int) -> np.ndarray:
     return counts
 
 
-def most_frequent(counts: np.ndarray, most: int) -> tuple[np.ndarray, float]:
-    """Ids, ascending, of the ``most`` most frequent tokens, and the share of the text that they are."""
-    chosen = np.sort(np.argsort(-counts, kind="stable")[:most])
+def most_frequent(answers: np.ndarray, all_texts: np.ndarray, most: int) -> tuple[np.ndarray, float]:
+    """Ids, ascending, of the ``most`` most frequent tokens, and what share they are. Counts of answers go before those
+    of everything, which decide where answers have none."""
+    chosen = np.sort(np.lexsort((-all_texts, -answers))[:most])
+    counts = answers if answers.any() else all_texts
     return chosen, float(counts[chosen].sum() / max(1, counts.sum()))
 
 

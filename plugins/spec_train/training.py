@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,18 +17,24 @@ from torch import Tensor
 
 from spec_core import Sampling, Target
 from spec_core.errors import UsageError
-from spec_train import answers, begin, induction, place, texts
+from spec_train import answers, begin, hops, induction, place, texts
 from spec_train.course import Course, Plan
 from spec_train.exam import Exam
-from spec_train.lessons import Row, Teacher
-from spec_train.pupils import Eagle3Pupil, Pupil, parameters
+from spec_train.follow import follow
+from spec_train.lessons import Lessons, Row, Teacher
+from spec_train.picking import pick
+from spec_train.pupils import DFlashPupil, Eagle3Pupil, Pupil, parameters
 from spec_train.shape import Shape, sized
 from spec_train.show import Teller, curve
-from spec_train.texts import Entry, Rows
+from spec_train.texts import Entry
 from spec_train.write import Trained, write
 
 MINUTES = 20.0
-LOOKED_AT = 24
+ASKED = 4000
+"""Prompts that a zoo model answers unless it is told otherwise."""
+ROOM = 1 << 30
+"""Bytes of hidden states that are kept in memory; what does not fit is asked again."""
+LOOKED_AT = 40
 """Rows that a beginning is fitted to."""
 LEARNING = 2.5e-3
 """Learning rate at a width of 192 and below; it falls with the square root of the width."""
@@ -35,11 +42,12 @@ LEARNING = 2.5e-3
 
 @attrs.frozen
 class Reading:
-    """What is learnt from, and what is tried on: prompts for which the target writes the answers."""
+    """What is learnt from: texts, prompts that the target may answer, its answers; and what is tried on."""
 
     rows: list[Row]
     prompts: list[Row]
     held: list[tuple[int, ...]]
+    answers: list[Row] = attrs.field(factory=list)
 
 
 def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) -> None:
@@ -47,7 +55,7 @@ def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) 
     if target.tokenizer is None:
         raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
     given["length"] = min(given["length"], target.info.context - 1)
-    reading = read(target, given)
+    reading = answered(target, read(target, given), given)
     shape, d2t = shaped(kind, target, reading, given)
     pupil = begin.begun(shape, d2t, target, given["seed"], given.get("depth", 0))
     note(f"{kind} head of {parameters(pupil.head):,} parameters reads hidden states {shape.sources}")
@@ -61,16 +69,16 @@ def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) 
 
 
 def read(target: Target, given: dict[str, Any]) -> Reading:
-    """Rows and prompts; of a file of one's own some texts are held out, a zoo model has prompts for that."""
-    entries = texts.brought(target) if given["data"] is None else texts.read(given["data"])
-    shipped = target.info.extras.get("prompts") if given["data"] is None else None
-    if shipped is None:
-        entries, held = texts.split(entries, given["seed"])
-    else:
-        held = texts.read(Path(shipped))
+    """Texts and prompts; of a file of one's own some are held out, a zoo model has prompts for that."""
+    own = given["data"] is not None
+    entries = texts.read(given["data"]) if own else texts.brought(target)
+    asked = [] if own else texts.asked(target, ASKED if given["generate"] is None else given["generate"])
+    given["generate"] = given["generate"] or len(asked)
+    shipped = None if own else target.info.extras.get("prompts")
+    entries, held = texts.split(entries, given["seed"]) if shipped is None else (entries, texts.read(Path(shipped)))
     note(f"{len(entries)} texts to learn from, {len(held)} held out")
     rows = texts.tokenized(entries, target)
-    prompts = [Row(tuple(p := e.prompt_tokens(target)), len(p)) for e in entries if e.text is None]
+    prompts = [Row(tuple(p := e.prompt_tokens(target)), len(p)) for e in [*entries, *asked] if e.text is None]
     if not rows and not given["generate"]:
         raise UsageError("all lines are prompts without an answer", hint="let the target answer them: --generate N")
     return Reading(rows, prompts, held_prompts(held, target, given))
@@ -87,15 +95,42 @@ def held_prompts(held: list[Entry], target: Target, given: dict[str, Any]) -> li
     return found
 
 
+def answered(target: Target, reading: Reading, given: dict[str, Any]) -> Reading:
+    """With what the target answers to as many prompts as were asked for."""
+    if not given["generate"]:
+        return reading
+    room = max(2, min(given["length"], target.info.context - given["answer"] - 2))
+    asked = answers.prompts(reading.prompts or reading.rows, given["generate"], room, given["seed"])
+    tenth = max(1, len(asked) // 10)
+
+    def told(done: int, of: int) -> None:
+        if done % tenth == 0:
+            note(f"answered {done} of {of} prompts")
+
+    sampling = Sampling(temperature=given["temperature"])
+    path = beside(given["out"], f"answers-{of_answers(target, asked, given)}.jsonl")
+    written = answers.kept(path, target, asked, given["answer"], sampling, given["seed"], told)
+    return attrs.evolve(reading, answers=written)
+
+
+def of_answers(target: Target, asked: Sequence[tuple[int, ...]], given: dict[str, Any]) -> str:
+    """What answers belong to: their model, the prompts, and how they were asked for."""
+    options = {name: given[name] for name in ("answer", "temperature", "seed")}
+    text = json.dumps([target.info.name, target.info.dtype, options, list(asked)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def shaped(
     kind: Literal["eagle3", "dflash"], target: Target, reading: Reading, given: dict[str, Any]
 ) -> tuple[Shape, Tensor | None]:
     """Sizes of the head, and which tokens it can draft."""
-    info, counts = target.info, texts.frequencies([*reading.rows, *reading.prompts], target.info.vocab)
+    info = target.info
+    counts = texts.frequencies([*reading.rows, *reading.prompts, *reading.answers], info.vocab)
     most = min(given["draft_vocab"] or info.vocab, info.vocab)
     d2t = None
     if most < info.vocab:
-        chosen, covered = texts.most_frequent(counts, most)
+        written = texts.frequencies([Row(row.tokens[row.start :]) for row in reading.answers], info.vocab)
+        chosen, covered = texts.most_frequent(written, counts, most)
         note(f"{most} of {info.vocab} tokens can be drafted: {covered:.1%} of the texts")
         d2t = torch.from_numpy(chosen)
     if kind == "eagle3":
@@ -122,49 +157,44 @@ def masked(given: int | None, vocab: int, counts: np.ndarray) -> int:
 def fingerprint(kind: str, target: Target, shape: Shape, reading: Reading, given: dict[str, Any]) -> str:
     """What a checkpoint belongs to: everything but how long it goes on."""
     digest = hashlib.sha256(repr(shape).encode())
-    for row in (*reading.rows, *reading.prompts):
+    for row in (*reading.rows, *reading.prompts, *reading.answers):
         digest.update(np.array(row.tokens, dtype=np.int32).tobytes())
     names = ("generate", "answer", "temperature", "held_out", "batch", "length", "lr", "seed", "depth")
-    options = {name: given.get(name) for name in names}
+    options = {name: given.get(name) for name in names} | {"first": str(given["first"])}
     digest.update(json.dumps([kind, target.info.name, target.info.dtype, options], sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
 def enrolled(target: Target, shape: Shape, pupil: Pupil, reading: Reading, mark: str, given: dict[str, Any]) -> Course:
-    """A course with everything it needs; the answers are written, here or in an earlier run."""
+    """A course with everything it needs."""
     teacher = Teacher(target, shape.sources)
-    written = generated(target, reading, mark, given)
-    rows = Rows(
-        texts.long_enough(reading.rows, pupil.least, "text"),
-        texts.long_enough(written, pupil.least, "answer"),
-        given["length"],
-    )
-    if isinstance(pupil, Eagle3Pupil):
-        rng = np.random.default_rng([given["seed"], 3])
-        induction.start(pupil, [teacher.lesson(rows.pick(rng), logits=False) for _ in range(LOOKED_AT)])
+    lessons = Lessons(teacher, learnt_from(reading, pupil.least, given["length"]), ROOM)
+    beginning(pupil, lessons, given)
     tried = [row for _, row in answers.answered(target, reading.held, given["answer"], Sampling(), given["seed"])]
     exam = Exam.of(teacher, tried)
     minutes = None if given["steps"] else given["minutes"] or MINUTES
     lr = given["lr"] or LEARNING * min(1.0, (192 / shape.width) ** 0.5)
     plan = Plan(given["seed"], lr, given["batch"], given["steps"], minutes)
-    return Course(pupil, teacher, rows, exam, plan, beside(given["out"], "checkpoint"), mark, Teller(plan))
+    return Course(pupil, lessons, exam, plan, beside(given["out"], "checkpoint"), mark, Teller(plan))
 
 
-def generated(target: Target, reading: Reading, mark: str, given: dict[str, Any]) -> list[Row]:
-    """What the target answers to as many prompts as were asked for."""
-    if not given["generate"]:
-        return []
-    room = max(2, min(given["length"], target.info.context - given["answer"] - 2))
-    asked = answers.prompts(reading.prompts or reading.rows, given["generate"], room, given["seed"])
-    path = beside(given["out"], f"answers-{mark[:8]}.jsonl")
-    tenth = max(1, len(asked) // 10)
+def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
+    """As the head that is gone on from, or as one that copies."""
+    if given["first"] is not None:
+        follow(pupil, given["first"], lessons.teacher.target.info.layers)
+        return
+    looked_at = pick(lessons, given["seed"], 0, LOOKED_AT)
+    if isinstance(pupil, Eagle3Pupil):
+        induction.start(pupil, looked_at)
+    elif isinstance(pupil, DFlashPupil):
+        hops.start(pupil, looked_at)
 
-    def told(done: int, of: int) -> None:
-        if done % tenth == 0:
-            note(f"answered {done} of {of} prompts")
 
-    sampling = Sampling(temperature=given["temperature"])
-    return answers.kept(path, target, asked, given["answer"], sampling, given["seed"], told)
+def learnt_from(reading: Reading, least: int, length: int) -> list[Row]:
+    """The target's own answers where there are any, else the texts in pieces of ``length`` tokens."""
+    if reading.answers:
+        return texts.long_enough(reading.answers, least, "answer")
+    return texts.long_enough(texts.pieces(reading.rows, length), least, "text")
 
 
 def finished(course: Course, target: Target, shape: Shape, d2t: Tensor | None, given: dict[str, Any]) -> None:
@@ -172,7 +202,9 @@ def finished(course: Course, target: Target, shape: Shape, d2t: Tensor | None, g
     name = f"{target.info.name}-{shape.kind}"
     write(Trained(shape, course.pupil.head.named(), d2t, name), target, given["out"], given["layout"], given["stored"])
     place.remove(course.place)
-    place.remove(beside(given["out"], f"answers-{course.mark[:8]}.jsonl"))
+    for path in given["out"].parent.iterdir():
+        if path.name.startswith(f"{given['out'].name}.answers-"):
+            place.remove(path)
 
 
 def beside(out: Path, what: str) -> Path:

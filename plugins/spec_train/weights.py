@@ -1,17 +1,20 @@
 """Named weights of a head as a torch module, and what both kinds of head do with them.
 
-Shapes: T positions, R rows, h attention heads of d dimensions, D width.
+Shapes: T positions, R rows, h attention heads of d dimensions, g key heads, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spec_train.shape import Shape
+
+Pair = tuple[Tensor, Tensor]
+"""Keys and values."""
 
 
 class Weights(nn.Module):
@@ -37,17 +40,23 @@ class Weights(nn.Module):
     def linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self[f"{name}.weight"], self._parameters.get(f"{name}.bias".replace(".", "/")))
 
+    def together(self, names: Sequence[str], x: Tensor) -> list[Tensor]:
+        """Several linear maps of the same rows, in one product."""
+        matrices = [self[f"{name}.weight"] for name in names]
+        biases = [self._parameters.get(f"{name}.bias".replace(".", "/")) for name in names]
+        bias = None if biases[0] is None else torch.cat([b for b in biases if b is not None])
+        return list(F.linear(x, torch.cat(matrices), bias).split([len(m) for m in matrices], -1))
+
     def norm(self, name: str, x: Tensor) -> Tensor:
-        weight = self[f"{name}.weight"]
-        return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
+        return F.rms_norm(x.float(), (x.shape[-1],), self[f"{name}.weight"], self.shape.eps)
 
     def mlp(self, prefix: str, x: Tensor) -> Tensor:
-        gate, up = self.linear(f"{prefix}ffn_gate", x), self.linear(f"{prefix}ffn_up", x)
+        gate, up = self.together([f"{prefix}ffn_gate", f"{prefix}ffn_up"], x)
         return self.linear(f"{prefix}ffn_down", F.silu(gate) * up)
 
     def fused(self, features: Tensor) -> Tensor:
         """[T, inputs x target width] -> [T, D]: what is read of the target, in the head's own width."""
-        s = self.shape
+        s, features = self.shape, features.float()
         if s.norm_before_fc:
             features = self.norm("input_norm", features)
         if s.fc_norm:
@@ -56,19 +65,24 @@ class Weights(nn.Module):
         c = self.linear("fc", features)
         return self.norm("hidden_norm", c) if s.kind == "dflash" else c
 
-    def queries(self, prefix: str, x: Tensor, positions: Tensor) -> Tensor:
+    def looked(self, prefix: str, x: Tensor, positions: Tensor) -> tuple[Tensor, Pair]:
+        """Queries, and keys and values, of the same rows: as ``queries`` and ``keys`` give them."""
+        q, k, v = self.together([f"{prefix}attn_{name}" for name in "qkv"], x)
+        return self._queries(prefix, q, positions), self._keys(prefix, k, v, positions)
+
+    def keys(self, prefix: str, x: Tensor, positions: Tensor) -> Pair:
+        """Keys, turned, and values: both [g, R, d], for g key heads"""
+        k, v = self.together([f"{prefix}attn_{name}" for name in "kv"], x)
+        return self._keys(prefix, k, v, positions)
+
+    def _queries(self, prefix: str, q: Tensor, positions: Tensor) -> Tensor:
         """[h, R, d], turned"""
-        q = self.linear(f"{prefix}attn_q", x).unflatten(-1, (self.shape.heads, self.shape.head))
+        q = q.unflatten(-1, (self.shape.heads, self.shape.head))
         return self.turned(self._normed(f"{prefix}attn_q_norm", q), positions)
 
-    def keys(self, prefix: str, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys, turned, and values: both [h, R, d], repeated for the query heads that share them"""
-        s = self.shape
-        k = self.linear(f"{prefix}attn_k", x).unflatten(-1, (s.kv_heads, s.head))
-        v = self.linear(f"{prefix}attn_v", x).unflatten(-1, (s.kv_heads, s.head)).transpose(-3, -2)
-        k = self.turned(self._normed(f"{prefix}attn_k_norm", k), positions)
-        group = s.heads // s.kv_heads
-        return k.repeat_interleave(group, dim=-3), v.repeat_interleave(group, dim=-3)
+    def _keys(self, prefix: str, k: Tensor, v: Tensor, positions: Tensor) -> Pair:
+        k, v = (x.unflatten(-1, (self.shape.kv_heads, self.shape.head)) for x in (k, v))
+        return self.turned(self._normed(f"{prefix}attn_k_norm", k), positions), v.transpose(-3, -2)
 
     def _normed(self, name: str, x: Tensor) -> Tensor:
         return self.norm(name, x) if self.shape.qk_norm else x
@@ -84,3 +98,8 @@ class Weights(nn.Module):
 def radians(shape: Shape) -> Tensor:
     """Radians per position [d / 2] of a head without scaling."""
     return shape.rope_base ** (-torch.arange(0, shape.head, 2).float() / shape.head)
+
+
+def grouped(q: Tensor, keys: Tensor) -> Tensor:
+    """[h, R, d] -> [g, h / g x R, d]: the rows of query heads that share a key head, one head after the other."""
+    return q.reshape(len(keys), -1, q.shape[-1])

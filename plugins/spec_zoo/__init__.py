@@ -89,10 +89,19 @@ def texts() -> list[str]:
     return [*train, *prose, *data.docstrings(train), *tokens.task_texts(train, TASKS, seed=1)]
 
 
+def questions(count: int) -> list[str]:
+    """Prompts of four families from text that the models were trained on."""
+    from spec_zoo.training import prompts
+
+    return prompts.questions(count)
+
+
 def load(location: str, **options: Any) -> Target:
     """``zoo:NAME``; options as for ``gguf:``. The target knows its companions and its prompts."""
     from spec_core import load as load_model
 
     file = path(location)
-    extras = {"companions": companions(location), "prompts": str(ZOO[location].prompts), "texts": texts}
+    extras: dict[str, Any] = {"companions": companions(location), "prompts": str(ZOO[location].prompts), "texts": texts}
+    if isinstance(ZOO[location].file, str):
+        extras["questions"] = questions  # from what it was trained on
     return load_model(f"gguf:{file}", extras=extras, **options)

@@ -1,4 +1,4 @@
-"""An eagle3 head copies before it has learnt anything."""
+"""Heads copy before they have learnt anything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 import torch
-from spec_train import begin, induction
+from spec_train import begin, hops, induction
 from spec_train.exam import Exam
 from spec_train.lessons import Row, Teacher
 from spec_train.shape import sized
@@ -37,10 +37,28 @@ def test_a_text_that_comes_again_is_drafted_from_the_start(teacher):
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     exam = Exam.of(teacher, [again(teacher, text) for text in prompts[::8]])
     before = exam.mark(pupil).tokens_per_step
-    induction.start(pupil, [teacher.lesson(again(teacher, text), logits=False) for text in prompts[1::3]])
+    induction.start(pupil, [teacher.lesson(again(teacher, text), likely=False) for text in prompts[1::3]])
 
     assert before < 1.1
     assert exam.mark(pupil).tokens_per_step > 1.5
+
+
+def test_a_block_of_a_text_that_comes_again_is_drafted_three_tokens_ahead_from_the_start(teacher):
+    """One token further for every attention head; nothing without the start."""
+    info, sources = teacher.target.info, (1, 6, 10)
+    block = {"qk_norm": True, "block": 8, "mask": 3071, "windows": (0, 0), "causal": (False, False)}
+    more = {"draft_vocab": info.vocab, "inputs": 3, "sources": sources, **block}
+    pupil = begin.begun(sized("dflash", info, 2, None, None, **more), None, teacher.target, 0, 3)
+    asked = Teacher(teacher.target, sources)
+    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
+    exam = Exam.of(asked, [again(asked, text) for text in prompts[::8]])
+    before = exam.mark(pupil).tokens_per_step
+    hops.start(pupil, [asked.lesson(again(asked, text), likely=False) for text in prompts[1::3]])
+    after = exam.mark(pupil)
+
+    assert before < 1.1
+    assert after.tokens_per_step > 1.15
+    assert min(after.accepted[:3]) > 0.1
 
 
 def test_a_head_that_is_too_narrow_to_copy_is_left_alone():

@@ -19,6 +19,7 @@ from spec_train.show import Teller, clock, curve
 from spec_zoo import CHAT_PROMPTS
 
 from spec_core import load
+from tests.methods.drafted import drafted
 from tests.small_models import tiny_gguf, tiny_hybrid
 
 KINDS = ("eagle3", "dflash")
@@ -65,15 +66,22 @@ def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys)
     ("kind", "layouts"), [("eagle3", ("speculators", "safeailab")), ("dflash", ("speculators", "z-lab"))]
 )
 def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
-    """The same steps and seed give the same weights; every layout gives them back bit for bit."""
+    """The same steps and seed give the same weights; every layout gives them back bit for bit, and drafts the same."""
     for layout in ("gguf", *layouts):
         assert cli.run(words(kind, tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
     first, *others = (load(tmp_path / layout, weights=False) for layout in ("gguf", *layouts))
+    draft = {
+        layout: drafted(tiny_gguf(0, layers=4), f"{kind}={tmp_path / layout}", range(3, 40), 3, "auto", tmp_path / "d")
+        for layout in ("gguf", *layouts)
+    }
 
     for other in others:
         assert other.info.extras["tensors"] == first.info.extras["tensors"]
         assert all(torch.equal(other.tensor(n), first.tensor(n)) for n in first.info.extras["tensors"])
         assert other.head.sources(4) == first.head.sources(4)
+    for layout in layouts:
+        assert draft[layout]["tokens"].tolist() == draft["gguf"]["tokens"].tolist()
+        assert torch.equal(draft[layout]["logits"], draft["gguf"]["logits"])
 
 
 @pytest.mark.parametrize("stored", ["f16", "bf16", "q8_0"])
@@ -90,6 +98,35 @@ def test_a_reduced_vocabulary_says_what_it_covers(data, tmp_path, capsys):
 
     assert re.search(r"64 of 300 tokens can be drafted: \d+\.\d% of the texts", capsys.readouterr().err)
     assert load(out, weights=False).head.d2t.shape == (64,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [[], ["--draft-vocab", 64]], ids=["whole", "reduced"])
+def test_a_head_goes_on_from_another_one(kind, rows, data, tmp_path):
+    """With no more than one step at a rate of nothing it is that head; tokens it could not draft are the target's."""
+    first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"
+    assert cli.run(words(kind, first, "--data", data, "--steps", 3, *rows)) == 0
+    more = ["--from", first, "--lr", 1e-12]
+    assert cli.run(words(kind, second, "--data", data, "--steps", 1, *more)) == 0
+    one, two = (load(path, weights=False) for path in (first, second))
+
+    for name in one.info.extras["tensors"]:
+        if name in two.info.extras["tensors"] and name != "output.weight":
+            assert torch.allclose(one.tensor(name), two.tensor(name), atol=1e-6)
+    if kind == "eagle3":
+        ids = torch.arange(300) if one.head.d2t is None else one.head.d2t
+        assert torch.allclose(one.tensor("output.weight"), two.tensor("output.weight")[ids], atol=1e-6)
+        others = torch.ones(300, dtype=torch.bool).index_fill_(0, ids, False)
+        own = load(tiny_gguf(0, layers=4)).tensor("output.weight").float()
+        assert torch.allclose(two.tensor("output.weight")[others], own[others], atol=1e-6)
+
+
+def test_a_head_of_another_size_or_source_is_no_beginning(data, tmp_path, capsys):
+    first = tmp_path / "first.gguf"
+    assert cli.run(words("eagle3", first, "--data", data, "--steps", 1)) == 0
+    for more, found in ((["--ff", 32], "ffn_gate.weight is of (32, 32)"), (["--sources", "1,2,3"], "reads hidden")):
+        assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--from", first, *more)) == 2
+        assert found in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

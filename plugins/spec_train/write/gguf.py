@@ -1,8 +1,12 @@
-"""A head as a GGUF file, as llama.cpp reads it; the tokenizer of the target is inside."""
+"""A head as a GGUF file, as llama.cpp reads it; the tokenizer of the target is inside.
+
+Models of the zoo are written by the same functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +26,18 @@ BLOCK = 32
 
 
 def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
-    s = trained.shape
-    writer = gguf.GGUFWriter(path, s.kind)
-    try:
+    with written(path, trained.shape.kind) as writer:
         _add_metadata(writer, trained)
-        add_tokenizer(writer, target.info.extras.get("tokenizer", {}), s)
-        for name, tensor in tensors(trained):
-            _add_tensor(writer, name, tensor, TYPES[kind])
+        add_tokenizer(writer, target.info.extras.get("tokenizer", {}), trained.shape)
+        add_tensors(writer, tensors(trained), TYPES[kind])
+
+
+@contextmanager
+def written(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
+    """A writer whose file is whole when the block ends."""
+    writer = gguf.GGUFWriter(path, arch)
+    try:
+        yield writer
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -36,11 +45,10 @@ def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
         writer.close()
 
 
-def _add_metadata(writer: gguf.GGUFWriter, trained: Trained) -> None:
-    s = trained.shape
-    writer.add_type("model")
-    writer.add_name(trained.name)
-    writer.add_block_count(s.layers)
+def add_sizes(writer: gguf.GGUFWriter, s: Any, blocks: int) -> None:
+    """What every model states of itself. s: context, width, ff, heads, kv_heads, head (width of an attention head),
+    eps, rope_base and vocab."""
+    writer.add_block_count(blocks)
     writer.add_context_length(s.context)
     writer.add_embedding_length(s.width)
     writer.add_feed_forward_length(s.ff)
@@ -50,8 +58,15 @@ def _add_metadata(writer: gguf.GGUFWriter, trained: Trained) -> None:
     writer.add_value_length(s.head)
     writer.add_layer_norm_rms_eps(s.eps)
     writer.add_rope_freq_base(s.rope_base)
-    writer.add_rope_dimension_count(s.head)
     writer.add_vocab_size(s.vocab)
+
+
+def _add_metadata(writer: gguf.GGUFWriter, trained: Trained) -> None:
+    s = trained.shape
+    writer.add_type("model")
+    writer.add_name(trained.name)
+    add_sizes(writer, s, s.layers)
+    writer.add_rope_dimension_count(s.head)
     writer.add_array(f"{s.kind}.target_layers", list(s.sources))
     if s.kind == "eagle3":
         writer.add_uint32("eagle3.target_hidden_size", s.target_width)
@@ -96,11 +111,13 @@ def neighbours(rows: Tensor, heads: int) -> Tensor:
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
-def _add_tensor(writer: gguf.GGUFWriter, name: str, tensor: Tensor, kind: str) -> None:
-    array = tensor.contiguous().numpy()
-    if array.dtype == np.int64:
-        writer.add_tensor(name, array)
-        return
-    whole = array.ndim > 1 and (kind != "Q8_0" or array.shape[1] % BLOCK == 0)
-    stored = gguf.GGMLQuantizationType[kind if whole else "F32"]
-    writer.add_tensor(name, gguf.quants.quantize(array, stored), raw_dtype=stored)
+def add_tensors(writer: gguf.GGUFWriter, named: Iterable[tuple[str, Tensor]], kind: str) -> None:
+    """Matrices in a type of GGUF, Q8_0 where their rows are whole blocks and many; vectors float32, ids as they are."""
+    for name, tensor in named:
+        array = tensor.contiguous().numpy()
+        if array.dtype == np.int64:
+            writer.add_tensor(name, array)
+            continue
+        whole = array.ndim > 1 and (kind != "Q8_0" or (array.shape[1] % BLOCK == 0 and len(array) >= BLOCK))
+        stored = gguf.GGMLQuantizationType[kind if whole else "F32"]
+        writer.add_tensor(name, gguf.quants.quantize(array, stored), raw_dtype=stored)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
 import torch
+from spec_train import place
+from spec_train.write.gguf import add_sizes, add_tensors, written
 from torch import Tensor
 
 from spec_zoo.training import export_hybrid
@@ -29,8 +30,6 @@ DESCRIPTION = (
     "trained from scratch on the source of Python's standard library, to show speculative decoding on a laptop"
 )
 NORMAL, CONTROL = 1, 3
-BLOCK = 32
-"""Numbers in a block of Q8_0."""
 
 
 def tensors(state: Mapping[str, Tensor], shape: Shape) -> Iterator[tuple[str, Tensor]]:
@@ -83,10 +82,10 @@ def checkpoint(path: Path) -> dict[str, Tensor]:
 
 def write(path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict) -> None:
     """A dense model as one file."""
-    with written(path, "qwen3") as writer:
+    with place.beside(path) as part, written(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         _add_tokenizer(writer, tokenizer)
-        _add_tensors(writer, tensors(state, shape))
+        add_tensors(writer, floats(tensors(state, shape)), "Q8_0")
 
 
 def write_hybrid(
@@ -99,35 +98,15 @@ def write_hybrid(
 ) -> None:
     """A hybrid as one file, its MTP layer inside where there is one."""
     nextn = int(mtp is not None)
-    with written(path, "qwen35") as writer:
+    with place.beside(path) as part, written(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)
         _add_tokenizer(writer, tokenizer)
-        _add_tensors(writer, export_hybrid.tensors(trunk, mtp, shape))
+        add_tensors(writer, floats(export_hybrid.tensors(trunk, mtp, shape)), "Q8_0")
 
 
-@contextmanager
-def written(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
-    """A writer whose file is written beside and then put in place."""
-    beside = path.with_suffix(".part")
-    writer = gguf.GGUFWriter(beside, arch)
-    yield writer
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    beside.replace(path)
-
-
-def _add_tensors(writer: gguf.GGUFWriter, named: Iterable[tuple[str, Tensor]]) -> None:
-    """Matrices as Q8_0 where their rows are whole blocks and many."""
-    kind = gguf.GGMLQuantizationType.Q8_0
-    for key, tensor in named:
-        array = tensor.float().contiguous().numpy()
-        if array.ndim == 1 or array.shape[1] % BLOCK or len(array) < BLOCK:
-            writer.add_tensor(key, array)
-        else:
-            writer.add_tensor(key, gguf.quants.quantize(array, kind), raw_dtype=kind)
+def floats(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    return ((name, tensor.float()) for name, tensor in named)
 
 
 def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape, blocks: int) -> None:
@@ -136,17 +115,7 @@ def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape, blocks: int)
     writer.add_license("psf-2.0")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(blocks)
-    writer.add_feed_forward_length(shape.ff)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head)
-    writer.add_value_length(shape.head)
-    writer.add_layer_norm_rms_eps(shape.eps)
-    writer.add_rope_freq_base(shape.theta)
-    writer.add_vocab_size(shape.vocab)
+    add_sizes(writer, shape, blocks)
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict) -> None:

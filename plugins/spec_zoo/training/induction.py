@@ -55,7 +55,7 @@ def _previous(block: torch.nn.Module, shape: Shape) -> None:
     _clear(block, shape)
     half, k = shape.head // 2, shape.heads * shape.head
     pair = torch.arange(FAST_PAIRS)
-    theta = shape.theta ** (-2.0 * pair / shape.head)
+    theta = shape.rope_base ** (-2.0 * pair / shape.head)
     block.qkv.weight[pair, -1] = 1.0
     block.qkv.weight[k + pair, -1] = theta.cos()
     block.qkv.weight[k + half + pair, -1] = theta.sin()

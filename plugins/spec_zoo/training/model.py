@@ -22,7 +22,7 @@ class Shape:
     kv_heads: int = 1
     head: int = 64
     ff: int = 512
-    theta: float = 1_000_000.0
+    rope_base: float = 1_000_000.0
     eps: float = 1e-6
     context: int = 2048
 
@@ -42,7 +42,7 @@ class Norm(nn.Module):
 
 def angles(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
     """cos and sin [T, head]; dimension i turns with dimension i + head / 2."""
-    inverse = shape.theta ** (-torch.arange(0, shape.head, 2).float() / shape.head)
+    inverse = shape.rope_base ** (-torch.arange(0, shape.head, 2).float() / shape.head)
     angle = torch.arange(length).float()[:, None] * inverse
     return torch.cat([angle, angle], -1).cos(), torch.cat([angle, angle], -1).sin()
 

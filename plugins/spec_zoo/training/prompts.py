@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -56,19 +56,26 @@ def prose(rng: random.Random, texts: list[str]) -> str:
     return text[at : at + rng.randint(300, 600)].rsplit(" ", 1)[0]
 
 
-def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, str]]:
-    """``each`` prompts of every family; the same seed gives the same ones."""
-    _, held = data.split()
-    _, topics = data.prose()
-    texts = topics + data.docstrings(held)
-    rng = random.Random(seed)
-    makers = {
-        "edit": lambda: edit(rng, held),
+def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, Callable[[], str]]:
+    """What makes a prompt of each family, from files and from prose."""
+    texts = topics + data.docstrings(code)
+    return {
+        "edit": lambda: edit(rng, code),
         "structured": lambda: structured(rng),
-        "new code": lambda: new_code(rng, held),
+        "new code": lambda: new_code(rng, code),
         "prose": lambda: prose(rng, texts),
     }
-    for family, make in makers.items():
+
+
+def questions(count: int, seed: int = 0) -> list[str]:
+    """Prompts of the four families in turn, from training text: what a draft head is trained on the answers to."""
+    made = list(makers(random.Random(seed), data.split()[0], data.prose()[0]).values())
+    return [made[i % len(made)]() for i in range(count)]
+
+
+def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, str]]:
+    """``each`` prompts of every family from held-out text; the same seed gives the same ones."""
+    for family, make in makers(random.Random(seed), data.split()[1], data.prose()[1]).items():
         found: list[str] = []
         while len(found) < each:
             text = make()
