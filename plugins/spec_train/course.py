@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 import numpy as np
 
+from spec_cli.common import note
 from spec_core.errors import UsageError, why
 from spec_train.exam import Exam, Marks
 from spec_train.lessons import Lessons
@@ -75,7 +76,9 @@ class Course:
             self._learn(opts)
         except KeyboardInterrupt:
             self._keep(opts)
+            note(f"stopped at step {self.diary.step}: the same command goes on from {self.place}")
             raise
+        self._keep(opts)  # what writes the head may fail
         self._try(1.0)
         return self.diary
 
@@ -128,9 +131,10 @@ class Course:
                 self.place, self.pupil.head, opts,
                 of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
             )  # fmt: skip
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:  # torch has an error of its own for a full disk
+            reason = why(error) if isinstance(error, OSError) else "the disk is full, or files may not be so long"
             raise UsageError(
-                f"the checkpoint {self.place} cannot be written: {why(error)}", hint="make room, or give another --out"
+                f"the checkpoint {self.place} cannot be written: {reason}", hint="make room, or give another --out"
             ) from error
 
     def _resume(self, opts: list) -> None:
