@@ -8,8 +8,8 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-
 from spec_cli.common import note
+
 from spec_core.errors import UsageError, why
 from spec_train.exam import Exam, Marks
 from spec_train.lessons import Lessons
