@@ -26,7 +26,18 @@ PAGES = {ROOT / "docs" / "benchmarks.md": "whole", ROOT / "README.md": "short"}
 COMMON = ["-n", "128", "--limit", "10", "--repeats", "2", "--threads", "1"]
 MODELS: dict[str, list[str]] = {
     "smollm2": ["-m", "zoo:smollm2", "--chat", "ngram", "suffix", "recycling"],
-    "pico": ["-m", "zoo:pico", "ngram", "suffix", "recycling", "draft-model", "eagle3", "dflash", "ngram+draft-model"],
+    "pico": [
+        "-m",
+        "zoo:pico",
+        "ngram",
+        "suffix",
+        "recycling",
+        "draft-model",
+        "eagle3",
+        "eagle3:width=2,p_min=0.1",
+        "dflash",
+        "ngram+draft-model",
+    ],
     "pico-hybrid": ["-m", "zoo:pico-hybrid", "ngram", "suffix", "recycling", "draft-model", "mtp", "ngram+mtp"],
 }
 TABLES = {f"{model}, temperature {t}": (model, t) for model in MODELS for t in ("0", "0.8")}
@@ -80,7 +91,7 @@ def short(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def named(row: dict[str, Any]) -> str:
-    return "plain" if row["contender"] == "plain" else f"`{row['contender'].replace('+', ' + ')}`"
+    return "plain" if row["contender"] == "plain" else f"`{row['contender']}`"
 
 
 def checked(name: str) -> list[dict[str, Any]]:

@@ -103,7 +103,12 @@ def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:
     if not 0 <= verdict.next_token < vocab:
         raise ValueError(f"token id {verdict.next_token} is outside the vocabulary of {vocab}")
     if not _is_path(verdict.path, draft):
-        raise ValueError(f"path {list(verdict.path)} is not a path of the draft")
+        raise ValueError(f"path {_few(verdict.path)} is not a path of the draft")
+
+
+def _few(path: tuple[int, ...], most: int = 16) -> str:
+    """The beginning of a list, as a message can hold it."""
+    return str(list(path[:most])) if len(path) <= most else f"[{', '.join(map(str, path[:most]))}, ...]"
 
 
 def _is_path(path: tuple[int, ...], draft: Draft | None) -> bool:
