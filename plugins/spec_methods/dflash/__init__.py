@@ -2,6 +2,9 @@
 
 Keys and values of committed positions are made of the target's hidden states when they are committed; a draft of any
 length costs one forward, for all sequences together.
+
+Example: with blocks of 4 the forward reads ``cat`` and three mask tokens after it, sees the features of everything
+before, and names all three at once: ``sat``, ``on``, ``the``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 It reads pairs of such a feature and the token after it. What it lacks of the committed pairs is evaluated together with
 the first drafted token, so k drafts cost k forwards of one block.
+
+Example: the target chose ``cat`` after ``the``. The first forward reads (features of layers 2, 9 and 15 at ``the``,
+``cat``) and drafts ``sat``; the second reads (its own state, ``sat``) in place of features that nobody has yet.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 It reads pairs of a hidden state and the token after it. What it lacks of the committed pairs is evaluated together
 with the first drafted token, so k drafts cost k forwards of one block.
+
+Example: the target chose ``cat`` after ``the``. The first forward reads (hidden state at ``the``, ``cat``) and drafts
+``sat``; the second reads (its own hidden state, ``sat``) and drafts ``on``.
 """
 
 from __future__ import annotations
