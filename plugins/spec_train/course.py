@@ -78,7 +78,6 @@ class Course:
             self._keep(opts)
             note(f"stopped at step {self.diary.step}: the same command goes on from {self.place}")
             raise
-        self._keep(opts)  # what writes the head may fail
         self._try(1.0)
         return self.diary
 
