@@ -69,3 +69,14 @@ def only_ours() -> Iterator[None]:
 
 def plugins_of(dist: metadata.Distribution) -> list[metadata.EntryPoint]:
     return [point for point in dist.entry_points if point.group.startswith("spec_core.")]
+
+
+@pytest.fixture(params=["native", "python"])
+def form_of_choice(request, monkeypatch):
+    """What is tested is asked of both forms of the choice of a token."""
+    from spec_core.sampling import native
+
+    if request.param == "python":
+        monkeypatch.setattr(native, "module", None)
+    elif native.module is None:
+        pytest.skip("needs the extension")

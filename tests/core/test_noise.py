@@ -9,19 +9,11 @@ import pytest
 import torch
 from toys import chi_square_p
 
-from spec_core.sampling import native
 from spec_core.sampling.choose import choose, support
 from spec_core.sampling.noise import DOMAIN_DRAFT, gumbel, philox, uniform
 from spec_core.sampling.parameters import Sampling
 
-
-@pytest.fixture(params=["native", "python"], autouse=True)
-def form(request, monkeypatch):
-    """Everything here is asked of both forms of the choice."""
-    if request.param == "python":
-        monkeypatch.setattr(native, "module", None)
-    elif native.module is None:
-        pytest.skip("needs the extension")
+pytestmark = pytest.mark.usefixtures("form_of_choice")
 
 
 KNOWN = {

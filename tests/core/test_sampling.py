@@ -11,19 +11,12 @@ import torch
 from toys import DRAFTERS, chi_square_p, drafter, forward, plain, texts, together, toy_run
 
 from spec_core import Request, Sampling
-from spec_core.sampling import native, reference
+from spec_core.sampling import reference
 from spec_core.sampling.choose import adjust, choose, gap, largest, support
 from spec_core.sampling.logprob import logprob
 from spec_core.testing import ToyTarget
 
-
-@pytest.fixture(params=["native", "python"], autouse=True)
-def form(request, monkeypatch):
-    """Everything here is asked of both forms of the choice."""
-    if request.param == "python":
-        monkeypatch.setattr(native, "module", None)
-    elif native.module is None:
-        pytest.skip("needs the extension")
+pytestmark = pytest.mark.usefixtures("form_of_choice")
 
 
 def row(*logits: float) -> torch.Tensor:
