@@ -195,15 +195,15 @@ def _strings(reader: Reader, count: int, key: str) -> Texts:
     """A tight loop: a vocabulary has some hundred thousand of them."""
     data, start, end = reader.data, reader.at, len(reader.data)
     unpack, ends, at = struct.Struct("<Q").unpack_from, array("Q"), start
+    put = ends.append
     for _ in range(count):
         if at + 8 > end:
             raise damaged(reader.path, f"the texts of {key!r} end early")
-        n = unpack(data, at)[0]
-        at += 8
-        if n > end - at:
-            raise damaged(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at} more")
-        at += n
-        ends.append(at)
+        (n,) = unpack(data, at)
+        at += 8 + n
+        if at > end:
+            raise damaged(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at + n} more")
+        put(at)
     reader.at = at
     return Texts(data, start, ends)
 

@@ -28,7 +28,7 @@ class Metadata:
         self.raw, self.where = metadata, where
         self.pieces: Sequence[str] = self.of("tokens", LISTS, required=True)
         self.tokens = list(self.pieces)
-        if not self.tokens or not all(isinstance(t, str) for t in self.tokens):
+        if set(map(type, self.tokens)) != {str}:
             raise UsageError(f"{where}: tokenizer.ggml.tokens are no texts", hint=DAMAGED)
         self.types: list[int] = self.of("token_type", list) or [NORMAL] * len(self.tokens)
         if len(self.types) != len(self.tokens):
@@ -87,10 +87,7 @@ def _bpe(meta: Metadata) -> Tokenizer:
 
 def _first_ids(tokens: list[str]) -> dict[str, int]:
     """Text -> id; of equal texts the first counts."""
-    vocab: dict[str, int] = {}
-    for i, text in enumerate(tokens):
-        vocab.setdefault(text, i)
-    return vocab
+    return dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
 
 
 def _pair(text: Any) -> tuple[str, str] | None:
