@@ -216,7 +216,7 @@ def main() -> None:
     peer.close()
     load = os.getloadavg()[0]
     if args.json:
-        print(json.dumps({"rows": lines, "load": load, **vars(args)}, indent=2))
+        print(json.dumps({**vars(args), "load": load, "measured": lines}, indent=2))
         return None
     print(f"{args.model}, {args.threads} threads, depth {args.depth}, {args.activations}, load {load:.1f}: ms, medians")
     print(f"{'rows':>5}{'ours':>10}{'llama.cpp':>11}{'ratio':>8}{'of its T(' + str(min(args.rows)) + ')':>13}")

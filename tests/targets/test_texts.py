@@ -8,9 +8,9 @@ from array import array
 import pytest
 from spec_targets.files.gguf import open_gguf
 from spec_targets.files.texts import Texts
+from spec_zoo import path
 
 from spec_core import load
-from spec_zoo import path
 
 GIVEN = ["", "a", " leading", "größer", "日本語", "\0"]
 

@@ -16,7 +16,7 @@
 #define LANES 8
 #define MOST_ROWS 8
 #define ONE_WIDTH 0
-#define SMALL_CODES 1
+#define BYTE_PAIRS 1
 
 typedef int32_t vi __attribute__((vector_size(32), may_alias));
 typedef uint32_t vu __attribute__((vector_size(32), may_alias));

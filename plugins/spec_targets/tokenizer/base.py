@@ -35,8 +35,8 @@ BYTE_OF = _byte_alphabet()
 class Tokenizer:
     """Text to ids and back.
 
-    pieces: the text of each token as its file has it, in memory or not. control: ids that are never text. spm: pieces are SentencePiece's
-    (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
+    pieces: the text of each token as its file has it, in memory or not. control: ids that are never text. spm: pieces
+    are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
     """
 
     def __init__(
