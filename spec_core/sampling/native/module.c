@@ -315,7 +315,7 @@ static PyObject *gumbel(PyObject *module, PyObject *args) {
 }
 
 static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
-    static const char *names[] = {"avx512", "avx2", "generic"};
+    static const char *names[] = {"avx512", "avx2", "neon", "generic"};
     (void)module, (void)unused;
     PyObject *found = PyList_New(0);
     for (int i = 0; found && i < 3; i++) {
