@@ -17,7 +17,7 @@ from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
 from tests import choices
 
-ISAS = ("avx512", "avx2", "generic")
+ISAS = ("avx512", "avx2", "neon", "generic")
 with_native = pytest.mark.skipif(native.module is None, reason="needs the extension")
 
 

@@ -15,7 +15,8 @@ static const struct {
     [SPEC_BF16] = {1, 2, {-1, -1}},   [SPEC_F32] = {1, 4, {-1, -1}},
 };
 
-/* A file's rows: any codes, and scales of about 2^-10, of both signs; with `any` whatever bytes there are. */
+/* A file's rows: any codes, and scales of about 2^-10, of both signs; with `any` whatever bytes there are. The first row
+ * of float32 is subnormal: a forward takes it for zeros, a product alone does not. */
 static inline uint8_t *file_rows(draws *d, int type, int n, int k, int any) {
     size_t bytes = spec_row_bytes(type, k) * (size_t)n;
     uint8_t *rows = room(bytes);
@@ -29,7 +30,7 @@ static inline uint8_t *file_rows(draws *d, int type, int n, int k, int any) {
                 memcpy(rows + i + blocks[type].halves[h], &half, 2);
             }
         if (type == SPEC_BF16 || type == SPEC_F32) {
-            float x = number(d) * 0x1p-4f;
+            float x = number(d) * (type == SPEC_F32 && i < spec_row_bytes(type, k) ? 0x1p-135f : 0x1p-4f);
             memcpy(rows + i, (uint8_t *)&x + 4 - blocks[type].bytes, (size_t)blocks[type].bytes);
         }
     }
