@@ -157,6 +157,11 @@ def test_wrong_arguments_are_errors(wrong):
 
 
 @with_native
+def test_plain_c_is_there_on_every_processor_and_comes_last():
+    assert native.module.instruction_sets()[-1] == "generic"
+
+
+@with_native
 def test_an_instruction_set_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="sparc"):
         native.module.use("sparc")

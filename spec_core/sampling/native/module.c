@@ -318,7 +318,7 @@ static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
     static const char *names[] = {"avx512", "avx2", "neon", "generic"};
     (void)module, (void)unused;
     PyObject *found = PyList_New(0);
-    for (int i = 0; found && i < 3; i++) {
+    for (size_t i = 0; found && i < sizeof names / sizeof *names; i++) {
         PyObject *name = choice_of(names[i]) ? PyUnicode_FromString(names[i]) : NULL;
         if (name) PyList_Append(found, name);
         Py_XDECREF(name);
