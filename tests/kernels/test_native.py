@@ -353,7 +353,9 @@ def test_weights_of_nan_make_numbers_that_are_none_and_nothing_else():
     assert EVERYTHING.all_logits
 
 
-@pytest.mark.parametrize("sets, words", [(("neon", "generic"), "neon; equal bits with generic"), (("generic",), "generic")])
+@pytest.mark.parametrize(
+    "sets, words", [(("neon", "generic"), "neon; equal bits with generic"), (("generic",), "generic")]
+)
 def test_the_environment_names_the_instruction_sets(monkeypatch, sets, words):
     monkeypatch.setattr(native, "instruction_sets", lambda: sets)
 
