@@ -27,9 +27,7 @@ QUICK_LEAVES = {"slow", "compiles"}
 
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
-    parser.addoption(
-        "--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one"
-    )
+    parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
 
 
 def pytest_collection_modifyitems(config, items):
