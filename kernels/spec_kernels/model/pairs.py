@@ -101,8 +101,9 @@ class PairLayer:
     ids: Tensor | None = None
 
     def __init__(self, executor: Any, name: str) -> None:
-        """name: of the input."""
+        """name: of the input. draws: whether sampled drafts are one call too."""
         self.executor, self.name = executor, name
+        self.draws = hasattr(executor, "draw")
         self.device = getattr(executor, "device", "cpu")
 
     def memory(self) -> PairMemory:
@@ -117,6 +118,13 @@ class PairLayer:
     def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
         """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
         return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final", self.ids)
+
+    def draw(
+        self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int], chooser: Any, keep: bool
+    ) -> Any:
+        """The same with a chooser's tokens; keep: and the rows [n, V] that they were chosen from."""
+        batch = self._batch([pairs], True)
+        return self.executor.draw(batch, most, least, estimate, stops, chooser, keep, "final", self.ids)
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = [t for p in parts for t in p.tokens]
