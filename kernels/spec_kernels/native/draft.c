@@ -28,16 +28,20 @@ typedef struct {
     int end_count;
 } spec_drafting;
 
-/* exp(z_best) / sum of exp(z); NaN where a number is none. */
+/* exp(z_best) / sum of exp(z); NaN where a number is none. Eight sums beside each other: one would wait for every
+ * addition. */
 static float chance_of(const spec_program *p, const float *z, int count, int best) {
     float piece[PIECE];
-    double sum = 0;
+    double sums[8] = {0}, sum = 0;
     for (int i = 0; i < count; i += PIECE) {
         int n = spec_least(PIECE, count - i);
         for (int j = 0; j < n; j++) piece[j] = z[i + j] - z[best];
         p->ops_table->apply(SPEC_EXP, piece, (size_t)n, piece);
-        for (int j = 0; j < n; j++) sum += (double)piece[j];
+        for (int j = n; j % 8; j++) piece[j] = 0;
+        for (int j = 0; j < n; j += 8)
+            for (int k = 0; k < 8; k++) sums[k] += (double)piece[j + k];
     }
+    for (int k = 0; k < 8; k++) sum += sums[k];
     return (float)(1.0 / sum);
 }
 

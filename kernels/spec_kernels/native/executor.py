@@ -139,11 +139,12 @@ class Native:
         """
         found: dict[str, Tensor] = {}
         places: list[tuple[int, int] | None] = [None] * len(self.taps)
+        rows = batch.positions.numel()
         for name in (*batch.taps, *self._always):
             if name in found or name not in self._at:
                 continue
             i, width, stride = self._at[name]
-            count = max(_count(batch, name), kept if i == self._bound else 0)
+            count = max(_count(batch, name, rows), kept if i == self._bound else 0)
             # A row at least: an empty tensor has no address.
             memory = torch.empty(count or 1, stride)
             places[i] = memory.data_ptr(), stride
@@ -164,14 +165,13 @@ class Native:
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
         tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
         headings = (batch.final, batch.logits)
-        where = (tokens, batch.positions.data_ptr(), len(batch.positions))
+        where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
         return (*where, stretches, given, places_in, headings, places, states), block, (kept, inputs)
 
     def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
         """Matrices whose rows lie in one piece, and (address, stride) of each."""
-        inputs = [batch.inputs[name].to(dtype=torch.float32) for name in self.inputs]
-        inputs = [m if m.stride(1) == 1 else m.contiguous() for m in inputs]
-        return inputs, tuple((m.data_ptr(), m.stride(0) if len(m) > 1 else m.shape[1]) for m in inputs)
+        inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
+        return inputs, tuple((m.data_ptr(), m.stride(0) if m.shape[0] > 1 else m.shape[1]) for m in inputs)
 
     def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:
         pool, lineage, rows = now.pool, now.lineage, now.recorded
@@ -191,12 +191,18 @@ class Native:
         self._turned = len(both[0])
 
 
-def _count(batch: Batch, name: str) -> int:
-    """Rows that a tap has: those behind a ``Pick`` are fewer."""
+def _count(batch: Batch, name: str, rows: int) -> int:
+    """Of all rows those that a tap has: behind a ``Pick`` they are fewer."""
     wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
     if wanted is None and name == "logits":
         wanted = batch.final
-    return len(batch.positions) if wanted is None else len(wanted)
+    return rows if wanted is None else len(wanted)
+
+
+def _in_rows(m: Tensor) -> Tensor:
+    """float32 with the numbers of a row side by side, as it is where it can be."""
+    m = m if m.dtype == torch.float32 else m.float()
+    return m if m.stride(1) == 1 else m.contiguous()
 
 
 def _sequence(s: Stretch) -> tuple[Any, ...]:

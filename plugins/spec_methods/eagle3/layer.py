@@ -30,13 +30,15 @@ class Layer(PairLayer):
         super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *facts["turning"]()), source), "x")
         self.projection = trunk.another(Model(tuple(projection(builder, self.head))), source)
         self.ids = tokens_of(self.head, self.device)
+        self.places = torch.arange(64, device=self.device)
 
     def features(self, states: Sequence[Tensor]) -> Tensor:
         """[R, D] of R positions; states: [R, Dt] for each of the sources."""
-        rows = len(states[0])
+        rows = states[0].shape[0]
         inputs = {f"h{i}": state for i, state in enumerate(states)}
-        positions = torch.arange(rows, device=self.device)
-        batch = Batch(None, positions, [Stretch(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
+        if rows > self.places.numel():
+            self.places = torch.arange(2 * rows, device=self.device)
+        batch = Batch(None, self.places[:rows], [Stretch(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
         return self.projection.run(batch)["feature"]
 
     def logits(self, rows: Tensor) -> Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
-from spec_kernels.model.batch import Stretch
+from spec_kernels.model.batch import Stretch, numbers
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
+from spec_kernels.native.executor import Native
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, hookimpl
@@ -103,16 +104,16 @@ class TorchTarget:
         keep: bool,
     ) -> tuple[list[int], list[float], Tensor | None]:
         """The same with tokens and chances of a chooser's. keep: the third is the rows [n, V] they were chosen from."""
-        asked = self._continuing(seq, start, tokens, most)
-        return self.executor.draw(asked, most, least, estimate, sorted(stops), chooser, keep)
+        asked, executor = self._continuing(seq, start, tokens, most), cast(Native, self.executor)
+        return executor.draw(asked, most, least, estimate, sorted(stops), chooser, keep)
 
     def _continuing(self, seq: Sequence, start: int, tokens: list[int], most: int) -> rows_of.Batch:
         """Rows that a draft of so many tokens begins with, and room for it."""
         end = start + len(tokens)
         cache = self._reserve(seq.slot.state, end + most)
         return rows_of.Batch(
-            tokens=torch.tensor(tokens),
-            positions=torch.arange(start, end),
+            tokens=numbers(tokens),
+            positions=numbers(range(start, end)),
             stretches=[Stretch(cache, 0, len(tokens), start)],
             logits=[len(tokens) - 1],
             final=[len(tokens) - 1],
