@@ -61,7 +61,10 @@ def projection(builder: Builder, head: Any) -> Iterator[Op]:
 
 
 def step(builder: Builder, head: Any) -> Iterator[Op]:
-    """Pairs to states and logits. The residual stream begins with the feature, or with its norm."""
+    """Pairs to states and logits. The residual stream begins with the feature, or with its norm.
+
+    Of a pair that is not answered later ones need its key and value only: it ends behind attention.
+    """
     prefix, normed = PREFIX + "blk.0.", "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
     yield Embed("e", builder.weight(own(builder, "token_embd.weight")))
@@ -69,6 +72,7 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
     yield builder.norm("x", normed, prefix + "attn_norm_2.weight")
     yield Concat(("e", normed), "h")
     yield from builder.attention(prefix, 0)
+    yield Pick("x", "x", "final")
     yield builder.norm("x", "h", prefix + "ffn_norm.weight")
     yield from builder.mlp(prefix)
     yield from ending(builder, head)
@@ -76,7 +80,6 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
 
 def ending(builder: Builder, head: Any) -> Iterator[Op]:
     """What is fed back is the stream itself, in some heads its norm."""
-    yield Pick("x", "x", "final")
     yield builder.norm("x", "h", PREFIX + "output_norm.weight")
     yield Tap("h" if head.norm_output else "x", "final")
     yield Pick("h", "h", "logits")
