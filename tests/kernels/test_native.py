@@ -156,7 +156,7 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
         if watched and make is tiny_hybrid:
             method.watch = lambda token, row: None
         elif watched:
-            monkeypatch.setattr(type(method), "_can_go_alone", lambda self, draft: False)
+            monkeypatch.setattr(type(method), "_all_at_once", lambda self, step, draft: None)
         run.observe(lambda step, i=i: drafts[i].extend(p.draft.ids for p in step.parts if p.draft))
         run.generate(Request([5, 9, 11, 2], max_tokens=24, ignore_eos=True)).result
 
