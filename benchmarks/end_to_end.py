@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -120,7 +121,7 @@ class Bench:
         terms = Terms(TOKENS, Sampling(temperature=table.temperature))
         laps = list(self.laps(asked, terms, repeat))
         about = {"cpu": environment()["cpu"], "choice": environment()["choice"], "peer": self.peer.about}
-        return {"laps": [attrs.asdict(one) for one in laps], **about}
+        return {"laps": [attrs.asdict(one) for one in laps], "load": os.getloadavg()[0], **about}
 
     def laps(self, asked: list[Prompt], terms: Terms, repeat: int) -> Iterator[Lap]:
         """All sides on all prompts of a family, in an order that rotates."""
@@ -268,8 +269,9 @@ def written(table: Table) -> list[str] | None:
     units = [json.loads(table.file(family, repeat).read_text("utf-8")) for repeat, family in table.units()]
     shown = lines(figures(Lap(**one) for unit in units for one in unit["laps"]))
     about = list(dict.fromkeys(f"{unit['cpu']}; choice {unit['choice']}; {unit['peer']}" for unit in units))
-    size = f"{table.limit} prompts of each family, {table.repeats} laps of every side on each, one thread."
-    return [*shown, "", size, *(f"{one}." for one in about)]
+    size = f"{table.limit} prompts of each family, {table.repeats} laps of every side on each, one thread"
+    load = [unit["load"] for unit in units]
+    return [*shown, "", f"{size}; load of the machine {min(load):.1f} to {max(load):.1f}.", *(f"{a}." for a in about)]
 
 
 def main() -> None:
