@@ -22,23 +22,28 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 
 
 VARIANTS = 3
+QUICK_LEAVES = {"slow", "compiles"}
 
 
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
-    parser.addoption("--quick", action="store_true", help=f"no slow test, {VARIANTS} variants of any other")
+    parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
 
 
 def pytest_collection_modifyitems(config, items):
-    """``--quick``: the first, the last and those evenly between; the whole suite runs all."""
+    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all."""
     if not config.getoption("--quick"):
         return
-    variants: dict[str, list[pytest.Item]] = {}
+    variants: dict[object, list[pytest.Item]] = {}
     for item in items:
-        variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {item for each in variants.values() for item in spread(each) if not item.get_closest_marker("slow")}
+        variants.setdefault(getattr(item, "function", item), []).append(item)
+    kept = {item for each in variants.values() for item in spread(each) if not QUICK_LEAVES & marks(item)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def marks(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
 
 
 def spread(variants: list[pytest.Item]) -> list[pytest.Item]:
