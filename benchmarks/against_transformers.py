@@ -5,7 +5,7 @@
 Both sides: greedy, float32 arithmetic on the dequantised weights there and our native rows here, one thread, the same
 constant draft length K, thresholds off, the same prompts and number of tokens, prefill included. A prompt on which the
 tokens of a pair differ has no number there: between two models' roundings a near tie may fall either way. Assisted
-generation is compared where the model has a draft model. Tables are written into docs/benchmarks.md.
+generation is compared where the model has a draft model. What is measured in full is written into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from benchmarks.tables import FIGURES, heading, row, write
 from spec_core import Run, Target, load
 
 MODELS = ("zoo:smollm2", "zoo:pico")
+LIMIT, TOKENS = 4, 128
 CLASSES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 DENSE = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm")
 DENSE += ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
@@ -177,8 +178,8 @@ def lines(found: dict[str, list[Timed]], n: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", choices=MODELS, action="append", help="the default is all")
-    parser.add_argument("--limit", type=int, default=4, help="prompts of each family")
-    parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("--limit", type=int, default=LIMIT, help="prompts of a family; fewer are not written")
+    parser.add_argument("-n", type=int, default=TOKENS)
     parser.add_argument("-k", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -189,7 +190,8 @@ def main() -> None:
         made[f"transformers, {model.removeprefix('zoo:')}"] = [*lines(found, args.n), "", about]
     for name, shown in made.items():
         print("\n".join([name, *shown, ""]))
-    write(FIGURES, made.get)
+    if (args.limit, args.n) == (LIMIT, TOKENS):
+        write(FIGURES, made.get)
 
 
 if __name__ == "__main__":
