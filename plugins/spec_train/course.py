@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from spec_cli.common import note
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError
 from spec_train.exam import Exam, Marks
 from spec_train.lessons import Lessons
 from spec_train.loop import advance, fast, optimizers, rate, restore, save, set_rate
@@ -125,16 +125,10 @@ class Course:
     def _keep(self, opts: list) -> None:
         d = self.diary
         marks = [(at, m.tokens_per_step, list(m.accepted)) for at, m in d.marks]
-        try:
-            save(
-                self.place, self.pupil.head, opts,
-                of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
-            )  # fmt: skip
-        except (OSError, RuntimeError) as error:  # torch has an error of its own for a full disk
-            reason = why(error) if isinstance(error, OSError) else "the disk is full, or files may not be so long"
-            raise UsageError(
-                f"the checkpoint {self.place} cannot be written: {reason}", hint="make room, or give another --out"
-            ) from error
+        save(
+            self.place, self.pupil.head, opts,
+            of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
+        )  # fmt: skip
 
     def _resume(self, opts: list) -> None:
         try:
