@@ -52,7 +52,7 @@ class Shape:
 
 
 FEW = 16
-"""Fewer attention heads have keys of their own, each: what they fetch may then be of as many dimensions as there are."""
+"""Fewer attention heads have keys of their own, each, and fetch as many dimensions as there are."""
 
 
 def sized(

@@ -147,7 +147,7 @@ def shaped(
     """Sizes of the head, and which tokens it can draft."""
     info = target.info
     counts = texts.frequencies([*reading.rows, *reading.prompts, *reading.answers], info.vocab)
-    most = min(given["draft_vocab"] or info.vocab, info.vocab)
+    most = min(given["draft_vocab"] or texts.enough(info.vocab), info.vocab)
     d2t = None
     if most < info.vocab:
         written = texts.frequencies([Row(row.tokens[row.start :]) for row in reading.answers], info.vocab)
@@ -218,7 +218,7 @@ def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
 
 
 def finals(teacher: Teacher, lessons: list[Lesson]) -> list[Tensor]:
-    """[T, D] of each lesson, what the output matrix reads; where no hidden state of the head is that, it is asked for."""
+    """[T, D] of each lesson, what the output matrix reads: asked for where it is no hidden state of the head."""
     last, width = teacher.target.info.layers, teacher.target.info.width
     if last in teacher.sources:
         at = teacher.sources.index(last) * width

@@ -1,4 +1,4 @@
-"""What is taken down while the target answers is what it says when it is asked again; what was kept is not asked again."""
+"""What is taken down while the target answers is what it says when asked again; what is kept is not asked again."""
 
 from __future__ import annotations
 

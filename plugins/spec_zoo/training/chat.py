@@ -20,62 +20,72 @@ SHORT, LONG = 250, 900
 
 THINGS = (
     "a bridge|a volcano|a candle|a piano|a tunnel|an earthquake|a thermometer|a battery|a bicycle gear|a rainbow|"
-    "a glacier|a magnet|a microscope|a telescope|a windmill|a submarine|a parachute|a greenhouse|a compass|a solar panel|"
-    "a nuclear power plant|a steam engine|a zip fastener|a vacuum flask|a microwave oven|a washing machine|a fire alarm|"
-    "a lift in a tall building|a barometer|a camera lens|a loudspeaker|a violin|an airship|a sailing boat|a helicopter|"
-    "a satellite|an electric car|a heat pump|a search engine|a password manager|a spreadsheet|a database|a web browser|"
-    "a neural network|a compiler|a hash table|a linked list|a binary tree|a sorting algorithm|a regular expression|"
-    "a for loop|a dictionary in Python|a class in Python|a pull request|version control|encryption|a spider's web|"
-    "an ant colony|a coral reef|a desert|a rain forest|a swamp|a river delta|a tide|a thunderstorm|a tornado|hail|fog|"
-    "dew|frost|photosynthesis|evaporation|gravity|friction|buoyancy|static electricity|sound|light|heat|radiation|"
-    "an atom|a molecule|a crystal|rust|salt|sugar|soap|glass|paper|steel|rubber|plastic|wool|cotton|leather|yeast|"
-    "cheese|butter|chocolate|coffee|tea|honey|vinegar|olive oil|bread dough|a vaccine|blood pressure|the heart|"
-    "the lungs|the liver|a fever|an allergy|sleep|memory|a muscle|a bone|a tooth|the skin|inflation|a tax|a mortgage|"
-    "insurance|a stock exchange|a savings account|an election|a parliament|a constitution|a court of justice|a treaty|"
+    "a glacier|a magnet|a microscope|a telescope|a windmill|a submarine|a parachute|a greenhouse|a compass|"
+    "a solar panel|a nuclear power plant|a steam engine|a zip fastener|a vacuum flask|a microwave oven|"
+    "a washing machine|a fire alarm|a lift in a tall building|a barometer|a camera lens|a loudspeaker|a violin|"
+    "an airship|a sailing boat|a helicopter|a satellite|an electric car|a heat pump|a search engine|"
+    "a password manager|a spreadsheet|a database|a web browser|a neural network|a compiler|a hash table|"
+    "a linked list|a binary tree|a sorting algorithm|a regular expression|a for loop|a dictionary in Python|"
+    "a class in Python|a pull request|version control|encryption|a spider's web|an ant colony|a coral reef|a desert|"
+    "a rain forest|a swamp|a river delta|a tide|a thunderstorm|a tornado|hail|fog|dew|frost|photosynthesis|"
+    "evaporation|gravity|friction|buoyancy|static electricity|sound|light|heat|radiation|an atom|a molecule|"
+    "a crystal|rust|salt|sugar|soap|glass|paper|steel|rubber|plastic|wool|cotton|leather|yeast|cheese|butter|"
+    "chocolate|coffee|tea|honey|vinegar|olive oil|bread dough|a vaccine|blood pressure|the heart|the lungs|the liver|"
+    "a fever|an allergy|sleep|memory|a muscle|a bone|a tooth|the skin|inflation|a tax|a mortgage|insurance|"
+    "a stock exchange|a savings account|an election|a parliament|a constitution|a court of justice|a treaty|"
     "a trade union|a census|the Roman Empire|the Silk Road|the printing press|the Industrial Revolution|"
     "the French Revolution|the Great Wall of China|the Olympic Games|the Renaissance|a pyramid|a medieval castle|"
-    "a cathedral|a novel|a sonnet|a fable|an opera|a symphony|jazz|ballet|a fresco|a photograph|chess|football|tennis|"
-    "swimming|a marathon|yoga|a comet|an eclipse|a black hole|the Milky Way|the seasons|a leap year|a time zone"
+    "a cathedral|a novel|a sonnet|a fable|an opera|a symphony|jazz|ballet|a fresco|a photograph|chess|football|"
+    "tennis|swimming|a marathon|yoga|a comet|an eclipse|a black hole|the Milky Way|the seasons|a leap year|"
+    "a time zone"
 ).split("|")
 ANIMALS = (
-    "a fox|an owl|a hedgehog|a dolphin|a penguin|a camel|an elephant|a squirrel|a raven|a turtle|a horse|a goat|a wolf|"
-    "a bear|a swallow|a salmon|an octopus|a bat|a frog|a snail|a butterfly|a mouse|a dog|a donkey|a whale|a lizard"
+    "a fox|an owl|a hedgehog|a dolphin|a penguin|a camel|an elephant|a squirrel|a raven|a turtle|a horse|a goat|"
+    "a wolf|a bear|a swallow|a salmon|an octopus|a bat|a frog|a snail|a butterfly|a mouse|a dog|a donkey|a whale|"
+    "a lizard"
 ).split("|")
 PEOPLE = (
-    "a baker|a nurse|a teacher|a shepherd|a pilot|a gardener|a carpenter|a librarian who is afraid of books|a young queen|"
-    "a retired sailor|a violin maker|a postman|a tailor|a fisherman|a shy boy|two sisters|an inventor|a bus driver|"
-    "a painter|a firefighter|a photographer|a beekeeper|a mountain guide|a doctor in a small village|a street musician|"
-    "an old magician|a chess player|a translator|a grandmother|a new pupil|a farmer|a miner|a cook|a widow|a judge|"
-    "a programmer|a scientist in the Arctic|a knight without a horse|a thief who wants to be honest|a museum guard"
+    "a baker|a nurse|a teacher|a shepherd|a pilot|a gardener|a carpenter|a librarian who is afraid of books|"
+    "a young queen|a retired sailor|a violin maker|a postman|a tailor|a fisherman|a shy boy|two sisters|an inventor|"
+    "a bus driver|a painter|a firefighter|a photographer|a beekeeper|a mountain guide|a doctor in a small village|"
+    "a street musician|an old magician|a chess player|a translator|a grandmother|a new pupil|a farmer|a miner|a cook|"
+    "a widow|a judge|a programmer|a scientist in the Arctic|a knight without a horse|a thief who wants to be honest|"
+    "a museum guard"
 ).split("|")
 PLACES = (
-    "in the mountains|on an island|in a desert town|in an empty hotel|on a night train|in a big city|in an old theatre|"
-    "on a farm|in a school|in a hospital|at an airport|in a forest|under the sea|on a ship|in a castle|in a bakery|"
-    "in a village without electricity|at the edge of a volcano|in a botanical garden|in a railway station|at a fair|"
-    "in a workshop|in a flooded town|on a bridge|in a cave|in a space station|in a kingdom far away|on a roof|at a lake"
+    "in the mountains|on an island|in a desert town|in an empty hotel|on a night train|in a big city|"
+    "in an old theatre|on a farm|in a school|in a hospital|at an airport|in a forest|under the sea|on a ship|"
+    "in a castle|in a bakery|in a village without electricity|at the edge of a volcano|in a botanical garden|"
+    "in a railway station|at a fair|in a workshop|in a flooded town|on a bridge|in a cave|in a space station|"
+    "in a kingdom far away|on a roof|at a lake"
 ).split("|")
 EVENTS = (
     "finds an old map|loses a key|receives a letter without a sender|hears a strange sound|misses the last bus|"
     "plants a tree that grows overnight|meets an old friend|learns to swim|finds a box of photographs|"
     "has to keep a secret|wins a prize by mistake|rescues an animal|builds a boat|sees the sea for the first time|"
-    "forgets an important promise|discovers a hidden room|repairs a broken radio|cannot sleep|is invited to a wedding|"
-    "has one day left|bakes the worst cake of the year|follows a trail of footprints|speaks with the wind"
+    "forgets an important promise|discovers a hidden room|repairs a broken radio|cannot sleep|"
+    "is invited to a wedding|has one day left|bakes the worst cake of the year|follows a trail of footprints|"
+    "speaks with the wind"
 ).split("|")
 MOODS = (
     "rain|autumn|the first day of spring|a long winter|an empty house|friendship|patience|the night sky|growing old|"
-    "the smell of bread|a garden|a river|home|a journey|silence|a lost toy|morning|the desert|hope|courage|a city at dawn"
+    "the smell of bread|a garden|a river|home|a journey|silence|a lost toy|morning|the desert|hope|courage|"
+    "a city at dawn"
 ).split("|")
 TASKS = (
     "learn a new language|keep a kitchen clean|prepare for a job interview|start to run|save money every month|"
     "plan a birthday party|grow tomatoes on a balcony|write a good letter of application|sleep better|paint a room|"
-    "pack a suitcase|train a puppy|take better photographs|study for an exam|cook rice|bake a simple bread|fix a flat tyre|"
-    "remove a stain from a shirt|organise a small library|choose a laptop|travel by train with small children|"
-    "speak in front of many people|remember names|start a vegetable garden|make friends in a new town|"
-    "care for a houseplant|save energy at home|write a short story|learn to play the guitar|clean a window|"
-    "debug a program|write tests for a function|back up a computer|make a weekly meal plan|reduce waste|hang a picture|"
-    "repair a wooden chair|plan a hike|organise a move|choose a gift for a colleague|deal with stress|read more books"
+    "pack a suitcase|train a puppy|take better photographs|study for an exam|cook rice|bake a simple bread|"
+    "fix a flat tyre|remove a stain from a shirt|organise a small library|choose a laptop|"
+    "travel by train with small children|speak in front of many people|remember names|start a vegetable garden|"
+    "make friends in a new town|care for a houseplant|save energy at home|write a short story|"
+    "learn to play the guitar|clean a window|debug a program|write tests for a function|back up a computer|"
+    "make a weekly meal plan|reduce waste|hang a picture|repair a wooden chair|plan a hike|organise a move|"
+    "choose a gift for a colleague|deal with stress|read more books"
 ).split("|")
-GOODS = "apples|pencils|tickets|bottles|stamps|bricks|chairs|eggs|marbles|books|tiles|roses|buttons|coins|cups".split("|")
+GOODS = "apples|pencils|tickets|bottles|stamps|bricks|chairs|eggs|marbles|books|tiles|roses|buttons|coins|cups".split(
+    "|"
+)
 LANDS = (
     "Brazil|Japan|Egypt|Canada|India|Norway|Mexico|Kenya|Italy|Australia|Peru|Turkey|Vietnam|Morocco|Iceland|Greece|"
     "Argentina|Indonesia|Poland|Spain|South Africa|Thailand|Finland|Portugal|Chile|Nepal|New Zealand|Ireland"
@@ -105,17 +115,19 @@ ASKED = (
     "Which food is typical of {land}?",
     "Compare {land} and {country} in a few sentences.",
     "What is the capital of {land}, and what is it known for?",
-    "{name} has {a} {goods} and buys {b} more. Then {c} of them are given away. How many {goods} are left? Show the steps.",
+    "{name} has {a} {goods} and buys {b} more. Then {c} of them are given away. How many {goods} are left? "
+    "Show the steps.",
     "One of the {goods} costs {c} dollars. How much do {b} {goods} cost, and how much change does one get from {much}?",
     "Write a Python function that {code}, and explain how it works.",
     "What does the Python function `{function}` do? Give a short example.",
     "Is it a good idea to {task} without help? Explain your answer.",
 )
 CODE = (
-    "reverses a string|finds the largest number of a list|checks whether a number is prime|removes duplicates from a list|"
-    "computes the average of some numbers|reads a CSV file|merges two sorted lists|converts Celsius to Fahrenheit|"
-    "counts the vowels of a word|flattens a nested list|computes the n-th Fibonacci number|finds the longest word|"
-    "checks whether a word is a palindrome|sorts a list of names by their length|splits a list into pieces"
+    "reverses a string|finds the largest number of a list|checks whether a number is prime|"
+    "removes duplicates from a list|computes the average of some numbers|reads a CSV file|merges two sorted lists|"
+    "converts Celsius to Fahrenheit|counts the vowels of a word|flattens a nested list|"
+    "computes the n-th Fibonacci number|finds the longest word|checks whether a word is a palindrome|"
+    "sorts a list of names by their length|splits a list into pieces"
 ).split("|")
 WRITTEN = (
     "Write a short story about {person} {place} who {event}.",
