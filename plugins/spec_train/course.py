@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from spec_cli.common import note
 from spec_core.errors import UsageError
 from spec_train.exam import Exam, Marks
 from spec_train.lessons import Lessons
-from spec_train.loop import advance, fast, optimizers, rate, restore, save, set_rate
+from spec_train.loop import Clock, advance, fast, optimizers, rate, restore, save, set_rate
 from spec_train.picking import pick
 from spec_train.pupils import Pupil
 
@@ -96,10 +97,10 @@ class Course:
 
     def _progress(self) -> Iterator[float]:
         """Shares of the course, until it is over."""
-        began = time.monotonic() - self.diary.spent
-        while True:
-            self.diary.spent = time.monotonic() - began
-            done = self.diary.step / self.plan.steps if self.plan.steps else self.diary.spent / (60 * self.plan.minutes)
+        clock = Clock(self.plan.minutes or math.inf, self.diary.spent)
+        for share in clock.shares():
+            self.diary.spent = clock.spent
+            done = self.diary.step / self.plan.steps if self.plan.steps else share
             if done >= 1:
                 return
             yield done

@@ -1,11 +1,13 @@
-"""What every training here shares: optimisers, the course of the learning rate, checkpoints."""
+"""What every training here shares: optimisers, the clock, the course of the learning rate, checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from torch import nn
 
@@ -33,6 +35,23 @@ def optimizers(
         return [adam]
     kind = torch.bfloat16 if has_bfloat16(matrices[0].device) else torch.float32
     return [Muon(matrices, lr=lr, kind=kind), adam]
+
+
+@attrs.define
+class Clock:
+    """A time of ``minutes``; spent: seconds of it, those before an interruption included."""
+
+    minutes: float
+    spent: float = 0.0
+
+    def shares(self) -> Iterator[float]:
+        """What share of it is over, whenever asked, until it is."""
+        began = time.monotonic() - self.spent
+        while True:
+            self.spent = time.monotonic() - began
+            if self.spent >= 60 * self.minutes:
+                return
+            yield self.spent / (60 * self.minutes)
 
 
 def rate(progress: float) -> float:

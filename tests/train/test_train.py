@@ -17,6 +17,7 @@ from spec_cli import main as cli
 from spec_train import texts
 from spec_train.show import Teller, clock, curve
 from spec_zoo import CHAT_PROMPTS
+from spec_zoo.training.chat import questions as chat_questions
 
 from spec_core import load
 from tests.methods.drafted import drafted
@@ -348,3 +349,26 @@ def test_a_zoo_model_brings_its_own_texts(monkeypatch):
 
     assert len(texts) > 500
     assert not [t for t in texts if "class JSONDecoder" in t]
+
+
+def test_a_chat_model_of_the_zoo_brings_questions_of_its_own():
+    """Messages, none twice, and none of those it is shown on."""
+    shown = {json.loads(line)["messages"][-1]["content"] for line in CHAT_PROMPTS.read_text("utf-8").splitlines()}
+    asked = [message["content"] for chat in chat_questions(160) for message in chat]
+
+    assert len(set(asked)) == 160
+    assert not shown & set(asked)
+    assert chat_questions(40) == chat_questions(160)[:40]
+
+
+@pytest.mark.parametrize(("vocab", "drafted"), [(300, 300), (16383, 16383), (16384, 8192), (49152, 12288)])
+def test_of_a_large_vocabulary_a_quarter_is_drafted_unless_told(vocab, drafted):
+    assert texts.enough(vocab) == drafted
+
+
+@pytest.mark.parametrize("given", ["", "a", "0,,1", "-1", "inf", "nan"])
+def test_temperatures_that_are_none_are_refused(given, data, tmp_path, capsys):
+    options = ["--data", data, "--steps", 1, "--generate", 4, f"--temperature={given}"]
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 2
+    assert "is no list of numbers of at least 0" in capsys.readouterr().err
