@@ -187,12 +187,14 @@ def fingerprint(kind: str, target: Target, shape: Shape, reading: Reading, given
 def enrolled(desk: Desk, pupil: Pupil, reading: Reading, mark: str, given: dict[str, Any]) -> Course:
     """A course with everything it needs."""
     lessons = Lessons(desk.teacher, learnt_from(reading, pupil.least, given["length"]), ROOM, desk.shelf)
-    beginning(pupil, lessons, given)
+    checkpoint = beside(given["out"], "checkpoint")
+    if not checkpoint.exists():  # which has what it began with
+        beginning(pupil, lessons, given)
     minutes = None if given["steps"] else given["minutes"] or MINUTES
     lr = given["lr"] or LEARNING * min(1.0, (192 / pupil.head.shape.width) ** 0.5)
     plan = Plan(given["seed"], lr, given["batch"], given["steps"], minutes)
     exam = examined(desk, reading.held, given)
-    return Course(pupil, lessons, exam, plan, beside(given["out"], "checkpoint"), mark, Teller(plan))
+    return Course(pupil, lessons, exam, plan, checkpoint, mark, Teller(plan))
 
 
 def examined(desk: Desk, prompts: list[tuple[int, ...]], given: dict[str, Any]) -> Exam:
