@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,15 +81,14 @@ def sizes(s: Shape) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def eagle3_sources(layers: int, given: Sequence[int] | None) -> tuple[int, ...]:
-    """Low, middle and high, as SafeAILab's heads read them; or as asked."""
-    return checked(given, layers) if given else tuple(min(layers, max(0, i)) for i in (2, layers // 2, layers - 3))
-
-
-def dflash_sources(layers: int, of: int, given: Sequence[int] | None) -> tuple[int, ...]:
-    """As many as the head has layers, evenly, as z-lab's heads read them; or as asked."""
-    if given:
-        return checked(given, layers)
+def sources(kind: str, layers: int, given: Mapping[str, Any]) -> tuple[int, ...]:
+    """Hidden states that are read: as asked, or as the heads of SafeAILab do (low, middle and high) and those of z-lab
+    (as many as the head has layers, evenly). layers: of the target. Raises UsageError."""
+    if given["sources"]:
+        return checked(given["sources"], layers)
+    if kind == "eagle3":
+        return tuple(min(layers, max(0, i)) for i in (2, layers // 2, layers - 3))
+    of = given["layers"]
     if of == 1:
         return (layers // 2 + 1,)
     return tuple(min(layers, max(1, 1 + round(1 + i * (layers - 4) / (of - 1)))) for i in range(of))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,18 @@ import click
 from spec_cli import common
 
 from spec_core.errors import UsageError
+
+
+def temperatures(context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
+    """Numbers of at least 0, with commas between them."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= t < math.inf for t in found):
+        raise click.BadParameter(f"{text!r} is no list of numbers of at least 0, such as 0,0.8")
+    return found
+
 
 DATA = [
     click.option("--data", type=click.Path(path_type=Path), help="JSONL of texts or prompts; zoo models bring texts."),
@@ -18,7 +31,13 @@ DATA = [
         help="Prompts that the target answers first, to learn from; 4000 where it brings prompts, else 0.",
     ),
     click.option("--answer", type=click.IntRange(8), default=96, show_default=True, help="Most tokens of an answer."),
-    click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="Of these answers."),
+    click.option(
+        "--temperature",
+        default="0",
+        show_default=True,
+        callback=temperatures,
+        help="Of these answers; of several, 0,0.8, each answer has one.",
+    ),
     click.option(
         "--held-out",
         "held_out",
@@ -53,7 +72,10 @@ HEAD = [
     click.option("--heads", type=click.IntRange(1), help="Attention heads."),
     click.option("--ff", type=click.IntRange(1), help="Width of the feed-forward layer."),
     click.option(
-        "--draft-vocab", "draft_vocab", type=click.IntRange(1), help="Only the N most frequent tokens can be drafted."
+        "--draft-vocab",
+        "draft_vocab",
+        type=click.IntRange(1),
+        help="Only the N most frequent tokens can be drafted; of more than 16384 the default is a quarter.",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +11,10 @@ import attrs
 import numpy as np
 from spec_cli.common import note
 
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError
 from spec_train.exam import Exam, Marks
 from spec_train.lessons import Lessons
-from spec_train.loop import advance, fast, optimizers, rate, restore, save, set_rate
+from spec_train.loop import Clock, advance, fast, optimizers, rate, restore, save, set_rate
 from spec_train.picking import pick
 from spec_train.pupils import Pupil
 
@@ -96,10 +97,10 @@ class Course:
 
     def _progress(self) -> Iterator[float]:
         """Shares of the course, until it is over."""
-        began = time.monotonic() - self.diary.spent
-        while True:
-            self.diary.spent = time.monotonic() - began
-            done = self.diary.step / self.plan.steps if self.plan.steps else self.diary.spent / (60 * self.plan.minutes)
+        clock = Clock(self.plan.minutes or math.inf, self.diary.spent)
+        for share in clock.shares():
+            self.diary.spent = clock.spent
+            done = self.diary.step / self.plan.steps if self.plan.steps else share
             if done >= 1:
                 return
             yield done
@@ -125,16 +126,10 @@ class Course:
     def _keep(self, opts: list) -> None:
         d = self.diary
         marks = [(at, m.tokens_per_step, list(m.accepted)) for at, m in d.marks]
-        try:
-            save(
-                self.place, self.pupil.head, opts,
-                of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
-            )  # fmt: skip
-        except (OSError, RuntimeError) as error:  # torch has an error of its own for a full disk
-            reason = why(error) if isinstance(error, OSError) else "the disk is full, or files may not be so long"
-            raise UsageError(
-                f"the checkpoint {self.place} cannot be written: {reason}", hint="make room, or give another --out"
-            ) from error
+        save(
+            self.place, self.pupil.head, opts,
+            of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
+        )  # fmt: skip
 
     def _resume(self, opts: list) -> None:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from spec_train.lessons import Lesson, Row, Teacher
+from spec_train.lessons import Lesson
 from spec_train.pupils import Pupil
 
 
@@ -32,10 +32,6 @@ class Exam:
     """Lessons of held-out answers, made once."""
 
     lessons: list[Lesson]
-
-    @classmethod
-    def of(cls, teacher: Teacher, rows: Sequence[Row]) -> Exam:
-        return cls([teacher.lesson(row, likely=False) for row in rows if len(row.tokens) > row.start + 2])
 
     def mark(self, pupil: Pupil) -> Marks:
         tally = Tally(pupil.depth)

@@ -5,16 +5,21 @@ Any target can teach that serves hidden states through its protocol; nothing of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Texts
+from typing import TYPE_CHECKING
 
 import attrs
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from spec_core import Needs, Target, TargetOutput
+from spec_core import Needs, Target
 from spec_core.errors import UsageError
 from spec_core.toolkit import evaluate
+
+if TYPE_CHECKING:
+    from spec_train.shelf import Shelf
 
 LIKELY = 32
 """Tokens of a distribution that are kept: the likeliest."""
@@ -36,10 +41,19 @@ class Likely:
     p: Tensor
 
     @classmethod
-    def of(cls, logits: Tensor, first: int = 0) -> Likely:
-        """logits: [T, V]; those before ``first`` teach nothing and are left out, as zeros."""
-        p, ids = logits[first:].float().softmax(-1).topk(min(LIKELY, logits.shape[-1]), -1, sorted=False)
-        return cls(*(F.pad(x, (0, 0, first, 0)) for x in (ids.int(), p.half())))
+    def of(cls, logits: Tensor) -> Likely:
+        """logits: [T, V]"""
+        logits = logits.float()
+        top, ids = logits.topk(min(LIKELY, logits.shape[-1]), -1, sorted=False)
+        return cls(ids.int(), (top - logits.logsumexp(-1, keepdim=True)).exp().half())
+
+    @classmethod
+    def joined(cls, parts: Texts[Likely]) -> Likely:
+        return cls(torch.cat([x.ids for x in parts]), torch.cat([x.p for x in parts]))
+
+    def behind(self, rows: int) -> Likely:
+        """With so many rows of zeros before them, which teach nothing."""
+        return Likely(*(F.pad(x, (0, 0, rows, 0)) for x in (self.ids, self.p)))
 
     def __getitem__(self, rows: Tensor | slice) -> Likely:
         """As int64 and float32."""
@@ -48,17 +62,17 @@ class Likely:
 
 @attrs.frozen(eq=False)
 class Lesson:
-    """tokens: [T] int64. features: [T, inputs x width] bfloat16. likely: of the tokens after each; or None."""
+    """tokens: [T] int64. features: [T, inputs x width] bfloat16. likely: of the tokens after each, from the last one of
+    the prompt on."""
 
     tokens: Tensor
     features: Tensor
-    likely: Likely | None
+    likely: Likely
     start: int
 
     @property
     def bytes(self) -> int:
-        likely = [] if self.likely is None else [self.likely.ids, self.likely.p]
-        return sum(t.nbytes for t in (self.tokens, self.features, *likely))
+        return sum(t.nbytes for t in (self.tokens, self.features, self.likely.ids, self.likely.p))
 
 
 @attrs.define(eq=False)
@@ -68,31 +82,37 @@ class Teacher:
     target: Target
     sources: Texts[int]
 
-    def lesson(self, row: Row, likely: bool = True) -> Lesson:
-        """One forward over a row from position 0."""
-        found = self._forward(row.tokens, likely)
+    @property
+    def needs(self) -> Needs:
         last = self.target.info.layers
-        features = [found.final if i == last else found.hidden[i] for i in self.sources]
+        return Needs(hidden=frozenset(self.sources) - {last}, final=last in self.sources)
+
+    def features(self, hidden: Mapping[int, Tensor], final: Tensor | None) -> Tensor:
+        """[T, inputs x width] bfloat16, of the rows of a forward."""
+        last = self.target.info.layers
+        return torch.cat([(final if i == last else hidden[i]).bfloat16() for i in self.sources], -1)
+
+    def lesson(self, row: Row) -> Lesson:
+        """One forward over a row from position 0."""
+        found = evaluate(self.target, list(row.tokens), self.needs | Needs(all_logits=True))
+        told = max(0, row.start - 1)
         return Lesson(
             torch.tensor(row.tokens, device=self.target.info.device),
-            torch.cat([f.bfloat16() for f in features], -1),
-            Likely.of(found.logits, max(0, row.start - 2)) if likely else None,
+            self.features(found.hidden, found.final),
+            Likely.of(found.logits[told:]).behind(told),
             row.start,
         )
-
-    def _forward(self, tokens: Texts[int], all_logits: bool) -> TargetOutput:
-        last = self.target.info.layers
-        needs = Needs(hidden=frozenset(self.sources) - {last}, final=last in self.sources, all_logits=all_logits)
-        return evaluate(self.target, list(tokens), needs)
 
 
 @attrs.define(eq=False)
 class Lessons:
-    """Lessons by number; those that fit into ``room`` bytes are asked for once."""
+    """Lessons by number. Those that fit into ``room`` bytes stay in memory, others come from the shelf; a row that is
+    nowhere is asked for."""
 
     teacher: Teacher
     rows: Texts[Row]
     room: int
+    shelf: Shelf | None = None
     _kept: dict[int, Lesson] = attrs.field(factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -101,10 +121,18 @@ class Lessons:
     def __getitem__(self, i: int) -> Lesson:
         if i in self._kept:
             return self._kept[i]
-        lesson = self.teacher.lesson(self.rows[i])
+        lesson = self._found(self.rows[i])
         if lesson.bytes <= self.room:
             self._kept[i] = lesson
             self.room -= lesson.bytes
+        return lesson
+
+    def _found(self, row: Row) -> Lesson:
+        if self.shelf is None:
+            return self.teacher.lesson(row)
+        if (lesson := self.shelf.get(row)) is None:
+            lesson = self.teacher.lesson(row)
+            self.shelf.put(row, lesson)
         return lesson
 
 

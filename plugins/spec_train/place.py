@@ -6,6 +6,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from spec_core.errors import UsageError, why
 
@@ -38,6 +41,19 @@ def beside(out: Path) -> Iterator[Path]:
         raise unwritable(out, error) from error
     finally:
         remove(part)
+
+
+def keep(path: Path, state: dict[str, Any]) -> None:
+    """Tensors and plain values, written beside and put in place. Raises UsageError for a full disk."""
+    part = path.with_name(path.name + ".part")
+    try:
+        torch.save(state, part)
+        part.replace(path)
+    except (OSError, RuntimeError) as error:  # torch has an error of its own for a full disk
+        reason = why(error) if isinstance(error, OSError) else "the disk is full, or files may not be so long"
+        raise UsageError(f"{path} cannot be written: {reason}", hint="make room, or give another --out") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:

@@ -120,7 +120,9 @@ class Eagle3Pupil:
         fused = self.head.fused(torch.cat([x.features[:-1] for x in lessons]))
         found = []
         for j, y in enumerate(self.head.unroll(embedded, fused, depth, texts)):
-            likely = joined([x.likely[j + 1 + t.skip : j + 1 + t.rows] for x, t in zip(lessons, texts, strict=True)])
+            likely = Likely.joined(
+                [x.likely[j + 1 + t.skip : j + 1 + t.rows] for x, t in zip(lessons, texts, strict=True)]
+            )
             found.append((self.lent.nats(self.head.hidden(y), likely, y.new_ones(len(y))), len(y)))
         return found
 
@@ -153,10 +155,6 @@ def stretches(lessons: Sequence[Lesson], depth: int) -> list[Stretch]:
     return found
 
 
-def joined(parts: Sequence[Likely]) -> Likely:
-    return Likely(torch.cat([x.ids for x in parts]), torch.cat([x.p for x in parts]))
-
-
 @attrs.define(eq=False)
 class DFlashPupil:
     """Blocks of unknown tokens at random places."""
@@ -183,7 +181,7 @@ class DFlashPupil:
             parts.append(lesson.likely[(at - 1).clamp_max(len(lesson.tokens) - 1).flatten()])
             weights.append((fade * (at < len(lesson.tokens))).flatten())
         weight = torch.cat(weights)
-        return self.lent.nats(hidden, joined(parts), weight / weight.sum())
+        return self.lent.nats(hidden, Likely.joined(parts), weight / weight.sum())
 
     def _anchors(self, lesson: Lesson, rng: np.random.Generator) -> Tensor:
         """Places of last known tokens, ascending."""

@@ -51,8 +51,8 @@ class Shape:
         return cls(**{name: getattr(head, name) for name in fields}, sources=sources)
 
 
-FEW = 8
-"""Fewer attention heads have keys of their own, each."""
+FEW = 16
+"""Fewer attention heads have keys of their own, each, and fetch as many dimensions as there are."""
 
 
 def sized(
@@ -63,7 +63,7 @@ def sized(
     width = target.width
     head = min(width - width % 2, 64 if width < 2048 else 128)
     heads = heads or max(1, width // head)
-    keys = max(n for n in range(1, heads // 4 + 1) if heads % n == 0) if heads >= FEW else heads
+    keys = min(n for n in range(1, heads + 1) if heads % n == 0 and 4 * n >= heads) if heads >= FEW else heads
     return Shape(
         kind=kind,
         width=width,

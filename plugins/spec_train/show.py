@@ -12,8 +12,21 @@ from spec_train.course import Diary, Plan
 from spec_train.exam import Marks
 
 BARS = "▁▂▃▄▅▆▇█"
-SECONDS = 15.0
+SECONDS, MINUTE = 15.0, 60.0
 WIDTH = 60
+
+
+@attrs.define
+class Progress:
+    """Of answers: a note for every tenth of all, and at least once a minute."""
+
+    of: int
+    shown: float = attrs.field(factory=time.monotonic)
+
+    def __call__(self, done: int) -> None:
+        if done % max(1, self.of // 10) == 0 or time.monotonic() - self.shown > MINUTE:
+            self.shown = time.monotonic()
+            note(f"answered {done} of {self.of} prompts")
 
 
 @attrs.define

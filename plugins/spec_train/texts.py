@@ -19,6 +19,8 @@ EXAMPLE = (
     'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
     'in place of "prompt" also "messages": [{"role": "user", "content": "..."}]'
 )
+FEW = 8192
+"""Fewest tokens that can be drafted of a vocabulary that is at least twice as large."""
 HELD_OUT, MOST_HELD_OUT = 0.05, 16
 """Share of a file's texts that is never trained on, and most of them."""
 
@@ -131,6 +133,11 @@ def frequencies(rows: Sequence[Row], vocab: int) -> np.ndarray:
     for row in rows:
         counts += np.bincount(row.tokens, minlength=vocab)[:vocab]
     return counts
+
+
+def enough(vocab: int) -> int:
+    """How many tokens a head drafts unless it is told: of a large vocabulary a quarter, as published heads do."""
+    return vocab if vocab < 2 * FEW else max(FEW, vocab // 4)
 
 
 def most_frequent(answers: np.ndarray, all_texts: np.ndarray, most: int) -> tuple[np.ndarray, float]:

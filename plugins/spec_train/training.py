@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,26 +15,30 @@ import torch
 from spec_cli.common import note
 from torch import Tensor
 
-from spec_core import Sampling, Target
+from spec_core import Target
 from spec_core.errors import UsageError
-from spec_train import answers, begin, hops, induction, place, texts
+from spec_train import answers, begin, fitted, hops, induction, place, texts
+from spec_train.answers import Asking, Desk
 from spec_train.course import Course, Plan
 from spec_train.exam import Exam
 from spec_train.follow import follow
-from spec_train.lessons import Lessons, Row, Teacher
+from spec_train.lessons import Lesson, Lessons, Row, Teacher
 from spec_train.picking import pick
 from spec_train.pupils import DFlashPupil, Eagle3Pupil, Pupil, parameters
 from spec_train.shape import Shape, sized
-from spec_train.show import Teller, curve
+from spec_train.shelf import Shelf
+from spec_train.show import Progress, Teller, curve
 from spec_train.texts import Entry
 from spec_train.write import Trained, write
 
 MINUTES = 20.0
 ASKED = 4000
-"""Prompts that a zoo model answers unless it is told otherwise."""
-ROOM = 1 << 30
-"""Bytes of hidden states that are kept in memory; what does not fit is asked again."""
-LOOKED_AT = 40
+"""Prompts that a zoo model answers at most, unless it is told how many."""
+ASKING = 0.5
+"""How long it does that at most, beside the time of the training."""
+ROOM, DISK = 1 << 30, 16 << 30
+"""Bytes of hidden states that are kept in memory, and on disk; what does not fit is asked again."""
+LOOKED_AT = 96
 """Rows that a beginning is fitted to."""
 LEARNING = 2.5e-3
 """Learning rate at a width of 192 and below; it falls with the square root of the width."""
@@ -55,12 +59,15 @@ def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) 
     if target.tokenizer is None:
         raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
     given["length"] = min(given["length"], target.info.context - 1)
-    reading = answered(target, read(target, given), given)
-    shape, d2t = shaped(kind, target, reading, given)
+    sources = begin.sources(kind, target.info.layers, given)
+    teacher = Teacher(target, sources)
+    desk = Desk(teacher, Shelf(beside(given["out"], f"states-{of_states(teacher)}"), DISK, target.info.device))
+    reading = answered(desk, read(target, given), given)
+    shape, d2t = shaped(kind, target, sources, reading, given)
     pupil = begin.begun(shape, d2t, target, given["seed"], given.get("depth", 0))
     note(f"{kind} head of {parameters(pupil.head):,} parameters reads hidden states {shape.sources}")
     mark = fingerprint(kind, target, shape, reading, given)
-    course = enrolled(target, shape, pupil, reading, mark, given)
+    course = enrolled(desk, pupil, reading, mark, given)
     diary = course.run()
     finished(course, target, shape, d2t, given)
     note(f"loss {curve(diary.losses)}")
@@ -69,14 +76,18 @@ def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) 
 
 
 def read(target: Target, given: dict[str, Any]) -> Reading:
-    """Texts and prompts; of a file of one's own some are held out, a zoo model has prompts for that."""
+    """Texts and prompts; of a file of one's own some are held out, a zoo model has prompts for that.
+
+    Texts of a zoo model are not read where it has prompts whose answers are learnt from."""
     own = given["data"] is not None
-    entries = texts.read(given["data"]) if own else texts.brought(target)
     asked = [] if own else texts.asked(target, ASKED if given["generate"] is None else given["generate"])
+    entries = texts.read(given["data"]) if own else [] if asked else texts.brought(target)
+    timed = given["generate"] is None and given["steps"] is None
+    given["asking"] = 60 * ASKING * (given["minutes"] or MINUTES) if timed else math.inf
     given["generate"] = given["generate"] or len(asked)
     shipped = None if own else target.info.extras.get("prompts")
     entries, held = texts.split(entries, given["seed"]) if shipped is None else (entries, texts.read(Path(shipped)))
-    note(f"{len(entries)} texts to learn from, {len(held)} held out")
+    note(f"{len(entries) or len(asked)} {'texts' if entries else 'prompts'} to learn from, {len(held)} held out")
     rows = texts.tokenized(entries, target)
     prompts = [Row(tuple(p := e.prompt_tokens(target)), len(p)) for e in [*entries, *asked] if e.text is None]
     if not rows and not given["generate"]:
@@ -95,38 +106,48 @@ def held_prompts(held: list[Entry], target: Target, given: dict[str, Any]) -> li
     return found
 
 
-def answered(target: Target, reading: Reading, given: dict[str, Any]) -> Reading:
+def answered(desk: Desk, reading: Reading, given: dict[str, Any]) -> Reading:
     """With what the target answers to as many prompts as were asked for."""
     if not given["generate"]:
         return reading
+    target = desk.teacher.target
     room = max(2, min(given["length"], target.info.context - given["answer"] - 2))
     asked = answers.prompts(reading.prompts or reading.rows, given["generate"], room, given["seed"])
-    tenth = max(1, len(asked) // 10)
-
-    def told(done: int, of: int) -> None:
-        if done % tenth == 0:
-            note(f"answered {done} of {of} prompts")
-
-    sampling = Sampling(temperature=given["temperature"])
-    path = beside(given["out"], f"answers-{of_answers(target, asked, given)}.jsonl")
-    written = answers.kept(path, target, asked, given["answer"], sampling, given["seed"], told)
+    how = Asking(given["answer"], given["temperature"], given["seed"])
+    path = beside(given["out"], f"answers-{of_answers(target, how)}.jsonl")
+    if beside(given["out"], "checkpoint").exists():  # what was learnt from then
+        return attrs.evolve(reading, answers=answers.held(path))
+    written = desk.kept(path, asked, how, given["asking"], Progress(len(asked)))
+    note(f"{len(written)} answers of {sum(len(row.tokens) - row.start for row in written):,} tokens to learn from")
     return attrs.evolve(reading, answers=written)
 
 
-def of_answers(target: Target, asked: Sequence[tuple[int, ...]], given: dict[str, Any]) -> str:
-    """What answers belong to: their model, the prompts, and how they were asked for."""
-    options = {name: given[name] for name in ("answer", "temperature", "seed")}
-    text = json.dumps([target.info.name, target.info.dtype, options, list(asked)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+def of_answers(target: Target, how: Asking) -> str:
+    """What answers belong to: their model, and how they were asked for."""
+    return short([target.info.name, target.info.dtype, attrs.asdict(how)])
+
+
+def of_states(teacher: Teacher) -> str:
+    """What hidden states belong to."""
+    return short([teacher.target.info.name, teacher.target.info.dtype, list(teacher.sources)])
+
+
+def short(facts: Any) -> str:
+    """Eight letters for anything JSON can say."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def shaped(
-    kind: Literal["eagle3", "dflash"], target: Target, reading: Reading, given: dict[str, Any]
+    kind: Literal["eagle3", "dflash"],
+    target: Target,
+    sources: tuple[int, ...],
+    reading: Reading,
+    given: dict[str, Any],
 ) -> tuple[Shape, Tensor | None]:
     """Sizes of the head, and which tokens it can draft."""
     info = target.info
     counts = texts.frequencies([*reading.rows, *reading.prompts, *reading.answers], info.vocab)
-    most = min(given["draft_vocab"] or info.vocab, info.vocab)
+    most = min(given["draft_vocab"] or texts.enough(info.vocab), info.vocab)
     d2t = None
     if most < info.vocab:
         written = texts.frequencies([Row(row.tokens[row.start :]) for row in reading.answers], info.vocab)
@@ -134,12 +155,10 @@ def shaped(
         note(f"{most} of {info.vocab} tokens can be drafted: {covered:.1%} of the texts")
         d2t = torch.from_numpy(chosen)
     if kind == "eagle3":
-        sources = begin.eagle3_sources(info.layers, given["sources"])
         more = {"norm_before_residual": given["norm_before_residual"], "own_output": True}
         layers = 1
     else:
         layers = given["layers"]
-        sources = begin.dflash_sources(info.layers, layers, given["sources"])
         mask = masked(given["mask"], info.vocab, counts)
         more = {"qk_norm": True, "block": given["block"], "mask": mask, "own_output": d2t is not None}
         more |= {"windows": (0,) * layers, "causal": (False,) * layers}
@@ -165,29 +184,49 @@ def fingerprint(kind: str, target: Target, shape: Shape, reading: Reading, given
     return digest.hexdigest()[:16]
 
 
-def enrolled(target: Target, shape: Shape, pupil: Pupil, reading: Reading, mark: str, given: dict[str, Any]) -> Course:
+def enrolled(desk: Desk, pupil: Pupil, reading: Reading, mark: str, given: dict[str, Any]) -> Course:
     """A course with everything it needs."""
-    teacher = Teacher(target, shape.sources)
-    lessons = Lessons(teacher, learnt_from(reading, pupil.least, given["length"]), ROOM)
-    beginning(pupil, lessons, given)
-    tried = [row for _, row in answers.answered(target, reading.held, given["answer"], Sampling(), given["seed"])]
-    exam = Exam.of(teacher, tried)
+    lessons = Lessons(desk.teacher, learnt_from(reading, pupil.least, given["length"]), ROOM, desk.shelf)
+    checkpoint = beside(given["out"], "checkpoint")
+    if not checkpoint.exists():  # which has what it began with
+        beginning(pupil, lessons, given)
     minutes = None if given["steps"] else given["minutes"] or MINUTES
-    lr = given["lr"] or LEARNING * min(1.0, (192 / shape.width) ** 0.5)
+    lr = given["lr"] or LEARNING * min(1.0, (192 / pupil.head.shape.width) ** 0.5)
     plan = Plan(given["seed"], lr, given["batch"], given["steps"], minutes)
-    return Course(pupil, lessons, exam, plan, beside(given["out"], "checkpoint"), mark, Teller(plan))
+    exam = examined(desk, reading.held, given)
+    return Course(pupil, lessons, exam, plan, checkpoint, mark, Teller(plan))
+
+
+def examined(desk: Desk, prompts: list[tuple[int, ...]], given: dict[str, Any]) -> Exam:
+    """What the target says to held-out prompts, greedily."""
+    how = Asking(given["answer"], (0.0,), given["seed"])
+    path = beside(given["out"], f"held-out-{of_answers(desk.teacher.target, how)}.jsonl")
+    rows = [row for row in desk.kept(path, prompts, how) if len(row.tokens) > row.start + 1]
+    return Exam([*Lessons(desk.teacher, rows, 0, desk.shelf)])
 
 
 def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
-    """As the head that is gone on from, or as one that copies."""
+    """As the head that is gone on from, or as one that says what can be told without training."""
     if given["first"] is not None:
         follow(pupil, given["first"], lessons.teacher.target.info.layers)
         return
     looked_at = pick(lessons, given["seed"], 0, LOOKED_AT)
     if isinstance(pupil, Eagle3Pupil):
+        fitted.start(pupil, looked_at, finals(lessons.teacher, looked_at))
         induction.start(pupil, looked_at)
+        fitted.sure(pupil, looked_at)
     elif isinstance(pupil, DFlashPupil):
         hops.start(pupil, looked_at)
+
+
+def finals(teacher: Teacher, lessons: list[Lesson]) -> list[Tensor]:
+    """[T, D] of each lesson, what the output matrix reads: asked for where it is no hidden state of the head."""
+    last, width = teacher.target.info.layers, teacher.target.info.width
+    if last in teacher.sources:
+        at = teacher.sources.index(last) * width
+        return [x.features[:, at : at + width] for x in lessons]
+    asked = Teacher(teacher.target, (last,))
+    return [asked.lesson(Row(tuple(x.tokens.tolist()), x.start)).features for x in lessons]
 
 
 def learnt_from(reading: Reading, least: int, length: int) -> list[Row]:
@@ -202,8 +241,9 @@ def finished(course: Course, target: Target, shape: Shape, d2t: Tensor | None, g
     name = f"{target.info.name}-{shape.kind}"
     write(Trained(shape, course.pupil.head.named(), d2t, name), target, given["out"], given["layout"], given["stored"])
     place.remove(course.place)
+    kept = tuple(beside(given["out"], f"{what}-").name for what in ("answers", "held-out", "states"))
     for path in given["out"].parent.iterdir():
-        if path.name.startswith(f"{given['out'].name}.answers-"):
+        if path.name.startswith(kept):
             place.remove(path)
 
 

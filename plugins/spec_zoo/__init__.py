@@ -96,12 +96,18 @@ def questions(count: int) -> list[str]:
     return prompts.questions(count)
 
 
+def chats(count: int) -> list[list[dict[str, str]]]:
+    """Questions of four families for a model that answers."""
+    from spec_zoo.training import chat
+
+    return chat.questions(count)
+
+
 def load(location: str, **options: Any) -> Target:
     """``zoo:NAME``; options as for ``gguf:``. The target knows its companions and its prompts."""
     from spec_core import load as load_model
 
     file = path(location)
     extras: dict[str, Any] = {"companions": companions(location), "prompts": str(ZOO[location].prompts), "texts": texts}
-    if isinstance(ZOO[location].file, str):
-        extras["questions"] = questions  # from what it was trained on
+    extras["questions"] = chats if ZOO[location].prompts == CHAT_PROMPTS else questions
     return load_model(f"gguf:{file}", extras=extras, **options)

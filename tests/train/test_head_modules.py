@@ -61,7 +61,7 @@ def test_a_draft_knows_nothing_of_what_comes_after_it(kind):
     """Tokens and hidden states after the last known token change no draft."""
     target = tiny_target()
     learner, given = pupil(kind, target), lesson(target, kind)
-    changed = Lesson(given.tokens.clone(), given.features.clone(), None, 0)
+    changed = Lesson(given.tokens.clone(), given.features.clone(), given.likely, 0)
     changed.features[10:] += 5
     before = given.features[:10]
 
@@ -74,7 +74,7 @@ def test_blocks_and_rows_do_not_see_each_other(kind):
     """What is accepted at a position is the same, whatever else is looked at."""
     target = tiny_target()
     learner, given = pupil(kind, target), lesson(target, kind, 24)
-    short = Lesson(given.tokens[:16], given.features[:16], None, 0)
+    short = Lesson(given.tokens[:16], given.features[:16], given.likely, 0)
 
     assert learner.accepted(given)[:10] == learner.accepted(short)[:10]
 

@@ -35,9 +35,9 @@ def test_a_text_that_comes_again_is_drafted_from_the_start(teacher):
     shape = sized("eagle3", info, 1, None, None, norm_before_residual=True, **more)
     pupil = begin.begun(shape, None, teacher.target, 0, 3)
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
-    exam = Exam.of(teacher, [again(teacher, text) for text in prompts[::8]])
+    exam = Exam([teacher.lesson(again(teacher, text)) for text in prompts[::8]])
     before = exam.mark(pupil).tokens_per_step
-    induction.start(pupil, [teacher.lesson(again(teacher, text), likely=False) for text in prompts[1::3]])
+    induction.start(pupil, [teacher.lesson(again(teacher, text)) for text in prompts[1::3]])
 
     assert before < 1.1
     assert exam.mark(pupil).tokens_per_step > 1.5
@@ -51,9 +51,9 @@ def test_a_block_of_a_text_that_comes_again_is_drafted_three_tokens_ahead_from_t
     pupil = begin.begun(sized("dflash", info, 2, None, None, **more), None, teacher.target, 0, 3)
     asked = Teacher(teacher.target, sources)
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
-    exam = Exam.of(asked, [again(asked, text) for text in prompts[::8]])
+    exam = Exam([asked.lesson(again(asked, text)) for text in prompts[::8]])
     before = exam.mark(pupil).tokens_per_step
-    hops.start(pupil, [asked.lesson(again(asked, text), likely=False) for text in prompts[1::3]])
+    hops.start(pupil, [asked.lesson(again(asked, text)) for text in prompts[1::3]])
     after = exam.mark(pupil)
 
     assert before < 1.1

@@ -17,6 +17,7 @@ from spec_cli import main as cli
 from spec_train import texts
 from spec_train.show import Teller, clock, curve
 from spec_zoo import CHAT_PROMPTS
+from spec_zoo.training.chat import questions as chat_questions
 
 from spec_core import load
 from tests.methods.drafted import drafted
@@ -168,8 +169,9 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kin
     capsys.readouterr()
     assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
 
-    assert len(left) == 2
-    assert left[1] == "broken.gguf.checkpoint"
+    assert [name.split("-")[0] for name in left] == [
+        "broken.gguf.answers", "broken.gguf.checkpoint", "broken.gguf.held", "broken.gguf.states",
+    ]  # fmt: skip
     assert abs(loss(capsys.readouterr().out) - whole) < 1e-6
     assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
@@ -314,15 +316,20 @@ def test_a_full_disk_ends_clearly_and_leaves_nothing_under_the_final_name(layout
     error = capsys.readouterr().err
     assert "head cannot be written" in error
     assert "make room" in error
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["texts.jsonl"]
+    assert beside_data(tmp_path) == ["held", "states"]
+
+
+def beside_data(folder) -> list[str]:
+    """What a course left for the next one."""
+    return sorted(p.name.removeprefix("head.").split("-")[0] for p in folder.iterdir() if p.name != "texts.jsonl")
 
 
 def test_a_full_disk_at_a_checkpoint_ends_clearly(data, tmp_path, capsys, full, monkeypatch):
     monkeypatch.setattr(Teller, "__call__", lambda self, *told: Stop(1)(*told))
 
     assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 2)) == 2
-    assert "the checkpoint" in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["texts.jsonl"]
+    assert "head.checkpoint cannot be written" in capsys.readouterr().err
+    assert beside_data(tmp_path) == ["held", "states"]
 
 
 # shown
@@ -343,3 +350,26 @@ def test_a_zoo_model_brings_its_own_texts(monkeypatch):
 
     assert len(texts) > 500
     assert not [t for t in texts if "class JSONDecoder" in t]
+
+
+def test_a_chat_model_of_the_zoo_brings_questions_of_its_own():
+    """Messages, none twice, and none of those it is shown on."""
+    shown = {json.loads(line)["messages"][-1]["content"] for line in CHAT_PROMPTS.read_text("utf-8").splitlines()}
+    asked = [message["content"] for chat in chat_questions(160) for message in chat]
+
+    assert len(set(asked)) == 160
+    assert not shown & set(asked)
+    assert chat_questions(40) == chat_questions(160)[:40]
+
+
+@pytest.mark.parametrize(("vocab", "drafted"), [(300, 300), (16383, 16383), (16384, 8192), (49152, 12288)])
+def test_of_a_large_vocabulary_a_quarter_is_drafted_unless_told(vocab, drafted):
+    assert texts.enough(vocab) == drafted
+
+
+@pytest.mark.parametrize("given", ["", "a", "0,,1", "-1", "inf", "nan"])
+def test_temperatures_that_are_none_are_refused(given, data, tmp_path, capsys):
+    options = ["--data", data, "--steps", 1, "--generate", 4, f"--temperature={given}"]
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 2
+    assert "is no list of numbers of at least 0" in capsys.readouterr().err

@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from spec_train.loop import advance, optimizers, rate, restore, save, set_rate
+from spec_train.loop import Clock, advance, optimizers, rate, restore, save, set_rate
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -85,13 +84,6 @@ def held_loss(model: nn.Module, held: np.ndarray, length: int, most: int = 24) -
         return float(np.mean([float(model.loss(rows[i : i + 8])) for i in range(0, most, 8)]))
 
 
-def clock(minutes: float, spent: float) -> Iterator[float]:
-    """Shares of the time, until it is over."""
-    began = time.monotonic() - spent
-    while (progress := (time.monotonic() - began) / (minutes * 60)) < 1:
-        yield progress
-
-
 def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: float, report: float = 60) -> Path:
     """Train and return the checkpoint."""
     print(json.dumps({"name": name, "minutes": minutes, "batch": batch, "length": length, "lr": lr}), flush=True)
@@ -103,8 +95,8 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     path = out / f"{name}.pt"
     spent, step, seen = _resumed(path, model, opts)
     shown, mean = time.monotonic(), 0.0
-    began = time.monotonic() - spent
-    for progress in clock(minutes, spent):
+    clock = Clock(minutes, spent)
+    for progress in clock.shares():
         set_rate(opts, lr * rate(progress))
         loss = backward(model, rows.batch(batch))
         advance(model, opts)
@@ -112,10 +104,10 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
         mean = loss if not mean else 0.95 * mean + 0.05 * loss
         if time.monotonic() - shown > report:
             shown = time.monotonic()
-            save(path, model, opts, spent=shown - began, step=step, tokens=seen)
-            line = {"step": step, "tokens": seen, "minutes": (shown - began) / 60, "loss": mean}
+            save(path, model, opts, spent=clock.spent, step=step, tokens=seen)
+            line = {"step": step, "tokens": seen, "minutes": clock.spent / 60, "loss": mean}
             print(json.dumps({**line, "held_out": held_loss(model, held, length)}), flush=True)
-    save(path, model, opts, spent=time.monotonic() - began, step=step, tokens=seen)
+    save(path, model, opts, spent=clock.spent, step=step, tokens=seen)
     print(json.dumps({"step": step, "tokens": seen, "final_held_out": held_loss(model, held, length, 64)}), flush=True)
     return path
 
