@@ -202,7 +202,7 @@ def examined(desk: Desk, prompts: list[tuple[int, ...]], given: dict[str, Any]) 
     how = Asking(given["answer"], (0.0,), given["seed"])
     path = beside(given["out"], f"held-out-{of_answers(desk.teacher.target, how)}.jsonl")
     rows = [row for row in desk.kept(path, prompts, how) if len(row.tokens) > row.start + 1]
-    return Exam([*Lessons(desk.teacher, rows, 0, desk.shelf)])
+    return Exam(list(Lessons(desk.teacher, rows, 0, desk.shelf)))
 
 
 def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
