@@ -1,38 +1,51 @@
-"""The same weights in transformers' generate, in one run, interleaved: plain, prompt lookup, assisted generation.
+"""The same weights in transformers' generate, in one run, in turns: plain, prompt lookup, assisted generation.
 
-``python benchmarks/against_transformers.py [--limit 4] [-n 128] [-k 5]`` (extra ``[hf]``)
+``python benchmarks/against_transformers.py [-m zoo:smollm2] [--limit 4] [-n 128] [-k 5]`` (extra ``[hf]``)
 
-Both sides: greedy, float32, one thread, the same constant draft length K, thresholds off, the same prompts and number
-of tokens, prefill included, and no number for a pair whose tokens differ.
+Both sides: greedy, float32 arithmetic on the dequantised weights there and our native rows here, one thread, the same
+constant draft length K, thresholds off, the same prompts and number of tokens, prefill included. A prompt on which the
+tokens of a pair differ has no number there: between two models' roundings a near tie may fall either way. Assisted
+generation is compared where the model has a draft model. What is measured in full is written into docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 
+import attrs
 import torch
-from spec_cli.prompts import read
-from spec_compare.prompts import chosen
-from spec_targets.hf.weights import BLOCK
-from spec_zoo import PROMPTS
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from spec_cli.prompt import tokens_of
+from spec_cli.prompts import read
+from spec_compare.prompts import chosen, shipped
+from spec_targets.hf.weights import BLOCK
+from torch import Tensor
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import __version__ as version
+
+from benchmarks.tables import FIGURES, heading, row, write
 from spec_core import Run, Target, load
 
+MODELS = ("zoo:smollm2", "zoo:pico")
+LIMIT, TOKENS = 4, 128
+CLASSES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 DENSE = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm")
 DENSE += ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
 
 
-def in_transformers(name: str) -> Qwen3ForCausalLM:
-    """The zoo model with its dequantised weights as a transformers model."""
-    target = load(name)
+def in_transformers(target: Target) -> torch.nn.Module:
+    """A target's dequantised weights as a transformers model."""
     c = target.config
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
+    configuration, model_class = CLASSES[c.arch]
+    model = model_class(
+        configuration(
             vocab_size=c.vocab,
             hidden_size=c.width,
             intermediate_size=c.ff,
@@ -47,17 +60,29 @@ def in_transformers(name: str) -> Qwen3ForCausalLM:
             tie_word_embeddings=True,
         )
     ).eval()
-    state = {
-        "model.embed_tokens.weight": target.tensor("token_embd.weight"),
-        "model.norm.weight": target.tensor("output_norm.weight"),
-    }
-    for i in range(c.layers):
-        for part in DENSE:
-            state[f"model.layers.{i}.{BLOCK[f'{part}.weight']}"] = target.tensor(f"blk.{i}.{part}.weight")
-    missing = set(model.load_state_dict({k: v.float() for k, v in state.items()}, strict=False).missing_keys)
+    missing = set(model.load_state_dict(state(target), strict=False).missing_keys)
     assert missing <= {"lm_head.weight"}, missing
     model.tie_weights()
     return model
+
+
+def state(target: Target) -> dict[str, Tensor]:
+    """{name there: weight}, in float32."""
+    found = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    for i in range(target.config.layers):
+        for part in DENSE:
+            if not part.endswith(("q_norm", "k_norm")) or target.config.arch == "qwen3":
+                found[f"model.layers.{i}.{BLOCK[f'{part}.weight']}"] = f"blk.{i}.{part}.weight"
+    return {there: halves(target, here).float() for there, here in found.items()}
+
+
+def halves(target: Target, name: str) -> Tensor:
+    """A weight; GGUF has rows of llama's q and k that are turned together as neighbours, transformers in two halves."""
+    weight = target.tensor(name)
+    if target.config.arch != "llama" or not name.endswith(("attn_q.weight", "attn_k.weight")):
+        return weight
+    half = target.config.head // 2
+    return weight.view(-1, half, 2, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
 
 
 def theirs(model: Qwen3ForCausalLM, n: int, **options: object) -> Callable[[list[int]], list[int]]:
@@ -78,24 +103,38 @@ def ours(target: Target, methods: list, n: int, k: int) -> Callable[[list[int]],
     return lambda prompt: run.generate(prompt, max_tokens=n, ignore_eos=True).result.tokens
 
 
-def pairs(n: int, k: int) -> dict[str, tuple[Callable, Callable]]:
-    target = load("zoo:pico")
-    model, assistant = in_transformers("zoo:pico"), in_transformers("zoo:pico-draft")
-    assistant.generation_config.num_assistant_tokens = k
-    assistant.generation_config.num_assistant_tokens_schedule = "constant"
-    assistant.generation_config.assistant_confidence_threshold = 0.0
+Pair = tuple[Callable[[list[int]], list[int]], Callable[[list[int]], list[int]]]
+"""Tokens after a prompt, here and there."""
+
+
+def pairs(target: Target, n: int, k: int) -> dict[str, Pair]:
+    model = in_transformers(target)
     fixed = {"p_min": 0.0, "draft_max": k}
-    return {
-        "plain | generate": (ours(target, [], n, k), theirs(model, n)),
-        "ngram | prompt lookup": (
+    found: dict[str, Pair] = {
+        "plain, generate": (ours(target, [], n, k), theirs(model, n)),
+        "`ngram`, prompt lookup": (
             ours(target, [("ngram", {**fixed, "n_min": 2, "n_max": 2})], n, k),
             theirs(model, n, prompt_lookup_num_tokens=k),
         ),
-        "draft-model | assisted": (
-            ours(target, [("draft-model", fixed)], n, k),
-            theirs(model, n, assistant_model=assistant),
-        ),
     }
+    draft = target.info.extras["companions"].get("draft-model")
+    if draft is not None:
+        assistant = in_transformers(load(draft, threads=1))
+        assistant.generation_config.num_assistant_tokens = k
+        assistant.generation_config.num_assistant_tokens_schedule = "constant"
+        assistant.generation_config.assistant_confidence_threshold = 0.0
+        assisted = theirs(model, n, assistant_model=assistant)
+        found["`draft-model`, assisted"] = ours(target, [("draft-model", fixed)], n, k), assisted
+    return found
+
+
+@attrs.define
+class Timed:
+    """A pair on one prompt: seconds here and there, and whether the tokens are equal."""
+
+    here: float
+    there: float
+    equal: bool
 
 
 def timed(generate: Callable, prompt: list[int]) -> tuple[list[int], float]:
@@ -103,36 +142,56 @@ def timed(generate: Callable, prompt: list[int]) -> tuple[list[int], float]:
     return generate(prompt), perf_counter() - began
 
 
+def turn(pair: Pair, prompt: list[int], theirs_first: bool) -> Timed:
+    order = (1, 0) if theirs_first else (0, 1)
+    found = {which: timed(pair[which], prompt) for which in order}
+    (mine, here), (other, there) = found[0], found[1]
+    return Timed(here, there, mine == other)
+
+
+def measured(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
+    """{pair: one of every prompt}."""
+    target = load(name, threads=1)
+    file = shipped(target)
+    prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)]
+    table = pairs(target, n, k)
+    for pair in table.values():
+        turn(pair, prompts[0], False)
+    return {name: [turn(pair, p, i % 2 == 1) for i, p in enumerate(prompts)] for name, pair in table.items()}
+
+
+def lines(found: dict[str, list[Timed]], n: int) -> list[str]:
+    """A table of pairs, over the prompts whose tokens are equal."""
+    columns = ["here, there", "equal texts", "tokens/s here", "tokens/s there", "ratio", "median of prompts"]
+    shown = heading(columns)
+    for name, turns in found.items():
+        same = [t for t in turns if t.equal]
+        cells = [name, f"{len(same)} of {len(turns)}"]
+        if same:
+            here, there = sum(t.here for t in same), sum(t.there for t in same)
+            rates = f"{n * len(same) / here:.1f}", f"{n * len(same) / there:.1f}"
+            cells += [*rates, f"{there / here:.2f}", f"{statistics.median(t.there / t.here for t in same):.2f}"]
+        shown.append(row([*cells, *[""] * (len(columns) - len(cells))]))
+    return shown
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--limit", type=int, default=4, help="prompts of each family")
-    parser.add_argument("-n", type=int, default=128)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", choices=MODELS, action="append", help="the default is all")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="prompts of a family; fewer are not written")
+    parser.add_argument("-n", type=int, default=TOKENS)
     parser.add_argument("-k", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    tokenizer = load("zoo:pico", weights=False).tokenizer
-    prompts = [tokenizer.encode(p.given) for p in chosen(read(PROMPTS), PROMPTS.name, limit=args.limit)]
-    table = pairs(args.n, args.k)
-    ratios: dict[str, list[float]] = {name: [] for name in table}
-    seconds: dict[str, list[float]] = {name: [0.0, 0.0] for name in table}
-    equal = dict.fromkeys(table, 0)
-    for mine, other in table.values():
-        timed(mine, prompts[0]), timed(other, prompts[0])
-    for prompt in prompts:
-        for name, (mine, other) in table.items():
-            (a, ta), (b, tb) = timed(mine, prompt), timed(other, prompt)
-            equal[name] += a == b
-            ratios[name].append(tb / ta)
-            seconds[name] = [seconds[name][0] + ta, seconds[name][1] + tb]
-    tokens = args.n * len(prompts)
-    for name in table:
-        same = equal[name] == len(prompts)
-        row = {"pair": name, "prompts": len(prompts), "equal": equal[name], "K": args.k, "n": args.n, "threads": 1}
-        if same:
-            a, b = seconds[name]
-            row |= {"ours tokens/s": round(tokens / a, 1), "theirs tokens/s": round(tokens / b, 1)}
-            row |= {"ratio": round(b / a, 2), "median ratio": round(statistics.median(ratios[name]), 2)}
-        print(json.dumps(row))
+    made = {}
+    for model in args.model or MODELS:
+        found = measured(model, args.limit, args.n, args.k)
+        about = f"transformers {version}, {args.n} tokens, draft length {args.k}, one thread."
+        made[f"transformers, {model.removeprefix('zoo:')}"] = [*lines(found, args.n), "", about]
+    for name, shown in made.items():
+        print("\n".join([name, *shown, ""]))
+    if (args.limit, args.n) == (LIMIT, TOKENS):
+        write(FIGURES, made.get)
 
 
 if __name__ == "__main__":

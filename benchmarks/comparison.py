@@ -4,7 +4,7 @@
     python benchmarks/comparison.py --only smollm2         # measure tables whose name begins so
     python benchmarks/comparison.py --write                # write tables from what was measured before
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- /table -->``; in README.md it shows speedups by family.
+In README.md a table shows speedups by family; in docs/benchmarks.md there is a second one, where a step's time goes.
 Summaries stay in build/comparison; delete one to measure it again. Nothing is written from texts that differ from
 plain decoding's.
 """
@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.tables import FIGURES, ROOT, heading, row, write
+
 KEPT = ROOT / "build" / "comparison"
-PAGES = {ROOT / "docs" / "benchmarks.md": "whole", ROOT / "README.md": "short"}
 COMMON = ["-n", "128", "--limit", "10", "--repeats", "2", "--threads", "1"]
 MODELS: dict[str, list[str]] = {
     "smollm2": ["-m", "zoo:smollm2", "--chat", "ngram", "suffix", "recycling"],
@@ -41,7 +42,10 @@ MODELS: dict[str, list[str]] = {
     "pico-hybrid": ["-m", "zoo:pico-hybrid", "ngram", "suffix", "recycling", "draft-model", "mtp", "ngram+mtp"],
 }
 TABLES = {f"{model}, temperature {t}": (model, t) for model in MODELS for t in ("0", "0.8")}
-MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
+STEP = "a step of "
+"""Begins the name of a table of the second kind."""
+PARTS = {"forward": ("verify",), "choice": ("accept",), "method": ("draft", "process"), "rollback": ("rollback",)}
+"""Of a step, by the hooks that are counted to them; the rest is the core's."""
 
 
 def command(model: str, temperature: str) -> list[str]:
@@ -54,40 +58,60 @@ def command(model: str, temperature: str) -> list[str]:
 
 def measured(name: str) -> Path:
     """The summary of a table, measured now where it is not there."""
-    out = KEPT / name.replace(", temperature ", "-")
-    if not (out / "summary.json").exists():
-        subprocess.run([Path(sys.executable).parent / "spec", *command(*TABLES[name]), "--out", out], check=True)
-    return out / "summary.json"
+    summary = kept(name)
+    if not summary.exists():
+        spec = [Path(sys.executable).parent / "spec", *command(*TABLES[name])]
+        subprocess.run([*spec, "--out", summary.parent], check=True)
+    return summary
+
+
+def kept(name: str) -> Path:
+    return KEPT / name.replace(", temperature ", "-") / "summary.json"
 
 
 def whole(rows: Iterable[dict[str, Any]]) -> list[str]:
     """Every contender on every family."""
-    lines = [
-        "| family | method | tokens/s | speedup (90 %) | with prefill | tokens per step | acceptance | draft length |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        plain = row["contender"] == "plain"
-        speed = "1.00" if plain else f"{row['speedup']:.2f} ({row['low']:.2f}-{row['high']:.2f})"
-        drafts = " |  " if plain else f"{row['draft_acceptance']:.0%} | {row['mean_draft_length']:.1f}"
-        cells = [row["family"], named(row), f"{row['rate']:.0f}", speed, f"{row['whole']:.2f}"]
-        lines.append("| " + " | ".join([*cells, f"{row['tokens_per_step']:.2f}", drafts]) + " |")
+    columns = ["family", "method", "tokens/s", "speedup (90 %)", "with prefill", "tokens per step"]
+    lines = heading([*columns, "acceptance", "draft length"])
+    for r in rows:
+        plain = r["contender"] == "plain"
+        speed = "1.00" if plain else f"{r['speedup']:.2f} ({r['low']:.2f}-{r['high']:.2f})"
+        drafts = ["", ""] if plain else [f"{r['draft_acceptance']:.0%}", f"{r['mean_draft_length']:.1f}"]
+        cells = [r["family"], named(r), f"{r['rate']:.0f}", speed, f"{r['whole']:.2f}"]
+        lines.append(row([*cells, f"{r['tokens_per_step']:.2f}", *drafts]))
     return lines
 
 
 def short(rows: Iterable[dict[str, Any]]) -> list[str]:
     """Speedup and tokens per step by method and family, plain decoding's rate below."""
     table: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        table.setdefault(row["contender"], {})[row["family"]] = row
-    families = list(table["plain"])
-    lines = [f"| method | {' | '.join(families)} |", "| --- " * (1 + len(families)) + "|"]
+    for r in rows:
+        table.setdefault(r["contender"], {})[r["family"]] = r
+    lines = heading(["method", *table["plain"]])
     for contender, found in table.items():
         if contender != "plain":
             cells = [f"{r['speedup']:.2f}× ({r['tokens_per_step']:.1f})" for r in found.values()]
-            lines.append("| " + " | ".join([named({"contender": contender}), *cells]) + " |")
-    rates = [f"{row['rate']:.0f}/s" for row in table["plain"].values()]
-    return [*lines, "| " + " | ".join(["plain decoding, tokens", *rates]) + " |"]
+            lines.append(row([named({"contender": contender}), *cells]))
+    return [*lines, row(["plain decoding, tokens", *(f"{r['rate']:.0f}/s" for r in table["plain"].values())])]
+
+
+def parts(measured: dict[str, Any]) -> dict[str, float]:
+    """Microseconds of a step after the first token, by what they went to. measured: a row of a summary, batch 1."""
+    step = measured["tokens_per_step"] / measured["rate"] * 1e6
+    split = measured["split"]
+    spent = {part: step * sum(split.get(hook, 0.0) for hook in hooks) for part, hooks in PARTS.items()}
+    return {"step": step, **spent, "core": step - sum(spent.values())}
+
+
+def steps(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Where a step's time goes, of every contender over all families."""
+    lines = heading(["method", "tokens per step", "step", *PARTS, "core", "method, of a plain forward"])
+    found = {named(r): (r["tokens_per_step"], parts(r)) for r in rows if r["family"] == "all"}
+    forward = found["plain"][1]["forward"]
+    for name, (tau, spent) in found.items():
+        share = "" if name == "plain" else f"{spent['method'] / forward:.0%}"
+        lines.append(row([name, f"{tau:.2f}", *(f"{value:.0f}" for value in spent.values()), share]))
+    return lines
 
 
 def named(row: dict[str, Any]) -> str:
@@ -96,25 +120,20 @@ def named(row: dict[str, Any]) -> str:
 
 def checked(name: str) -> list[dict[str, Any]]:
     """The rows of a table. Raises SystemExit where a text differed: then no speed means anything."""
-    rows = json.loads((KEPT / name.replace(", temperature ", "-") / "summary.json").read_text("utf-8"))["rows"]
-    if wrong := [row["contender"] for row in rows if row["identical"] != row["prompts"]]:
+    rows = json.loads(kept(name).read_text("utf-8"))["rows"]
+    if wrong := [r["contender"] for r in rows if r["identical"] != r["prompts"]]:
         raise SystemExit(f"{name}: texts of {', '.join(dict.fromkeys(wrong))} differ from plain decoding's")
     return rows
 
 
-def write(page: Path, form: str) -> None:
-    """Tables of a page, from what was measured; a table that was not stays as it is."""
-
-    def table(found: re.Match[str]) -> str:
-        begin, name, end = found.groups()
-        if not (KEPT / name.replace(", temperature ", "-") / "summary.json").exists():
-            return found[0]
-        return begin + "\n".join(FORMS[form](checked(name))) + "\n" + end
-
-    page.write_text(MARKED.sub(table, page.read_text("utf-8")), "utf-8")
+def figures(name: str) -> list[str] | None:
+    """A table of docs/benchmarks.md; None for one that was not measured, or that another benchmark writes."""
+    form = steps if name.startswith(STEP) else whole
+    return lines(name.removeprefix(STEP), form)
 
 
-FORMS = {"whole": whole, "short": short}
+def lines(name: str, form: Callable[[list[dict[str, Any]]], list[str]] = short) -> list[str] | None:
+    return form(checked(name)) if name in TABLES and kept(name).exists() else None
 
 
 def main() -> None:
@@ -125,8 +144,8 @@ def main() -> None:
     for name in () if args.write else TABLES:
         if name.startswith(args.only):
             measured(name)
-    for page, form in PAGES.items():
-        write(page, form)
+    write(FIGURES, figures)
+    write(ROOT / "README.md", lines)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -104,6 +105,46 @@ def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -
         native.module.use(None)
 
 
+class Chooser(ctypes.Structure):
+    """What a capsule of ``spec_chooser`` points to (chooser.h), called as a loop that drafts calls it."""
+
+    _fields_ = (
+        ("context", ctypes.c_void_p),
+        ("choose", ctypes.CFUNCTYPE(ctypes.c_char_p, *[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 3)),
+    )
+
+    @classmethod
+    def of(cls, capsule: Any) -> Chooser:
+        """Only as long as the capsule is kept."""
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        return cls.from_address(get(capsule, b"spec.chooser.1"))
+
+    def token(self, row: torch.Tensor, ids: torch.Tensor | None = None) -> tuple[int, float] | str:
+        """The next token after a row float32 [n] and its chance, or why there is none. ids: int64 [n]."""
+        token, chance = ctypes.c_int64(-1), ctypes.c_double(-1)
+        at = None if ids is None else ids.data_ptr()
+        wrong = self.choose(self.context, row.data_ptr(), len(row), at, *map(ctypes.addressof, (token, chance)))
+        return wrong.decode() if wrong else (token.value, chance.value)
+
+
+def chosen(case: Case, most: int, part: float) -> list[Any]:
+    """Tokens and chances of a chooser, one more than it has room for; its rows have a part of the tokens."""
+    n, row = len(case.row), case.row.float()
+    terms = case.sampling._terms, case.source, case.t, (1, 1 << 16), case.tokens, case.prompt
+    capsule = native.module.chooser(*terms, n, most)
+    ids = torch.randperm(n)[: max(1, int(part * n))] if part < 1 else None
+    given = row if ids is None else row[ids]
+    of = Chooser.of(capsule)
+    wrong = [
+        of.token(torch.zeros(n + 1)),
+        of.token(given[:1], torch.tensor([n])),
+        of.token(given[:1], torch.tensor([-1])),
+    ]
+    assert all(isinstance(said, str) for said in wrong)
+    return [of.token(given, ids) for _ in range(most + 1)]
+
+
 def everything(count: int) -> None:
     """Every function of the extension over random rows, its result unread: for sanitizers."""
     for case in cases(3, count):
@@ -114,6 +155,7 @@ def everything(count: int) -> None:
         terms = case.sampling._terms, case.source, case.t, case.tokens, case.prompt
         place_of = place(case.row, stride=0)
         drafts = (None, None), (case.drafted, None), (case.drafted, tuple(-1 for _ in case.drafted))
+        chosen(case, 3, 1.0), chosen(case, 3, 0.4)
         native.module.walk([(*place_of, *terms, *draft) for draft in drafts])
     for n in (1, 63, 64, 65, 1000):
         gumbel(1, 2, n), gumbel(1, 2, torch.arange(n))

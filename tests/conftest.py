@@ -21,8 +21,34 @@ from installed import Environment, build_wheel, environment  # noqa: E402
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
 
+VARIANTS = 3
+QUICK_LEAVES = {"slow", "compiles"}
+
+
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
+    parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
+
+
+def pytest_collection_modifyitems(config, items):
+    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all."""
+    if not config.getoption("--quick"):
+        return
+    variants: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        variants.setdefault(getattr(item, "function", item), []).append(item)
+    kept = {item for each in variants.values() for item in spread(each) if not QUICK_LEAVES & marks(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def marks(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
+
+
+def spread(variants: list[pytest.Item]) -> list[pytest.Item]:
+    last = len(variants) - 1
+    return [variants[i] for i in sorted({round(k * last / (VARIANTS - 1)) for k in range(VARIANTS)})]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,10 +11,11 @@ def kernels() -> str:
     """Which executor runs what, and why."""
     if native.problem():
         return f"{dispatch.in_use()}; no native forward: {native.problem()}; quantised blocks become floats at load"
-    others = ", ".join(native.instruction_sets()[1:])
+    best, *others = native.instruction_sets()
+    equal = f"; equal bits with {', '.join(others)}" if others else ""
     return (
-        f"native on cpu in float32 ({native.instruction_sets()[0]}; equal bits with {others}), weights stay as they "
-        f"are stored ({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
+        f"native on cpu in float32 ({best}{equal}), weights stay as they are stored "
+        f"({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
         f"else {dispatch.in_use()}"
     )
 

@@ -108,7 +108,8 @@ class Record:
 class Lap:
     """One contender on one batch of prompts, once. split, forwards, rows: of the steps after the first token.
 
-    split: seconds by hook, ``verify`` for the target and ``host`` for the loop; they sum to the time of the steps.
+    split: seconds by hook, ``verify`` for the target and ``host`` for everything around them, from the end of one step
+    to that of the next; they sum to the time of the steps.
     """
 
     contender: str
@@ -123,8 +124,9 @@ class Lap:
 
 @attrs.define(eq=False)
 class Watch:
-    """Watches the steps of a run, lap by lap."""
+    """Watches the steps of a run, lap by lap. last: when the last step ended."""
 
+    last: float = 0.0
     traces: dict[Sequence, Trace] = attrs.field(factory=dict)
     split: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
@@ -137,10 +139,11 @@ class Watch:
     def look(self, step: Step) -> None:
         now = perf_counter()
         if any(part.seq in self.traces for part in step.parts):
-            self._account(step, now - step.began)
+            self._account(step, now - self.last)
         for part in step.parts:
             if part.emitted:
                 self._emitted(part, now)
+        self.last = now
 
     def _account(self, step: Step, seconds: float) -> None:
         for label, spent in step.seconds.items():

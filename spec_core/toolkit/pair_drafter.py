@@ -98,8 +98,8 @@ class PairDrafter:
     @hookimpl
     def draft(self, step: Step) -> None:
         drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if len(drafts) == 1 and (alone := self._alone(drafts[0])):
-            self._all_at_once(step, alone)
+        if len(drafts) == 1 and isinstance(drafts[0], PairDraft):
+            self._all_at_once(step, drafts[0])
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
@@ -147,18 +147,21 @@ class PairDrafter:
         """Drawn tokens that a rule weighs form a chain: one left out for its chance would change their distribution."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
-    def _alone(self, draft: PairDraft | PairTree) -> PairDraft | None:
-        greedy = self.watch is None and not self.drafter.samples(draft.seq)
-        return draft if greedy and isinstance(draft, PairDraft) else None
-
     def _all_at_once(self, step: Step, draft: PairDraft) -> None:
-        """A greedy draft of one sequence is one call, however long it gets."""
-        pairs = draft.pairs()
+        """A chain of one sequence is one call, however long it gets, where the layer can choose its tokens itself."""
+        sampled = self.drafter.samples(draft.seq)
+        chooser = self.drafter.chooser(step, draft) if sampled and self.layer.draws else None
+        if self.watch is not None or (sampled and chooser is None):
+            return
+        pairs, rows = draft.pairs(), None
         draft.memory.room(draft.memory.done + draft.budget)
-        stops = sorted(draft.seq.stop.tokens)
-        ids, chances = self.layer.draft(pairs, draft.budget, self.p_min, draft.estimate.value, stops)
+        limits = draft.budget, self.p_min, draft.estimate.value, sorted(draft.seq.stop.tokens)
+        if chooser is None:
+            ids, chances = self.layer.draft(pairs, *limits)
+        else:
+            ids, chances, rows = self.layer.draw(pairs, *limits, chooser, step.wants_probs)
         step.report_cost(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
-        draft.ids, draft.confidence, draft.open = ids, chances, False
+        self.drafter.take(draft, ids, chances, None if rows is None else self.logits(rows))
 
     def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
         """One forward, one more depth for each."""

@@ -7,7 +7,7 @@ drafter's acceptance rate in this sequence so far must be at least ``p_min``.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
+from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, drawn, likeliest, support
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 
@@ -75,6 +76,27 @@ class TokenDrafter:
         draft.open = draft.survival >= self.p_min and not full
         return token
 
+    def chooser(self, step: Step, draft: PartialDraft) -> Any:
+        """What chooses all tokens of a sampled draft where its forwards are made, in place of ``extend``: a capsule of
+        ``spec_chooser`` (sampling/native/chooser.h), for one draft of at most its budget. None without the extension.
+        """
+        if native.module is None:
+            return None
+        seq = draft.seq
+        (first, t), (second, then) = step.drawing(seq, 0), step.drawing(seq, 1)
+        onward = then - t, second[2] - first[2]
+        text = seq.tokens, seq.prompt_len
+        return native.module.chooser(seq.sampling._terms, first, t, onward, *text, step.target.info.vocab, draft.budget)
+
+    def take(self, draft: PartialDraft, ids: list[int], chances: list[float], rows: Tensor | None) -> None:
+        """All tokens of a draft that was made in one call. rows: [n, V] logits that sampled ones were drawn from, where
+        a rule reads ``probs``; else None.
+        """
+        for token, row in zip(ids, rows if rows is not None else (), strict=False):
+            draft.probs.append(self._probs(draft, row, token))
+            draft.ids.append(token)
+        draft.ids, draft.confidence, draft.open = ids, chances, False
+
     def samples(self, seq: Sequence) -> bool:
         """Whether tokens for this sequence are drawn, not the most likely ones."""
         return seq.sampling.temperature > 0 and self.sample != "greedy"
@@ -118,15 +140,18 @@ class TokenDrafter:
         seq, sampling = draft.seq, draft.seq.sampling
         source, t = step.drawing(seq, len(draft.ids))
         token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, draft.ids))
-        usual = math.isfinite(logit)
-        chance = agreement(apart) if usual else 0.0
-        if not step.wants_probs:
-            return token, chance, None
-        if not usual:
-            return token, chance, torch.eye(1, len(row), device=row.device).roll(token)[0]
-        ids, z = support(adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len), sampling)
+        chance = agreement(apart) if math.isfinite(logit) else 0.0
+        return token, chance, self._probs(draft, row, token) if step.wants_probs else None
+
+    def _probs(self, draft: PartialDraft, row: Tensor, token: int) -> Tensor:
+        """[V] that ``token`` was drawn from ``row`` by, behind the draft so far; all on it where nothing was drawn."""
+        seq, sampling = draft.seq, draft.seq.sampling
+        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len)
+        if not math.isfinite(row.max()):
+            return torch.eye(1, len(row), device=row.device).roll(token)[0]
+        ids, z = support(row, sampling)
         probs = torch.zeros(len(row), dtype=z.dtype, device=z.device)
-        return token, chance, probs.scatter_(0, ids, torch.softmax(z, -1))
+        return probs.scatter_(0, ids, torch.softmax(z, -1))
 
 
 def agreement(gap: float) -> float:

@@ -194,6 +194,14 @@ def test_the_time_of_a_step_is_split_without_rest(compare):
     assert sum(split.values()) == pytest.approx(1)
 
 
+def test_the_parts_of_the_steps_are_all_the_time_from_the_first_token_to_the_last(compare, folder):
+    """What a run does between two steps is the host's too."""
+    compare("--method", "repeat", "--out", "out")
+
+    for record in results(folder):
+        assert sum(record["lap"]["split"].values()) == pytest.approx(record["decode_seconds"])
+
+
 @pytest.mark.parametrize("batch", ["2", "8"])
 def test_prompts_that_run_together_give_the_same_texts(compare, folder, batch):
     compare("--method", "repeat", "--out", "out")

@@ -12,12 +12,13 @@ from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
 
 from spec_core import Request, Sampling
 from spec_core.sampling import arithmetic, native, reference
-from spec_core.sampling.choose import KINDS, likeliest, number, place, support
+from spec_core.sampling.choose import KINDS, adjust, likeliest, number, place, support
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
+from spec_core.toolkit.token_drafter import agreement
 from tests import choices
 
-ISAS = ("avx512", "avx2", "generic")
+ISAS = ("avx512", "avx2", "neon", "generic")
 with_native = pytest.mark.skipif(native.module is None, reason="needs the extension")
 
 
@@ -46,6 +47,26 @@ def rows(count: int, seed: int = 0) -> list[torch.Tensor]:
 def test_a_choice_is_that_of_the_reference(isa, seed):
     """10,000 over all settings, rows and instruction sets: token, largest logit, and distance of the two best."""
     assert not choices.differing(isa, seed, 1700)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.4], ids=["whole", "reduced"])
+def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
+    """Every token with the noise and the history of its place, and no more of them than it has room for."""
+    for case in choices.cases(5, 300):
+        torch.manual_seed(case.t % 1000)
+        *made, end = choices.chosen(case, 3, part)
+        torch.manual_seed(case.t % 1000)
+        ids = torch.randperm(len(case.row))[: max(1, int(part * len(case.row)))] if part < 1 else slice(None)
+        row = torch.full((len(case.row),), -math.inf)
+        row[ids] = case.row.float()[ids]
+        for i, found in enumerate(made):
+            (seed, stream, domain), before = case.source, [token for token, _ in made[:i]]
+            history = adjust(row, case.sampling, case.tokens + before, case.prompt)
+            source = seed, stream, domain + i * (1 << 16) & 0xFFFFFFFF
+            with np.errstate(invalid="ignore"):
+                token, logit, apart = reference.choose(history.numpy(), case.sampling, source, case.t + i)
+            assert found == (token, agreement(apart) if math.isfinite(logit) else 0.0)
+        assert end == "a draft is longer than its chooser has room for"
 
 
 @pytest.mark.slow
@@ -154,6 +175,11 @@ def test_wrong_arguments_are_errors(wrong):
     for call in (native.module.draw, lambda job: native.module.walk([job])):
         with pytest.raises((TypeError, ValueError)):
             call(wrong)
+
+
+@with_native
+def test_plain_c_is_there_on_every_processor_and_comes_last():
+    assert native.module.instruction_sets()[-1] == "generic"
 
 
 @with_native

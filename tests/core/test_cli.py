@@ -64,6 +64,7 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
     assert "12 tokens" in err
 
 
+@pytest.mark.slow
 def test_generate_with_a_closed_output_has_no_complaint():
     command = [sys.executable, "-m", "spec_cli.main", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
     done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False)

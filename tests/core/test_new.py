@@ -14,6 +14,7 @@ from spec_cli.new import KINDS
 from spec_core.assembly.discovery import GROUPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_package_passes_its_own_tests(kind, tmp_path):
     """Its entry point names what is in its module."""

@@ -153,6 +153,7 @@ def test_only_the_support_needs_noise(cut):
         assert int((whole + gumbel(3, t, 200)).argmax()) == choose(row, sampling, 3, t)
 
 
+@pytest.mark.slow
 def test_two_readers_of_the_noise_agree_as_often_as_they_can():
     """argmax(log p + g) = argmax(log q + g) with probability sum_i 1 / sum_j max(p_j/p_i, q_j/q_i) (2408.07978)."""
     p = torch.tensor([0.5, 0.2, 0.2, 0.1], dtype=torch.float64)

@@ -26,6 +26,7 @@ def kept(run: Run) -> list:
     return [run.results, run._streams, run._logprobs, run.running, list(run.waiting), run.stats.running]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["closed", "dropped", "read"])
 def test_an_iterator_that_ended_leaves_nothing(how):
     """160 of them, closed early, dropped or read to the end: no sequence, result, stream or noise stays."""

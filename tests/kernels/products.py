@@ -18,7 +18,8 @@ import torch
 from spec_kernels.ops.dequant import TYPES as BLOCKS
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "spec_kernels" / "native"
-FILES = ["product", "product_generic", "product_avx2", "product_avx512", "product_avx512vnni", "repack", "row"]
+TABLES = ["product_generic", "product_avx2", "product_avx512", "product_avx512vnni", "product_neon"]
+FILES = ["product", *TABLES, "repack", "row"]
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
 """In the order of enum spec_type."""
 FLOATS = ["F16", "BF16", "F32"]
@@ -26,7 +27,7 @@ HALVES = {"Q8_0": [0], "Q4_0": [0], "Q5_0": [0], "Q6_K": [208]} | dict.fromkeys(
     ["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2]
 )
 """Where a block has its float16 scales."""
-SETS = ["avx512vnni", "avx512", "avx2", "generic"]
+SETS = ["avx512vnni", "avx512", "avx2", "neon", "generic"]
 SIZE, INT, POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 
 

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 import pytest
 import torch
 from small_models import tiny_gguf, tiny_hybrid
-from spec_kernels import native
+from spec_kernels import facts, native
 from spec_kernels.model.batch import Batch, Stretch
 from spec_kernels.native.executor import Native, Options
 from spec_targets.runtime.build import Choice, said
@@ -156,7 +156,7 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
         if watched and make is tiny_hybrid:
             method.watch = lambda token, row: None
         elif watched:
-            monkeypatch.setattr(type(method), "_can_go_alone", lambda self, draft: False)
+            monkeypatch.setattr(type(method), "_all_at_once", lambda self, step, draft: None)
         run.observe(lambda step, i=i: drafts[i].extend(p.draft.ids for p in step.parts if p.draft))
         run.generate(Request([5, 9, 11, 2], max_tokens=24, ignore_eos=True)).result
 
@@ -351,3 +351,12 @@ def test_weights_of_nan_make_numbers_that_are_none_and_nothing_else():
 
     assert not fresh(of, PROMPT).logits.isfinite().all()
     assert EVERYTHING.all_logits
+
+
+@pytest.mark.parametrize(
+    "sets, words", [(("neon", "generic"), "neon; equal bits with generic"), (("generic",), "generic")]
+)
+def test_the_environment_names_the_instruction_sets(monkeypatch, sets, words):
+    monkeypatch.setattr(native, "instruction_sets", lambda: sets)
+
+    assert facts.kernels().startswith(f"native on cpu in float32 ({words}), weights")

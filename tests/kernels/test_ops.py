@@ -6,15 +6,12 @@ import math
 
 import pytest
 import torch
+import transformers
 from spec_kernels.ops.attention import ancestor_mask, attention, causal_mask
 from spec_kernels.ops.moe import experts, route
 from spec_kernels.ops.rms_norm import rms_norm
 from spec_kernels.ops.rope import frequencies, interleaved, llama3_factors, rope, yarn
 from torch.nn import functional as F
-from transformers import LlamaConfig, Qwen3MoeConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +23,7 @@ def one_thread():
 @pytest.mark.parametrize("width", [1, 7, 64, 129])
 @pytest.mark.parametrize("eps", [1e-6, 1e-2])
 def test_rms_norm_is_that_of_transformers(width, eps):
-    theirs = LlamaRMSNorm(width, eps)
+    theirs = transformers.models.llama.modeling_llama.LlamaRMSNorm(width, eps)
     theirs.weight.data.normal_()
     x = torch.randn(5, width)
 
@@ -39,18 +36,19 @@ def test_rms_norm_of_tiny_rows_is_ruled_by_eps():
     torch.testing.assert_close(rms_norm(x, torch.ones(4), 1e-6), torch.full((1, 4), 1e-3), rtol=1e-5, atol=0)
 
 
-def hf_rope(dim: int, **scaling) -> LlamaConfig:
+def hf_rope(dim: int, **scaling) -> transformers.LlamaConfig:
     parameters = {"rope_type": "default", "rope_theta": 10000.0} | scaling
-    return LlamaConfig(
+    return transformers.LlamaConfig(
         hidden_size=dim * 2, num_attention_heads=2, max_position_embeddings=4096, rope_parameters=parameters
     )
 
 
 @pytest.mark.parametrize("dim", [2, 6, 64])
 def test_rope_of_halves_is_that_of_transformers(dim):
-    table = LlamaRotaryEmbedding(hf_rope(dim))
+    theirs = transformers.models.llama.modeling_llama
+    table = theirs.LlamaRotaryEmbedding(hf_rope(dim))
     q, k, positions = torch.randn(1, 3, 9, dim), torch.randn(1, 1, 9, dim), torch.arange(9) * 7
-    expected, _ = apply_rotary_pos_emb(q, k, *table(q, positions[None]))
+    expected, _ = theirs.apply_rotary_pos_emb(q, k, *table(q, positions[None]))
 
     got = rope(q[0].transpose(0, 1), positions, frequencies(dim, 10000.0), "halves")
 
@@ -93,7 +91,7 @@ def test_llama3_factors_slow_the_frequencies_as_transformers_does():
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
     }
-    expected, magnitude = ROPE_INIT_FUNCTIONS["llama3"](hf_rope(64, **scaling), "cpu")
+    expected, magnitude = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"](hf_rope(64, **scaling), "cpu")
 
     got = frequencies(64, 10000.0) / llama3_factors(64, 10000.0, 8.0, 1.0, 4.0, 64)
 
@@ -104,7 +102,7 @@ def test_llama3_factors_slow_the_frequencies_as_transformers_does():
 @pytest.mark.parametrize("factor, original", [(4.0, 64), (40.0, 32), (2.0, 4096)])
 def test_yarn_frequencies_are_those_of_transformers(factor, original):
     scaling = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-    expected, magnitude = ROPE_INIT_FUNCTIONS["yarn"](hf_rope(64, **scaling), "cpu")
+    expected, magnitude = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](hf_rope(64, **scaling), "cpu")
 
     got = yarn(frequencies(64, 10000.0), 10000.0, factor, original)
 
@@ -150,11 +148,11 @@ def test_a_chain_is_causal():
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("rows", [1, 7])
 def test_experts_are_those_of_transformers(rows, normalise):
-    config = Qwen3MoeConfig(
+    config = transformers.Qwen3MoeConfig(
         hidden_size=12, moe_intermediate_size=5, num_experts=6, num_experts_per_tok=3, norm_topk_prob=normalise
     )
     config._experts_implementation = "eager"
-    theirs = Qwen3MoeSparseMoeBlock(config)
+    theirs = transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock(config)
     for parameter in theirs.parameters():
         parameter.data.normal_()
     x = torch.randn(rows, 12)

@@ -23,7 +23,10 @@ BARS = {8: 1e-2, 15: 1e-4, 32: 1e-6}
 CASES = [(type, bits) for type in TYPES for bits in widths(type)]
 SHAPES = [(16, 32), (1, 192), (50, 576), (33, 256), (7, 2048)]
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine")
+pytestmark = [
+    pytest.mark.compiles,
+    pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 SOURCES = Path(__file__).parents[2] / "kernels" / "spec_kernels" / "native"
-ISAS = ("avx512", "avx2", "generic")
+ISAS = ("avx512", "avx2", "neon", "generic")
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-Wall", "-Wextra", "-Werror")
 SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 P, S, I, F = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float

@@ -10,6 +10,8 @@ import torch
 from ops_library import KV, Chain, attend, cuts, each_isa, here, same
 from spec_kernels.ops.attention import attention, causal_mask
 
+pytestmark = pytest.mark.compiles
+
 HEADS = [
     (3, 1, 64, 64),
     (4, 2, 32, 48),

@@ -14,6 +14,8 @@ from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
 from spec_kernels.ops.lineage import Lineage
 
+pytestmark = pytest.mark.compiles
+
 SHAPES = [(2, 6, 32, 32), (1, 2, 128, 128), (2, 4, 20, 72), (3, 3, 7, 5), (1, 1, 16, 100)]
 """Key heads, value heads, key dimensions, value dimensions."""
 PLACES, WIDTH = 12, 4

@@ -11,6 +11,8 @@ from ops_library import Router, at, each_isa, here, same, table
 from spec_kernels.ops.moe import route as softmax
 from spec_kernels.ops.moe import route_sigmoid
 
+pytestmark = pytest.mark.compiles
+
 
 def route(
     isa: str, logits: np.ndarray, top: int, sigmoid: bool = False, bias: np.ndarray | None = None, **rest

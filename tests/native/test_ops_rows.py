@@ -9,6 +9,8 @@ from ops_library import at, each_isa, here, same, table
 from spec_kernels.ops.rms_norm import rms_norm
 from spec_kernels.ops.rope import rope
 
+pytestmark = pytest.mark.compiles
+
 WIDTHS = (1, 7, 16, 63, 64, 192, 577)
 FUNCTIONS = {
     "exp": np.exp,

@@ -49,6 +49,7 @@ def test_only_what_was_asked_for_is_captured(methods, wanted, kernels, monkeypat
     assert {frozenset(taps) for taps in seen} == {frozenset({"logits", *wanted})}
 
 
+@pytest.mark.slow
 @kernels_of_both
 @pytest.mark.parametrize("name", [*METHODS, "mtp"])
 def test_no_hidden_state_outlives_its_chunk(name, kernels):

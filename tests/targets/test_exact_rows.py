@@ -123,6 +123,7 @@ def test_bits_do_not_depend_on_the_masked_context_behind(multiply, context):
     assert torch.equal(*seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_draws_of_the_zoo_are_the_same_alone_and_among_drafts(multiply, threads):
     target = load("zoo:pico", kernels="reference")
@@ -136,6 +137,7 @@ def test_draws_of_native_kernels_are_the_same_alone_and_among_drafts(threads):
     assert draws(load("zoo:pico", kernels="native", threads=threads), seed=threads, count=300) == 0
 
 
+@pytest.mark.slow
 def test_a_text_at_a_near_tie_is_that_of_plain_decoding(multiply):
     """Once left plain decoding's text at token 38, where two scores lie 2.3e-6 apart."""
     target, sampling = load("zoo:pico", threads=1, kernels="reference"), Sampling(temperature=0.8)

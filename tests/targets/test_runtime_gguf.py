@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 from spec_kernels.ops.rope import llama3_factors
-from transformers import MixtralConfig, MixtralForCausalLM
 
 from spec_core import UsageError, load
 from tests.targets.drive import fresh
@@ -136,8 +136,9 @@ def test_layers_of_different_width_are_refused(tmp_path):
 def test_a_llama_with_experts(tmp_path):
     """Mixtral files name themselves llama."""
     torch.manual_seed(0)
-    config = MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, attn_implementation="eager")
-    made = MixtralForCausalLM(config).eval()
+    sizes = SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2}
+    config = transformers.MixtralConfig(**sizes, attn_implementation="eager")
+    made = transformers.MixtralForCausalLM(config).eval()
     for parameter in made.parameters():
         parameter.data.normal_(0, 0.25)
     file = File.__new__(File)

@@ -7,24 +7,14 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
 
 CLASSES = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "qwen3moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+    "qwen3moe": ("Qwen3MoeConfig", "Qwen3MoeForCausalLM"),
 }
+"""Names: the classes themselves take seconds to import."""
 NEWER = {
     "glm4moe": ("Glm4MoeConfig", "Glm4MoeForCausalLM"),
     "qwen3next": ("Qwen3NextConfig", "Qwen3NextForCausalLM"),
@@ -85,13 +75,11 @@ CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
 
 def classes(arch: str) -> tuple[Any, Any]:
     """Of a config and of a model; None for one that this release of transformers lacks."""
-    if arch in CLASSES:
-        return CLASSES[arch]
-    config, made = NEWER[arch]
+    config, made = (CLASSES | NEWER)[arch]
     return getattr(transformers, config, None), getattr(transformers, made, None)
 
 
-def model(arch: str, seed: int = 0, **config: Any) -> PreTrainedModel:
+def model(arch: str, seed: int = 0, **config: Any) -> transformers.PreTrainedModel:
     """A float32 model whose logits are of size 1, biases and norm weights included in the randomness."""
     torch.manual_seed(seed)
     make_config, make = classes(arch)
@@ -119,12 +107,12 @@ def randomise(arch: str, name: str, tensor: torch.Tensor) -> None:
         tensor.normal_(0.0, next((std for part, std in CALM.items() if part in name), 0.18))
 
 
-def saved(made: PreTrainedModel, directory: Path, **options: Any) -> Path:
+def saved(made: transformers.PreTrainedModel, directory: Path, **options: Any) -> Path:
     made.save_pretrained(directory, **options)
     return directory
 
 
 @torch.no_grad()
-def logits(made: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+def logits(made: transformers.PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     """[T, V] float32"""
     return made(torch.tensor([tokens])).logits[0].float()

@@ -7,7 +7,7 @@ from typing import Any
 
 import gguf
 import torch
-from transformers import PreTrainedModel
+import transformers
 
 BLOCK = {
     "input_layernorm": "attn_norm",
@@ -31,7 +31,7 @@ WHOLE = {
 Tensors = dict[str, torch.Tensor]
 
 
-def tensors(made: PreTrainedModel, permuted: bool) -> Tensors:
+def tensors(made: transformers.PreTrainedModel, permuted: bool) -> Tensors:
     """The weights by GGUF name; q and k rows of a llama with neighbouring pairs."""
     named = {_name(name): t.clone() for name, t in made.state_dict().items() if ".experts." not in name}
     for name, t in made.state_dict().items():
@@ -63,7 +63,7 @@ def neighbours(rows: torch.Tensor, heads: int) -> torch.Tensor:
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
-def metadata(made: PreTrainedModel, arch: str) -> dict[str, Any]:
+def metadata(made: transformers.PreTrainedModel, arch: str) -> dict[str, Any]:
     c = made.config
     head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     keys = {

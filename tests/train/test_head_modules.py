@@ -79,6 +79,7 @@ def test_blocks_and_rows_do_not_see_each_other(kind):
     assert learner.accepted(given)[:10] == learner.accepted(short)[:10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 @pytest.mark.parametrize("rows", [None, 100])
 def test_learning_one_text_by_heart_ends_in_drafts_that_are_accepted(kind, rows):

@@ -341,6 +341,7 @@ def test_the_curve_and_the_time_left_are_readable():
     assert clock(61.4) == "1 min 01 s"
 
 
+@pytest.mark.slow
 def test_a_zoo_model_brings_its_own_texts(monkeypatch):
     import spec_zoo
 

@@ -66,6 +66,7 @@ def test_its_prompts_are_chats_that_fit(smollm2):
     assert min(lengths) > 30 and max(lengths) < 400
 
 
+@pytest.mark.slow
 @needed
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("methods", [["ngram"], ["suffix"], ["recycling"], ["ngram", "recycling"]], ids="+".join)

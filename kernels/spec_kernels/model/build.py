@@ -6,7 +6,7 @@ gate, dimensions of a head in the order in which its halves rotate together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -55,17 +55,26 @@ class Builder:
     def ending(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
         """From the stream to the state behind the last norm and to logits, for the rows that are wanted."""
         yield Pick("x", "x", "final")
+        yield from self.closing(norm, head, bias)
+
+    def closing(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
+        """The same where only wanted rows are left."""
         yield self.norm("x", "h", norm)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
         yield Linear("h", ("logits",), (head,), (bias,))
         yield Tap("logits", "logits")
 
-    def block(self, prefix: str, layer: int) -> Iterator[Op]:
-        """The block whose tensors begin with ``prefix``; layer: which layer of the cache or the pool is its own."""
+    def block(self, prefix: str, layer: int, between: Iterable[Op] = ()) -> Iterator[Op]:
+        """The block whose tensors begin with ``prefix``; layer: which layer of the cache or the pool is its own.
+
+        between: operations behind attention. Of rows that nobody wants the only block of a model needs no more than
+        their keys and values, so there it picks the others.
+        """
         recurrent, dense = has(self.source, prefix + "ssm_a"), not has(self.source, prefix + "ffn_gate_inp.weight")
         yield self.norm("x", "h", prefix + "attn_norm.weight")
         yield from self.delta(prefix, layer) if recurrent else self.attention(prefix, layer)
+        yield from between
         yield self.norm("x", "h", f"{prefix}{self.shape.feed_norm}.weight")
         yield from self.mlp(prefix) if dense else self.mixture(prefix)
 

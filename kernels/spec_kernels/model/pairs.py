@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, Stretch, numbers
 
 FIRST_ROWS = 512
 """Places that a cache begins with; it grows."""
@@ -66,15 +66,21 @@ class PairMemory:
             self.tokens, self.hidden = self.tokens[:cut], [whole]
         self.tokens += tokens
         self.hidden.append(hidden)
-        self.embeds |= {start + i: given.clone() for i, given in embeds.items()}
+        if embeds:
+            self.embeds |= {start + i: given.clone() for i, given in embeds.items()}
 
     def pairs(self, n: int | None = None) -> Pairs:
         """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
-        hidden = torch.cat(self.hidden)
-        n = len(self.tokens) if n is None else n
-        embeds = {i: self.embeds.pop(self.done + i) for i, token in enumerate(self.tokens[:n]) if token < 0}
-        made = Pairs(self.room(self.done + n), self.done, self.tokens[:n], hidden[:n], embeds)
-        self.done, self.tokens, self.hidden = self.done + n, self.tokens[n:], [hidden[n:]]
+        hidden, tokens = _joined(self.hidden), self.tokens
+        self.tokens, self.hidden = [], []
+        if n is not None and n < len(tokens):
+            self.tokens, self.hidden = tokens[n:], [hidden[n:]]
+            hidden, tokens = hidden[:n], tokens[:n]
+        embeds = {}
+        if self.embeds:
+            embeds = {i: self.embeds.pop(self.done + i) for i, token in enumerate(tokens) if token < 0}
+        made = Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, embeds)
+        self.done += len(tokens)
         return made
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> Pairs:
@@ -92,6 +98,11 @@ class PairMemory:
         return self.cache
 
 
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """One behind the other; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
+
+
 class PairLayer:
     """Runs a description whose only input is the hidden state; what it goes on with is its tap ``final``.
 
@@ -101,8 +112,9 @@ class PairLayer:
     ids: Tensor | None = None
 
     def __init__(self, executor: Any, name: str) -> None:
-        """name: of the input."""
+        """name: of the input. draws: whether sampled drafts are one call too."""
         self.executor, self.name = executor, name
+        self.draws = hasattr(executor, "draw")
         self.device = getattr(executor, "device", "cpu")
 
     def memory(self) -> PairMemory:
@@ -118,22 +130,29 @@ class PairLayer:
         """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
         return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final", self.ids)
 
+    def draw(
+        self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int], chooser: Any, keep: bool
+    ) -> Any:
+        """The same with a chooser's tokens; keep: and the rows [n, V] that they were chosen from."""
+        batch = self._batch([pairs], True)
+        return self.executor.draw(batch, most, least, estimate, stops, chooser, keep, "final", self.ids)
+
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
-        tokens = [t for p in parts for t in p.tokens]
-        positions = [at for p in parts for at in p.positions()]
-        both = torch.tensor([tokens, positions], device=self.device)
+        tokens = numbers([t for p in parts for t in p.tokens], self.device)
+        positions = numbers([at for p in parts for at in p.positions()], self.device)
         stretches, first = [], 0
         ends: list[int] = []
         given: dict[int, Tensor] = {}
         for p in parts:
             stretches.append(Stretch(p.cache, first, len(p.tokens), p.start, p.parents))
-            given |= {first + i: embedding for i, embedding in p.embeds.items()}
+            if p.embeds:
+                given |= {first + i: embedding for i, embedding in p.embeds.items()}
             first += len(p.tokens)
             ends += range(first - p.wanted, first)
-        hidden = parts[0].hidden if len(parts) == 1 else torch.cat([p.hidden for p in parts])
+        hidden = _joined([p.hidden for p in parts])
         wanted = ends if last else []
         return Batch(
-            *(both[0], both[1], stretches, given, {self.name: hidden}),
+            *(tokens, positions, stretches, given, {self.name: hidden}),
             logits=wanted,
             final=wanted,
             taps=("logits", "final"),

@@ -95,26 +95,56 @@ class Native:
         falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
         takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
         """
-        found, places = self._outputs(batch)
-        self._turn(batch.stretches[0].end + most + 1)
+        return self._draft(batch, (most, least, estimate, tuple(stops)), state, ids, None, 1)[:2]
+
+    def draw(
+        self,
+        batch: Batch,
+        most: int,
+        least: float,
+        estimate: float,
+        stops: Sequence[int],
+        chooser: Any,
+        keep: bool = False,
+        state: str | None = None,
+        ids: Tensor | None = None,
+    ) -> tuple[list[int], list[float], Tensor | None]:
+        """The same with tokens and chances of a chooser's: a capsule of ``spec_chooser``, as chooser.h says it.
+
+        keep: the third is [n, V], the rows of logits that they were chosen from; else None.
+        """
+        limits = most, least, estimate, tuple(stops)
+        tokens, chances, rows = self._draft(batch, limits, state, ids, chooser, most if keep else 1)
+        return tokens, chances, rows[: len(tokens)] if keep else None
+
+    def _draft(
+        self, batch: Batch, limits: tuple[Any, ...], state: str | None, ids: Tensor | None, chooser: Any, kept: int
+    ) -> tuple[list[int], list[float], Tensor]:
+        """limits: most, least, estimate, stops. kept: rows of logits that stay, 1 is the last."""
+        found, places = self._outputs(batch, kept)
+        self._turn(batch.stretches[0].end + limits[0] + 1)
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
-        drafted = self.program.draft(*arguments, most, least, estimate, tuple(stops), self._bound, at, tokens)
-        del found, alive
-        return drafted
+        drafted = self.program.draft(*arguments, *limits, self._bound, at, tokens, chooser, kept)
+        del alive
+        return *drafted, found["logits"]
 
     # arguments
 
-    def _outputs(self, batch: Batch) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
-        """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap."""
+    def _outputs(self, batch: Batch, kept: int = 1) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+        """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap.
+
+        kept: rows of logits at least.
+        """
         found: dict[str, Tensor] = {}
         places: list[tuple[int, int] | None] = [None] * len(self.taps)
+        rows = batch.positions.numel()
         for name in (*batch.taps, *self._always):
             if name in found or name not in self._at:
                 continue
             i, width, stride = self._at[name]
-            count = _count(batch, name)
+            count = max(_count(batch, name, rows), kept if i == self._bound else 0)
             # A row at least: an empty tensor has no address.
             memory = torch.empty(count or 1, stride)
             places[i] = memory.data_ptr(), stride
@@ -135,14 +165,13 @@ class Native:
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
         tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
         headings = (batch.final, batch.logits)
-        where = (tokens, batch.positions.data_ptr(), len(batch.positions))
+        where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
         return (*where, stretches, given, places_in, headings, places, states), block, (kept, inputs)
 
     def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
         """Matrices whose rows lie in one piece, and (address, stride) of each."""
-        inputs = [batch.inputs[name].to(dtype=torch.float32) for name in self.inputs]
-        inputs = [m if m.stride(1) == 1 else m.contiguous() for m in inputs]
-        return inputs, tuple((m.data_ptr(), m.stride(0) if len(m) > 1 else m.shape[1]) for m in inputs)
+        inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
+        return inputs, tuple((m.data_ptr(), m.stride(0) if m.shape[0] > 1 else m.shape[1]) for m in inputs)
 
     def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:
         pool, lineage, rows = now.pool, now.lineage, now.recorded
@@ -162,12 +191,18 @@ class Native:
         self._turned = len(both[0])
 
 
-def _count(batch: Batch, name: str) -> int:
-    """Rows that a tap has: those behind a ``Pick`` are fewer."""
+def _count(batch: Batch, name: str, rows: int) -> int:
+    """Of all rows those that a tap has: behind a ``Pick`` they are fewer."""
     wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
     if wanted is None and name == "logits":
         wanted = batch.final
-    return len(batch.positions) if wanted is None else len(wanted)
+    return rows if wanted is None else len(wanted)
+
+
+def _in_rows(m: Tensor) -> Tensor:
+    """float32 with the numbers of a row side by side, as it is where it can be."""
+    m = m if m.dtype == torch.float32 else m.float()
+    return m if m.stride(1) == 1 else m.contiguous()
 
 
 def _sequence(s: Stretch) -> tuple[Any, ...]:

@@ -18,8 +18,17 @@
 #define SPEC_X86 1
 #endif
 
+/* Where a compiler can be told to use dot products of bytes in one file, or uses them everywhere. */
+#if defined(__aarch64__) && !defined(SPEC_PORTABLE) && \
+    (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
+#define SPEC_ARM 1
+#endif
+
 #if SPEC_X86
 extern const spec_product_table spec_product_avx512vnni, spec_product_avx512, spec_product_avx2;
+#endif
+#if SPEC_ARM
+extern const spec_product_table spec_product_neon;
 #endif
 extern const spec_product_table spec_product_generic;
 

@@ -5,7 +5,7 @@
 #include "ops.h"
 
 extern const spec_ops_table spec_ops_generic;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
 extern const spec_ops_table spec_ops_avx512, spec_ops_avx2;
 
 static int has_avx512(void) {
@@ -19,11 +19,17 @@ static int has_avx2(void) {
     return __builtin_cpu_supports("avx2"); /* every processor with AVX2 has F16C */
 }
 #endif
+#if defined(__aarch64__) && !defined(SPEC_PORTABLE)
+extern const spec_ops_table spec_ops_neon;
+#endif
 
 const spec_ops_table *spec_ops(const char *isa) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
     if ((!isa || !strcmp(isa, "avx512vnni") || !strcmp(isa, "avx512")) && has_avx512()) return &spec_ops_avx512;
     if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
+#endif
+#if defined(__aarch64__) && !defined(SPEC_PORTABLE)
+    if (!isa || !strcmp(isa, "neon")) return &spec_ops_neon;
 #endif
     return !isa || !strcmp(isa, "generic") ? &spec_ops_generic : NULL;
 }

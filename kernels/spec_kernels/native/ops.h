@@ -146,7 +146,7 @@ typedef struct {
 /* ---------------------------------------------------------------- the table */
 
 typedef struct {
-    const char *isa; /* "avx512", "avx2" or "generic" */
+    const char *isa; /* "avx512", "avx2", "neon" or "generic" */
 
     /* y = x / sqrt(mean(x^2) + eps) weight; y may be x. weight NULL: all ones. */
     void (*norm)(const float *x, size_t x_stride, const float *weight, float eps, int rows, int width, float *y,
@@ -222,7 +222,7 @@ typedef struct {
     void (*route)(const spec_router *a, const float *logits, size_t stride, int rows, float *weights, int32_t *chosen);
 } spec_ops_table;
 
-/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avx2", "generic", or NULL for the best
+/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avx2", "neon", "generic", or NULL for the best
    that this processor has. NULL where the name is unknown or the processor lacks it. */
 const spec_ops_table *spec_ops(const char *isa);
 

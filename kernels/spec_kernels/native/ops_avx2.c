@@ -1,5 +1,5 @@
 /* The table for avx2. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else

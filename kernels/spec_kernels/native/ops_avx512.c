@@ -1,5 +1,5 @@
 /* The table for avx512. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c"))), apply_to = function)
 #else

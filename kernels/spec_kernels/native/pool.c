@@ -50,6 +50,11 @@ static unsigned flush_denormals(void) {
     unsigned before = _mm_getcsr();
     _mm_setcsr((before & ~0x3fu) | 0x8040 | 0x1f80); /* flush to zero, denormals are zero, nothing traps */
     return before;
+#elif defined(__aarch64__)
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"((before & ~0x9f00ull) | 1 << 24)); /* the same: traps off, FZ on */
+    return (unsigned)before;
 #else
     return 0;
 #endif
@@ -58,6 +63,8 @@ static unsigned flush_denormals(void) {
 static void restore(unsigned before) {
 #if defined(__SSE__)
     _mm_setcsr(before);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)before));
 #else
     (void)before;
 #endif

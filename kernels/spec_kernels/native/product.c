@@ -1,6 +1,13 @@
 /* Which table of products this machine uses. */
 #include "kernels.h"
 
+#if SPEC_ARM && defined(__linux__)
+#include <sys/auxv.h>
+#define DOT_PRODUCT (1ul << 20) /* HWCAP_ASIMDDP, which old headers lack */
+#elif SPEC_ARM && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 #if SPEC_X86
 static int runs_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
@@ -13,6 +20,22 @@ static int runs_avx512(void) {
 
 static int runs_avx512vnni(void) {
     return runs_avx512() && __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+#if SPEC_ARM
+static int runs_neon(void) {
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & DOT_PRODUCT) != 0;
+#elif defined(__APPLE__)
+    int has = 0;
+    size_t size = sizeof has;
+    return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, NULL, 0) == 0 && has;
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return 1; /* so is all the rest */
+#else
+    return 0;
+#endif
 }
 #endif
 
@@ -29,6 +52,9 @@ static const struct {
     {&spec_product_avx512vnni, runs_avx512vnni},
     {&spec_product_avx512, runs_avx512},
     {&spec_product_avx2, runs_avx2},
+#endif
+#if SPEC_ARM
+    {&spec_product_neon, runs_neon},
 #endif
     {&spec_product_generic, runs_generic},
 };

@@ -1,4 +1,4 @@
-/* Products with AVX2 and F16C: 8 outputs by 4 rows in registers. */
+/* Products with AVX2 and F16C: 8 outputs by 8 rows in registers. */
 #include "kernels.h"
 
 #if SPEC_X86
@@ -14,8 +14,9 @@
 #define ISA "avx2"
 #define TABLE spec_product_avx2
 #define LANES 8
-#define MOST_ROWS 4
-#define ONE_WIDTH 1
+#define MOST_ROWS 8
+#define ONE_WIDTH 0
+#define BYTE_PAIRS 1
 
 typedef int32_t vi __attribute__((vector_size(32), may_alias));
 typedef uint32_t vu __attribute__((vector_size(32), may_alias));
@@ -56,6 +57,20 @@ static ALWAYS void half_sums(const vi *q, int32_t *sums) {
 
 static ALWAYS vi pairs(vi a, vi b) {
     return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+}
+
+static ALWAYS vi byte_pairs(vu codes, const uint8_t *at) {
+    int32_t four;
+    memcpy(&four, at, 4);
+    return (vi)_mm256_maddubs_epi16((__m256i)codes, _mm256_set1_epi32(four));
+}
+
+static ALWAYS vi add_words(vi a, vi b) {
+    return (vi)_mm256_add_epi16((__m256i)a, (__m256i)b);
+}
+
+static ALWAYS vi word_pairs(vi x) {
+    return (vi)_mm256_madd_epi16((__m256i)x, _mm256_set1_epi16(1));
 }
 
 #include "words.inc"

@@ -102,7 +102,7 @@ class DraftModel:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
         step.report_cost(forwards=forwards, rows=rows)
-        if len(wanted) == 1 and self._can_go_alone(wanted[0]):
+        if len(wanted) == 1 and isinstance(self.words, Same):
             self._all_at_once(step, wanted[0])
         while drafting := [d for d in wanted if d.open]:
             self._one_more(step, drafting)
@@ -139,16 +139,17 @@ class DraftModel:
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         return Drafting(seq, room, shadow.estimate, shadow=shadow, tokens=tokens) if room > 0 else None
 
-    def _can_go_alone(self, draft: Drafting) -> bool:
-        """Whether the draft model can choose all tokens itself: greedily, in a vocabulary equal to the target's."""
-        return hasattr(self.model, "draft") and isinstance(self.words, Same) and not self._drafter.samples(draft.seq)
-
     def _all_at_once(self, step: Step, d: Drafting) -> None:
-        """A greedy draft of one sequence is one call, however long it gets."""
+        """A draft of one sequence is one call, however long it gets, where the draft model can choose its tokens."""
+        sampled = self._drafter.samples(d.seq)
+        chooser = self._drafter.chooser(step, d) if sampled and getattr(self.model, "draws", False) else None
+        if chooser is None and (sampled or not hasattr(self.model, "draft")):
+            return
         rows = len(d.tokens) - d.shadow.agree(d.tokens)
-        d.ids, d.confidence = continued(self.model, d.shadow, d.tokens, d.budget, self.p_min, d.seq.stop.tokens)
-        step.report_cost(forwards=len(d.ids), rows=rows + len(d.ids) - 1)
-        d.open = False
+        limits = d.budget, self.p_min, d.shadow.estimate.value, d.seq.stop.tokens
+        ids, chances, logits = continued(self.model, d.shadow, d.tokens, limits, chooser, step.wants_probs)
+        step.report_cost(forwards=len(ids), rows=rows + len(ids) - 1)
+        self._drafter.take(d, ids, chances, logits)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward, one more token for each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import attrs
@@ -60,14 +59,21 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
 
 
 def continued(
-    model: Any, shadow: DraftModelState, tokens: list[int], most: int, least: float, stops: Collection[int]
-) -> tuple[list[int], list[float]]:
-    """A greedy draft after ``tokens`` in one call of a model that has ``draft``: tokens, and their chances."""
+    model: Any, shadow: DraftModelState, tokens: list[int], limits: tuple[Any, ...], chooser: Any, keep: bool
+) -> tuple[list[int], list[float], Tensor | None]:
+    """A draft after ``tokens`` in one call of a model that has ``draft`` and ``draw``: tokens, and their chances.
+
+    limits: most tokens, least survival, trust, stops. chooser: of sampled tokens; None takes the most likely. keep:
+    the third is the rows [n, V] that sampled ones were chosen from.
+    """
     start = shadow.agree(tokens)
-    pending = tokens[start:]
-    ids, chances = model.draft(shadow.seq, start, pending, most, least, shadow.estimate.value, stops)
+    pending, rows = tokens[start:], None
+    if chooser is None:
+        ids, chances = model.draft(shadow.seq, start, pending, *limits)
+    else:
+        ids, chances, rows = model.draw(shadow.seq, start, pending, *limits, chooser, keep)
     shadow.held[start:] = pending + ids[:-1]
-    return ids, chances
+    return ids, chances, rows
 
 
 def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tuple[int, int]:

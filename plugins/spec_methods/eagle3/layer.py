@@ -30,13 +30,15 @@ class Layer(PairLayer):
         super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *facts["turning"]()), source), "x")
         self.projection = trunk.another(Model(tuple(projection(builder, self.head))), source)
         self.ids = tokens_of(self.head, self.device)
+        self.places = torch.arange(64, device=self.device)
 
     def features(self, states: Sequence[Tensor]) -> Tensor:
         """[R, D] of R positions; states: [R, Dt] for each of the sources."""
-        rows = len(states[0])
+        rows = states[0].shape[0]
         inputs = {f"h{i}": state for i, state in enumerate(states)}
-        positions = torch.arange(rows, device=self.device)
-        batch = Batch(None, positions, [Stretch(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
+        if rows > self.places.numel():
+            self.places = torch.arange(2 * rows, device=self.device)
+        batch = Batch(None, self.places[:rows], [Stretch(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
         return self.projection.run(batch)["feature"]
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -59,7 +61,10 @@ def projection(builder: Builder, head: Any) -> Iterator[Op]:
 
 
 def step(builder: Builder, head: Any) -> Iterator[Op]:
-    """Pairs to states and logits. The residual stream begins with the feature, or with its norm."""
+    """Pairs to states and logits. The residual stream begins with the feature, or with its norm.
+
+    Of a pair that is not answered later ones need its key and value only: it ends behind attention.
+    """
     prefix, normed = PREFIX + "blk.0.", "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
     yield Embed("e", builder.weight(own(builder, "token_embd.weight")))
@@ -67,6 +72,7 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
     yield builder.norm("x", normed, prefix + "attn_norm_2.weight")
     yield Concat(("e", normed), "h")
     yield from builder.attention(prefix, 0)
+    yield Pick("x", "x", "final")
     yield builder.norm("x", "h", prefix + "ffn_norm.weight")
     yield from builder.mlp(prefix)
     yield from ending(builder, head)
@@ -74,7 +80,6 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
 
 def ending(builder: Builder, head: Any) -> Iterator[Op]:
     """What is fed back is the stream itself, in some heads its norm."""
-    yield Pick("x", "x", "final")
     yield builder.norm("x", "h", PREFIX + "output_norm.weight")
     yield Tap("h" if head.norm_output else "x", "final")
     yield Pick("h", "h", "logits")

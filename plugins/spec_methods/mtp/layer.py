@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spec_kernels.model.build import Builder
-from spec_kernels.model.ops import Concat, Embed, Input, Model, Op
+from spec_kernels.model.ops import Concat, Embed, Input, Model, Op, Pick
 from spec_kernels.model.pairs import PairLayer
 from spec_kernels.model.source import Only, Source, has
 
@@ -44,6 +44,6 @@ def operations(builder: Builder, prefix: str) -> Iterator[Op]:
     yield builder.norm("hidden", "hidden", prefix + "nextn.hnorm.weight")
     yield Concat(("e", "hidden"), "z")
     yield builder.linear("z", "x", prefix + "nextn.eh_proj")
-    yield from builder.block(prefix, 0)
+    yield from builder.block(prefix, 0, (Pick("x", "x", "final"),))
     norm = own("nextn.shared_head_norm.weight", "output_norm.weight")
-    yield from builder.ending(norm, builder.weight(head if has(source, head) else "token_embd.weight"))
+    yield from builder.closing(norm, builder.weight(head if has(source, head) else "token_embd.weight"))

@@ -1,12 +1,13 @@
 """A strict reader of the GGUF container, versions 2 and 3, little-endian, one file or several shards.
 
-Opening reads metadata and tensor descriptions; tensor bytes are views of the mapped file.
+Opening reads metadata and tensor descriptions; lists of texts and tensor bytes are views of the mapped file.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import numpy as np
 from spec_core.errors import SpecError
 from spec_targets.files.damage import damaged, unsupported
 from spec_targets.files.mapped import mapped, view
+from spec_targets.files.texts import Texts
 from spec_targets.files.types import BLOCKS, NUMBERS
 
 if TYPE_CHECKING:
@@ -189,21 +191,21 @@ def _array(reader: Reader, key: str, depth: int) -> Any:
     return [_value(reader, kind, key, depth + 1) for _ in range(n)]
 
 
-def _strings(reader: Reader, count: int, key: str) -> list[str]:
+def _strings(reader: Reader, count: int, key: str) -> Texts:
     """A tight loop: a vocabulary has some hundred thousand of them."""
-    data, at, end = reader.data, reader.at, len(reader.data)
-    unpack, texts = struct.Struct("<Q").unpack_from, []
+    data, start, end = reader.data, reader.at, len(reader.data)
+    unpack, ends, at = struct.Struct("<Q").unpack_from, array("Q"), start
+    put = ends.append
     for _ in range(count):
         if at + 8 > end:
             raise damaged(reader.path, f"the texts of {key!r} end early")
-        n = unpack(data, at)[0]
-        at += 8
-        if n > end - at:
-            raise damaged(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at} more")
-        texts.append(str(data[at : at + n], "utf-8", "replace"))
-        at += n
+        (n,) = unpack(data, at)
+        at += 8 + n
+        if at > end:
+            raise damaged(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at + n} more")
+        put(at)
     reader.at = at
-    return texts
+    return Texts(data, start, ends)
 
 
 def _alignment(path: Path, metadata: Mapping[str, Any]) -> int:

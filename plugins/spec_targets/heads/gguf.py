@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
+from spec_targets.files.texts import Texts
 from spec_targets.gguf.metadata import Keys, name_of, scaling_of
 from spec_targets.gguf.weights import floats
 from spec_targets.heads import tensors
@@ -109,7 +110,7 @@ def _config(file: GgufFile, keys: Keys) -> Config:
 def _vocab(file: GgufFile, keys: Keys) -> int:
     """Tokens of the target: stated, or those of its tokenizer, which the file carries."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
-    return keys.get("vocab_size", len(tokens) if isinstance(tokens, list) else None, int)
+    return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else None, int)
 
 
 def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from spec_kernels.machine import free_bytes
+from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
 from spec_kernels.native.lower import MOST_HEAD
 from spec_kernels.ops.dispatch import missing
@@ -63,6 +63,7 @@ def make_target(
         found["exact"] = exact(executor, config.context)
         if choice.native:
             release()
+            trim()
     facts = {
         "weight_bytes": size,
         "row_bytes": row_bytes(config, choice, kind),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
-from spec_kernels.model.batch import Stretch
+from spec_kernels.model.batch import Stretch, numbers
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
+from spec_kernels.native.executor import Native
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, hookimpl
@@ -82,16 +83,41 @@ class TorchTarget:
         It ends with one of ``stops``, or where the product of the tokens' chances, each times ``estimate``, falls below
         ``least``. Returns tokens and chances; the slot then holds the rows of all but the last.
         """
+        asked = self._continuing(seq, start, tokens, most)
+        return self.executor.draft(asked, most, least, estimate, sorted(stops))
+
+    @property
+    def draws(self) -> bool:
+        """Whether ``draw`` works: the executor has it."""
+        return hasattr(self.executor, "draw")
+
+    def draw(
+        self,
+        seq: Sequence,
+        start: int,
+        tokens: list[int],
+        most: int,
+        least: float,
+        estimate: float,
+        stops: set[int],
+        chooser: Any,
+        keep: bool,
+    ) -> tuple[list[int], list[float], Tensor | None]:
+        """The same with tokens and chances of a chooser's. keep: the third is the rows [n, V] they were chosen from."""
+        asked, executor = self._continuing(seq, start, tokens, most), cast(Native, self.executor)
+        return executor.draw(asked, most, least, estimate, sorted(stops), chooser, keep)
+
+    def _continuing(self, seq: Sequence, start: int, tokens: list[int], most: int) -> rows_of.Batch:
+        """Rows that a draft of so many tokens begins with, and room for it."""
         end = start + len(tokens)
         cache = self._reserve(seq.slot.state, end + most)
-        asked = rows_of.Batch(
-            tokens=torch.tensor(tokens),
-            positions=torch.arange(start, end),
+        return rows_of.Batch(
+            tokens=numbers(tokens),
+            positions=numbers(range(start, end)),
             stretches=[Stretch(cache, 0, len(tokens), start)],
             logits=[len(tokens) - 1],
             final=[len(tokens) - 1],
         )
-        return self.executor.draft(asked, most, least, estimate, sorted(stops))
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""

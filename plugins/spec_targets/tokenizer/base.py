@@ -35,8 +35,8 @@ BYTE_OF = _byte_alphabet()
 class Tokenizer:
     """Text to ids and back.
 
-    pieces: the text of each token as its file has it. control: ids that are never text. spm: pieces are SentencePiece's
-    (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
+    pieces: the text of each token as its file has it, in memory or not. control: ids that are never text. spm: pieces
+    are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
     """
 
     def __init__(
@@ -61,13 +61,14 @@ class Tokenizer:
         self.bos = special_ids.get("bos")
         self.eos = special_ids.get("eos")
         self.add_bos = add_bos and self.bos is not None
+        texts = list(pieces)
         self.eog = _end_ids(
-            pieces, ends | {i for i in (self.eos, special_ids.get("eot"), special_ids.get("eom")) if i is not None}
+            texts, ends | {i for i in (self.eos, special_ids.get("eot"), special_ids.get("eom")) if i is not None}
         )
         self.spm = spm
         self.strip_space = strip_space
         self.chat_template = chat_template
-        self.identity = hashlib.sha256("\0".join(pieces).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        self.identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: control tokens written in the text are meant as such; bos: add it if the file says so."""

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError, nearest
+from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.patterns import ADD_BOS, IGNORE_MERGES, NO_BOS, PATTERNS
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+LISTS = (list, Texts)
 DAMAGED = "the file is damaged; get it again"
 
 
 class Metadata:
-    """``tokenizer.ggml.*`` with types and lengths checked."""
+    """``tokenizer.ggml.*`` with types and lengths checked.
+
+    pieces: tokens as the file has them, which a tokenizer keeps. tokens: the same in memory, while one is made.
+    """
 
     def __init__(self, metadata: Mapping[str, Any], where: str) -> None:
         self.raw, self.where = metadata, where
-        self.tokens: list[str] = self.of("tokens", list, required=True)
-        if not self.tokens or not all(isinstance(t, str) for t in self.tokens):
+        self.pieces: Sequence[str] = self.of("tokens", LISTS, required=True)
+        self.tokens = list(self.pieces)
+        if set(map(type, self.tokens)) != {str}:
             raise UsageError(f"{where}: tokenizer.ggml.tokens are no texts", hint=DAMAGED)
         self.types: list[int] = self.of("token_type", list) or [NORMAL] * len(self.tokens)
         if len(self.types) != len(self.tokens):
             raise UsageError(f"{where}: {len(self.tokens)} tokens and {len(self.types)} token types", hint=DAMAGED)
 
-    def of(self, key: str, kind: type, required: bool = False) -> Any:
+    def of(self, key: str, kind: type | tuple[type, ...], required: bool = False) -> Any:
         value = self.raw.get(f"tokenizer.ggml.{key}")
         if (value is None and required) or (value is not None and not isinstance(value, kind)):
             raise UsageError(f"{self.where}: tokenizer.ggml.{key} is {type(value).__name__}", hint=DAMAGED)
@@ -68,7 +74,7 @@ def _bpe(meta: Metadata) -> Tokenizer:
     if pre not in PATTERNS:
         raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is not known", hint=f"known: {nearest(pre, PATTERNS)}")
     vocab = _first_ids(meta.tokens)
-    merges = [pair for text in meta.of("merges", list) or [] if (pair := _pair(text)) and _usable(pair, vocab)]
+    merges = [pair for text in meta.of("merges", LISTS) or [] if (pair := _pair(text)) and _usable(pair, vocab)]
     backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PATTERNS[pre]]
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -81,10 +87,7 @@ def _bpe(meta: Metadata) -> Tokenizer:
 
 def _first_ids(tokens: list[str]) -> dict[str, int]:
     """Text -> id; of equal texts the first counts."""
-    vocab: dict[str, int] = {}
-    for i, text in enumerate(tokens):
-        vocab.setdefault(text, i)
-    return vocab
+    return dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
 
 
 def _pair(text: Any) -> tuple[str, str] | None:
@@ -163,7 +166,7 @@ def _finish(
     fim = {meta.id(f"fim_{name}") for name in ("pad", "rep", "sep")} - {None}
     return Tokenizer(
         backend,
-        meta.tokens,
+        meta.pieces,
         control=frozenset(control),
         plain=frozenset(user),
         special_ids=ids,

@@ -19,11 +19,17 @@ static int has_avx2(void) {
     return __builtin_cpu_supports("avx2");
 }
 #endif
+#if defined(__aarch64__)
+extern const choice_table choice_neon;
+#endif
 
 const choice_table *choice_of(const char *isa) {
 #if defined(__x86_64__)
     if ((!isa || !strcmp(isa, "avx512")) && has_avx512()) return &choice_avx512;
     if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &choice_avx2;
+#endif
+#if defined(__aarch64__)
+    if (!isa || !strcmp(isa, "neon")) return &choice_neon;
 #endif
     return !isa || !strcmp(isa, "generic") ? &choice_generic : NULL;
 }

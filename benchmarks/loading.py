@@ -1,0 +1,75 @@
+"""Loading a model: seconds after the imports, and the memory that the process has more.
+
+    python benchmarks/loading.py -m MODEL [--rounds 5]
+
+Every round is a process of its own, which has imported all modules. Memory is told apart: what is the process's own
+(weights, tokenizer, buffers), pages of the model's file, and pages of libraries, which another model would have
+brought too. Linux only: /proc/self/smaps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+
+MIB = 1 << 20
+WORK = """
+import gc, json, sys
+from time import perf_counter
+import numpy, tokenizers, torch
+import spec_kernels.native.executor, spec_targets.gguf.weights, spec_targets.runtime.load, spec_targets.tokenizer.gguf
+from spec_core import load
+
+def memory():
+    own = of_file = libraries = 0
+    path = ""
+    for line in open("/proc/self/smaps"):
+        name, _, rest = line.partition(" ")
+        if not name.endswith(":"):
+            path = line.split(None, 5)[5].strip() if len(line.split(None, 5)) > 5 else ""
+        elif name == "Rss:":
+            resident = int(rest.split()[0]) << 10
+        elif name == "Anonymous:":
+            mine = int(rest.split()[0]) << 10
+            own += mine
+            if path.endswith(".gguf"):
+                of_file += resident - mine
+            else:
+                libraries += resident - mine
+    return own, of_file, libraries
+
+torch.ones(8) @ torch.ones(8)
+gc.collect()
+before, began = memory(), perf_counter()
+target = load(sys.argv[1], kernels="native", threads=1)
+seconds = perf_counter() - began
+gc.collect()
+grown = [b - a for a, b in zip(before, memory())]
+stored = target.weights.file.nbytes
+print(json.dumps({"seconds": seconds, "own": grown[0], "file": grown[1], "libraries": grown[2],
+                  "weights": target.executor.arena.memory.nbytes, "stored": stored,
+                  "size": target.weights.file.path.stat().st_size}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", default="zoo:pico")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    command = [sys.executable, "-c", WORK, args.model]
+    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(args.rounds)]
+    found = [json.loads(text.splitlines()[-1]) for text in said]
+    of = {name: statistics.median(one[name] for one in found) for name in found[0]}
+    seconds = [one["seconds"] for one in found]
+    print(f"{args.model}: {statistics.median(seconds):.2f} s ({min(seconds):.2f}-{max(seconds):.2f})")
+    print(f"  file {of['size'] / MIB:.1f} MiB, weights in memory {of['weights'] / MIB:.1f}")
+    for name, what in (("own", "the process's own"), ("file", "pages of the file"), ("libraries", "of libraries")):
+        print(f"  {what:18}{of[name] / MIB:8.1f} MiB   {of[name] / of['size']:.2f} of the file")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""llama.cpp in a process of its own, for measurements in turns: it waits while we are measured.
+
+``Peer`` is our end of the pipe. The other end is this file as a program, in an interpreter that has llama-cpp-python
+0.3.36, built natively (``CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36``). A request is a line of
+JSON, so is its answer.
+
+The other end is a loop over the lowest call there is, ``llama_decode``, with its default type of cache, and does what
+llama.cpp's own programs do between two of them, no more: a token is put into a batch that is made once, and read from
+logits where they lie. At temperature 0 that is the argmax of numpy, which is quicker than the library's greedy sampler;
+above it is the library's own chain of temperature and seeded draw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+BATCH = 512
+"""Rows of one ``llama_decode``, its own default for what is computed together; as many are a prompt."""
+SECONDS = 0.15
+"""Of a burst."""
+Side = tuple[Callable[[], None], Callable[[int], None]]
+"""Brings the cache back, which is not timed; a forward of so many rows."""
+
+
+class Peer:
+    """llama.cpp behind a pipe: a model in a context of so many tokens."""
+
+    def __init__(self, python: str, model: str, context: int, threads: int) -> None:
+        command = [python, __file__, "-m", model, "--context", str(context), "--threads", str(threads)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        self.process = subprocess.Popen(command, env=environment, **pipes)
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{python} did not start: it needs llama-cpp-python 0.3.36, built for this machine")
+        self.about: str = json.loads(line)
+        """Its version, and what of the machine it was built for."""
+
+    def ask(self, **request: Any) -> Any:
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"the peer ended on {str(request)[:200]}")
+        return json.loads(line)
+
+    def burst(self, rows: int, depth: int) -> float:
+        """Seconds of a forward of so many rows behind ``depth``."""
+        return float(self.ask(rows=rows, depth=depth))
+
+    def generate(self, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
+        """``count`` tokens after a prompt, whatever they are: {"tokens", "prefill", "decode"}, the last in seconds."""
+        return self.ask(prompt=prompt, count=count, temperature=temperature, seed=seed)
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def burst(side: Side, rows: int) -> float:
+    """Seconds of the median forward among those that fit into a burst, at least three, or one that is long."""
+    reset, forward = side
+    times: list[float] = []
+    while sum(times) < SECONDS or (len(times) < 3 and sum(times) < 5 * SECONDS):
+        reset()
+        began = perf_counter()
+        forward(rows)
+        times.append(perf_counter() - began)
+    return statistics.median(times)
+
+
+def tokens(count: int) -> list[int]:
+    """What forwards are timed on, on both sides."""
+    return [5 + i % 300 for i in range(count)]
+
+
+class Llama:
+    """A context of llama.cpp, one sequence."""
+
+    def __init__(self, model: str, context: int, threads: int) -> None:
+        from llama_cpp import llama_cpp as c
+
+        self.c = c
+        self._quiet = c.llama_log_callback(lambda level, text, data: None)
+        c.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        c.llama_backend_init()
+        loaded = c.llama_model_load_from_file(model.encode(), c.llama_model_default_params())
+        options = c.llama_context_default_params()
+        options.n_ctx, options.n_batch, options.n_ubatch = context, BATCH, BATCH
+        options.n_threads = options.n_threads_batch = threads
+        self.context = c.llama_init_from_model(loaded, options)
+        self.memory = c.llama_get_memory(self.context)
+        self.vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(loaded))
+        self.batch = c.llama_batch_init(BATCH, 0, 1)
+        for i in range(BATCH):
+            self.batch.n_seq_id[i], self.batch.seq_id[i][0] = 1, 0
+        self._rows: dict[tuple[int, int], Any] = {}
+
+    def about(self) -> str:
+        from llama_cpp import __version__
+
+        return f"llama-cpp-python {__version__}, {self.c.llama_print_system_info().decode().strip()}"
+
+    def decode(self, tokens: list[int], start: int, every: bool = False) -> None:
+        """Evaluate at most a batch of tokens; logits of the last, or of every one."""
+        batch = self.batch
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, start + i, every
+        batch.logits[len(tokens) - 1] = True
+        if self.c.llama_decode(self.context, batch):
+            raise RuntimeError("llama_decode failed")
+
+    def logits(self, row: int, count: int = 1) -> Any:
+        """[count, V] from a row of the batch on, where they lie; rows stand one behind the other."""
+        import numpy as np
+
+        pointer = self.c.llama_get_logits_ith(self.context, row)
+        key = ctypes.addressof(pointer.contents), count
+        if key not in self._rows:
+            self._rows[key] = np.ctypeslib.as_array(pointer, shape=(count, self.vocab))
+        return self._rows[key]
+
+    def keep(self, rows: int) -> bool:
+        """Drop what is behind so many rows; False where the state cannot be taken back, and all is gone."""
+        if rows and self.c.llama_memory_seq_rm(self.memory, 0, rows, -1):
+            return True
+        self.c.llama_memory_clear(self.memory, True)
+        return False
+
+
+def forwards(llama: Llama, depth: int) -> Side:
+    """Forwards behind ``depth`` rows."""
+    llama.keep(0)
+    llama.decode(tokens(depth), 0)
+
+    def reset() -> None:
+        if not llama.keep(depth):
+            llama.decode(tokens(depth), 0)
+
+    def forward(rows: int) -> None:
+        prompt = rows >= BATCH
+        llama.decode(tokens(rows), depth, every=not prompt)
+        first, count = (rows - 1, 1) if prompt else (0, rows)
+        llama.logits(first, count).argmax(axis=1)
+
+    return reset, forward
+
+
+@contextmanager
+def sampler(llama: Llama, temperature: float, seed: int) -> Iterator[Callable[[], int]]:
+    """Chooses a token from the logits of the last row."""
+    if temperature == 0:
+        yield lambda: int(llama.logits(-1)[0].argmax())
+        return
+    c, context = llama.c, llama.context
+    chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
+    c.llama_sampler_chain_add(chain, c.llama_sampler_init_temp(temperature))
+    c.llama_sampler_chain_add(chain, c.llama_sampler_init_dist(seed))
+    yield lambda: c.llama_sampler_sample(chain, context, -1)
+    c.llama_sampler_free(chain)
+
+
+def generate(llama: Llama, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
+    """As ``Peer.generate``. What follows an end of text is generated all the same."""
+    llama.keep(0)
+    with sampler(llama, temperature, seed & 0xFFFFFFFF) as choose:
+        began = perf_counter()
+        for at in range(0, len(prompt), BATCH):
+            llama.decode(prompt[at : at + BATCH], at)
+        found = [choose()]
+        first = perf_counter()
+        for position in range(len(prompt), len(prompt) + count - 1):
+            llama.decode(found[-1:], position)
+            found.append(choose())
+        return {"tokens": found, "prefill": first - began, "decode": perf_counter() - first}
+
+
+def answer(llama: Llama, request: dict[str, Any]) -> Any:
+    if "rows" in request:
+        return burst(forwards(llama, request["depth"]), request["rows"])
+    return generate(llama, **request)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", required=True, help="a GGUF file")
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    llama = Llama(args.model, args.context, args.threads)
+    print(json.dumps(llama.about()), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(llama, json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

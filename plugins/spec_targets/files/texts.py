@@ -1,0 +1,48 @@
+"""Texts of a mapped file: of a vocabulary of a hundred thousand, only those that are asked for are in memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+
+class Texts(Sequence[str]):
+    """Texts as a GGUF file has them, each behind its length in 8 bytes; made from the bytes whenever one is read.
+
+    data: the file    start: where the first length is    ends: where each text ends, checked to lie in the file
+    """
+
+    __slots__ = ("data", "ends", "start")
+
+    def __init__(self, data: memoryview, start: int, ends: array[int]) -> None:
+        self.data, self.start, self.ends = data, start, ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        places = range(len(self.ends))[at]
+        return self._text(places) if isinstance(places, int) else [self._text(i) for i in places]
+
+    def __iter__(self) -> Iterator[str]:
+        data, start = self.data, self.start
+        for end in self.ends:
+            yield str(data[start + 8 : end], "utf-8", "replace")
+            start = end
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} texts>"
+
+    def _text(self, i: int) -> str:
+        start = self.ends[i - 1] if i else self.start
+        return str(self.data[start + 8 : self.ends[i]], "utf-8", "replace")

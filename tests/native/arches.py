@@ -1,0 +1,79 @@
+"""The native code on another architecture: the trials of ``arches/``, compiled for it and run by an emulator.
+
+A trial is a product, an operator, a choice or the whole forward of a random model; it prints a hash of what came out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import attrs
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT / "kernels" / "spec_kernels" / "native", ROOT / "spec_core" / "sampling" / "native")
+TRIALS = Path(__file__).with_name("arches")
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-pthread", *WARNINGS)
+
+
+@attrs.frozen
+class Machine:
+    """A compiler, and what runs the programs that it makes."""
+
+    compiler: str
+    flags: tuple[str, ...]
+    runner: tuple[str, ...] = ()
+
+    def problem(self) -> str | None:
+        """What is missing, in words."""
+        missing = [name for name in (self.compiler, *self.runner[:1]) if shutil.which(name) is None]
+        return f"needs {' and '.join(missing)}" if missing else None
+
+    def build(self, folder: Path) -> Path:
+        """Compile the native code, but for the parts that are Python's, and the trials."""
+        folder.mkdir(parents=True)
+        with ThreadPoolExecutor(2) as pool:
+            objects = list(pool.map(lambda source: self._compile(source, folder), sources()))
+        program = folder / "trials"
+        static = ["-static"] if self.runner else []
+        subprocess.run([self.compiler, "-pthread", *static, "-o", program, *objects, "-lm"], check=True)
+        return program
+
+    def _compile(self, source: Path, folder: Path) -> Path:
+        made = folder / f"{source.parent.name}-{source.stem}.o"
+        mine = self.flags if source.parent in FOLDERS else ("-O1",)
+        includes = [f"-I{path}" for path in FOLDERS]
+        command = [self.compiler, *FLAGS, *mine, *includes, "-c", source, "-o", made]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return made
+
+    def run(self, program: Path, seeds: int, *cpu: str) -> Outcome:
+        done = subprocess.run([*self.runner, *cpu, program, str(seeds)], capture_output=True, text=True)
+        return Outcome(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
+
+
+@attrs.frozen
+class Outcome:
+    """hashes: a line for every trial. said: the instruction sets of each part, and which of them differ."""
+
+    code: int
+    hashes: list[str]
+    said: list[str]
+
+
+def sources() -> Iterator[Path]:
+    """The largest first, so that two compilers are done at about the same time."""
+    found = [path for folder in FOLDERS for path in folder.glob("*.c") if "Python.h" not in path.read_text()]
+    yield from sorted(found, key=lambda path: (not path.stem.startswith(("ops_", "product_")), path))
+    yield from sorted(TRIALS.glob("*.c"))
+
+
+HERE = Machine("gcc", ("-O1", "-DSPEC_PORTABLE"))
+"""This machine: other tests compare what is not plain C with this."""
+ARM = Machine("aarch64-linux-gnu-gcc", ("-O3",), ("qemu-aarch64",))
+"""Compiled as it is for users."""
