@@ -5,7 +5,7 @@ Any target can teach that serves hidden states through its protocol; nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Texts
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,9 @@ class Lessons:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __iter__(self) -> Iterator[Lesson]:
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> Lesson:
         if i in self._kept:

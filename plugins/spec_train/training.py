@@ -38,8 +38,8 @@ ASKING = 0.5
 """How long it does that at most, beside the time of the training."""
 ROOM, DISK = 1 << 30, 16 << 30
 """Bytes of hidden states that are kept in memory, and on disk; what does not fit is asked again."""
-LOOKED_AT, ASKED_AGAIN = 256, 64
-"""Rows that a beginning is fitted to; where their last states have to be asked for, so many."""
+LOOKED_AT = 96
+"""Rows that a beginning is fitted to."""
 LEARNING = 2.5e-3
 """Learning rate at a width of 192 and below; it falls with the square root of the width."""
 
@@ -202,8 +202,7 @@ def examined(desk: Desk, prompts: list[tuple[int, ...]], given: dict[str, Any]) 
     how = Asking(given["answer"], (0.0,), given["seed"])
     path = beside(given["out"], f"held-out-{of_answers(desk.teacher.target, how)}.jsonl")
     rows = [row for row in desk.kept(path, prompts, how) if len(row.tokens) > row.start + 1]
-    lessons = Lessons(desk.teacher, rows, 0, desk.shelf)
-    return Exam([lessons[i] for i in range(len(lessons))])
+    return Exam(list(Lessons(desk.teacher, rows, 0, desk.shelf)))
 
 
 def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
@@ -211,11 +210,9 @@ def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
     if given["first"] is not None:
         follow(pupil, given["first"], lessons.teacher.target.info.layers)
         return
-    teacher = lessons.teacher
-    free = isinstance(pupil, DFlashPupil) or teacher.target.info.layers in teacher.sources
-    looked_at = pick(lessons, given["seed"], 0, min(len(lessons), LOOKED_AT if free else ASKED_AGAIN))
+    looked_at = pick(lessons, given["seed"], 0, LOOKED_AT)
     if isinstance(pupil, Eagle3Pupil):
-        fitted.start(pupil, looked_at, finals(teacher, looked_at))
+        fitted.start(pupil, looked_at, finals(lessons.teacher, looked_at))
         induction.start(pupil, looked_at)
         fitted.sure(pupil, looked_at)
     elif isinstance(pupil, DFlashPupil):
