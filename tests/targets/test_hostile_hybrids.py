@@ -13,6 +13,7 @@ import random
 import resource
 import struct
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ def packed(kind: str, value: Any) -> bytes:
 
 def as_stored(value: Any) -> bytes:
     """A value of an opened file; which integer type it had is not kept."""
-    if isinstance(value, list):
-        return typed("array", (kind_of(value[0]), value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return typed("array", (kind_of(value[0]), list(value)))
     return typed(kind_of(value), value)
 
 

@@ -132,7 +132,7 @@ class Native:
 
     # arguments
 
-    def _outputs(self, batch: Batch, kept: int = 1) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+    def _outputs(self, batch: Batch, kept: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
         """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap.
 
         kept: rows of logits at least.
