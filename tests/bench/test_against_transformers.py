@@ -10,6 +10,7 @@ from tests.targets.tiny import model
 from tests.targets.written import metadata, tensors, write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["llama", "qwen3"])
 def test_the_model_there_has_the_weights_of_the_file(arch, tmp_path):
     """A llama's rows of q and k stand in another order in a GGUF file."""

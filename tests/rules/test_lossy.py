@@ -51,6 +51,7 @@ class Says:
 # synthetic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft, temperature", [(CHAIN, 1.0), (TREE, 0.0)], ids=["chain", "tree"])
 def test_synthetic_accepts_at_the_given_rates(draft, temperature):
     """Each position within four standard deviations; nothing after the last rate, whatever the target thinks."""
@@ -66,6 +67,7 @@ def test_synthetic_accepts_at_the_given_rates(draft, temperature):
     assert stats["marginal"][4:] == []
 
 
+@pytest.mark.slow
 def test_rates_over_many_coins():
     """8,000 steps: at least i + 1 are kept as often as the i-th rate says."""
     rule = Synthetic(RATES)

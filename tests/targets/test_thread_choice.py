@@ -32,10 +32,12 @@ def unsettled(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_threads_wait_passively_before_torch_is_imported():
     assert "OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=0" in said(f"from spec_core import load; {SAY}")
 
 
+@pytest.mark.slow
 def test_how_threads_wait_is_left_to_who_has_said_so():
     assert said(f"from spec_core import load; {SAY}", OMP_WAIT_POLICY="active") == "OMP_WAIT_POLICY=active\n"
 

@@ -39,6 +39,7 @@ def loss(pupil, lessons) -> float:
     return float(pupil.loss(lessons, np.random.default_rng(0)).detach())
 
 
+@pytest.mark.slow
 def test_texts_that_were_not_fitted_to_are_drafted_better_and_said_with_less_loss(read):
     teacher, given, others = read
     pupil, exam = begun(teacher), Exam(others)
@@ -50,6 +51,7 @@ def test_texts_that_were_not_fitted_to_are_drafted_better_and_said_with_less_los
     assert loss(pupil, others) < lost - 3
 
 
+@pytest.mark.slow
 def test_how_sure_a_head_is_changes_no_draft_and_never_raises_the_loss(read):
     teacher, given, others = read
     pupil = begun(teacher)

@@ -352,6 +352,7 @@ def test_a_zoo_model_brings_its_own_texts(monkeypatch):
     assert not [t for t in texts if "class JSONDecoder" in t]
 
 
+@pytest.mark.slow
 def test_a_chat_model_of_the_zoo_brings_questions_of_its_own():
     """Messages, none twice, and none of those it is shown on."""
     shown = {json.loads(line)["messages"][-1]["content"] for line in CHAT_PROMPTS.read_text("utf-8").splitlines()}

@@ -79,6 +79,7 @@ def test_chats_are_plain_text_with_methods_that_need_no_training(methods, temper
     assert fast.stats["drafted"] > 0
 
 
+@pytest.mark.slow
 @needed
 def test_it_is_compared_on_its_own_prompts(capsys):
     words = ["compare", "-m", "zoo:smollm2", "--chat", "--method", "ngram", "--limit", "1", "-n", "4", "--json"]
