@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -20,7 +19,8 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.kernels.products import TYPES, Library, Matrix, Products, build, example, widths
+from tests.kernels.products import TYPES, Library, Matrix, Products, example, widths
+from tests.native.compiled import library as built
 
 ROWS = [1, 2, 4, 8, 16, 32]
 SIZES = {"cached": 1 << 20, "streamed": 96 << 20}
@@ -80,15 +80,14 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     asked = parse()
     sizes = [s for s in SIZES if getattr(asked, s)] or list(SIZES)
-    with tempfile.TemporaryDirectory() as folder:
-        library = Library(build(Path(folder)))
-        products = library.products(asked.isa)
-        for size in sizes:
-            print(f"{products.isa}, {size}, k = {asked.k}: GMAC/s at rows {ROWS} | GB/s, time of 1 row | T(n) / T(1)")
-            for type in asked.type:
-                made = matrix(library, type, asked.k, SIZES[size])
-                for bits in (b for b in widths(type) if b in asked.bits):
-                    print(f"{type:5s} {bits:2d} bits  {line(products, made, bits)}", flush=True)
+    library = Library(built())
+    products = library.products(asked.isa)
+    for size in sizes:
+        print(f"{products.isa}, {size}, k = {asked.k}: GMAC/s at rows {ROWS} | GB/s, time of 1 row | T(n) / T(1)")
+        for type in asked.type:
+            made = matrix(library, type, asked.k, SIZES[size])
+            for bits in (b for b in widths(type) if b in asked.bits):
+                print(f"{type:5s} {bits:2d} bits  {line(products, made, bits)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,9 @@
-"""The C of products through ctypes, compiled by the test that asks for it.
-
-With ``SPEC_NATIVE_CFLAGS`` other flags are added, such as those of a sanitiser.
-"""
+"""The C of products through ctypes."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import subprocess
 import weakref
 from pathlib import Path
 
@@ -17,9 +12,9 @@ import numpy as np
 import torch
 from spec_kernels.ops.dequant import TYPES as BLOCKS
 
-SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "spec_kernels" / "native"
-TABLES = ["product_generic", "product_avx2", "product_avx512", "product_avx512vnni", "product_neon"]
-FILES = ["product", *TABLES, "repack", "row"]
+from tests.native.compiled import SOURCES, compiled
+
+FILES = ["product", "product_generic", "repack", "row"]
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
 """In the order of enum spec_type."""
 FLOATS = ["F16", "BF16", "F32"]
@@ -31,17 +26,12 @@ SETS = ["avx512vnni", "avx512", "avx2", "neon", "generic"]
 SIZE, INT, POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 
 
-def compiler() -> str | None:
-    return next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-
-
-def build(folder: Path, *flags: str) -> Path:
-    """Compile the products into a shared library in ``folder``."""
-    library = folder / "products.so"
-    extra = [*os.environ.get("SPEC_NATIVE_CFLAGS", "").split(), *flags]
-    command = [compiler(), "-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared", *extra, "-o", library]
-    subprocess.run([*command, *(SOURCES / f"{name}.c" for name in FILES)], check=True)
-    return library
+def portable() -> Path:
+    """A library of products in plain C alone."""
+    sources, more = [SOURCES / f"{name}.c" for name in FILES], os.environ.get("SPEC_NATIVE_FLAGS")
+    if more:
+        return compiled("portable_sanitized", ["-DSPEC_PORTABLE", *more.split()], sources)
+    return compiled("portable", ["-DSPEC_PORTABLE", "-O1"], sources)
 
 
 def aligned(size: int) -> np.ndarray:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import gguf
 import numpy as np
 import pytest
@@ -15,7 +11,9 @@ from spec_kernels.ops.dequant import TYPES as BLOCKS
 from spec_kernels.ops.dequant import dequantize
 
 from tests.golden import golden
-from tests.kernels.products import FLOATS, SETS, TYPES, Library, Products, build, compiler, example, widths
+from tests.kernels.products import FLOATS, SETS, TYPES, Library, Products, example, portable, widths
+from tests.native.compiled import compiler
+from tests.native.compiled import library as built
 
 LEVELS = {8: 127, 15: 16319}
 BARS = {8: 1e-2, 15: 1e-4, 32: 1e-6}
@@ -30,8 +28,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory) -> Library:
-    return Library(build(tmp_path_factory.mktemp("products")))
+def library() -> Library:
+    return Library(built())
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +143,12 @@ def test_any_bytes_are_multiplied_to_the_same_result_everywhere(library, type, b
     assert all(same(results[0], other) for other in results[1:])
 
 
-def test_plain_c_gives_the_same_bits_as_instructions(library, tmp_path):
-    portable = Library(build(tmp_path, "-DSPEC_PORTABLE")).products("generic")
+def test_plain_c_gives_the_same_bits_as_instructions(library):
+    plain = Library(portable()).products("generic")
     for type, bits in CASES:
         matrix, x = library.repack(type, example(type, 16, 256), 256), rows_of(5, 256)
 
-        assert same(library.products("generic").product(matrix, x, bits), portable.product(matrix, x, bits)), type
+        assert same(library.products("generic").product(matrix, x, bits), plain.product(matrix, x, bits)), type
 
 
 @pytest.mark.parametrize("type, bits", [("Q4_1", 15), ("Q6_K", 8), ("F16", 32)])
@@ -344,17 +342,3 @@ def test_extremes_of_codes_and_activations_do_not_overflow(library):
 def test_an_unknown_instruction_set_has_no_products(library):
     assert library.products("sse9") is None
     assert library.products().isa == library.every()[0].isa
-
-
-@pytest.mark.slow
-def test_a_sanitiser_finds_nothing(tmp_path):
-    """This file once more, compiled with checks of addresses and of undefined behaviour."""
-    runtime = subprocess.run([compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    if "SPEC_NATIVE_CFLAGS" in os.environ or not os.path.isabs(runtime):
-        pytest.skip("no address sanitiser, or it is at work already")
-    flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
-    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "SPEC_NATIVE_CFLAGS": flags}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", __file__]
-    run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
-
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]

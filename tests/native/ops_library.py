@@ -1,28 +1,19 @@
-"""The native operators as a shared library, compiled here, and their tables as functions over numpy arrays.
-
-With SPEC_SANITIZE=1 the library is compiled for the address and undefined-behaviour sanitizers; the interpreter must
-then be started with libasan preloaded.
-"""
+"""The native operators of a shared library: their tables as functions over numpy arrays."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SOURCES = Path(__file__).parents[2] / "kernels" / "spec_kernels" / "native"
+from tests.native.compiled import compiler
+from tests.native.compiled import library as built
+
 ISAS = ("avx512", "avx2", "neon", "generic")
-FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-Wall", "-Wextra", "-Werror")
-SANITIZE = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 P, S, I, F = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float
 
 each_isa = pytest.mark.parametrize("isa", ISAS)
@@ -102,32 +93,14 @@ Table = structure("Table", isa=ctypes.c_char_p, **{name: ctypes.CFUNCTYPE(*f) fo
 
 @functools.lru_cache
 def library() -> ctypes.CDLL:
-    """Compiled once per process. Skips the test where there is no compiler."""
-    compiler = shutil.which(os.environ.get("CC", "gcc"))
-    if compiler is None:
+    """Loaded once per process. Skips the test where there is no compiler."""
+    if compiler() is None:
         pytest.skip("no C compiler")
-    folder = Path(tempfile.mkdtemp(prefix="spec-ops-"))
-    flags = FLAGS + (SANITIZE if os.environ.get("SPEC_SANITIZE") else ())
-    # A sanitizer that is preloaded for our sake would slow the compiler down.
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    made = folder / "ops.so"
-    objects = [_compile([compiler, *flags], source, folder, environment) for source in sorted(SOURCES.glob("ops*.c"))]
-    for job, _ in objects:
-        _, said = job.communicate()
-        assert job.returncode == 0, said.decode()
-    subprocess.run([compiler, *flags, "-shared", "-o", made, *(o for _, o in objects)], check=True, env=environment)
-    loaded = ctypes.CDLL(str(made))
-    shutil.rmtree(folder)
+    loaded = ctypes.CDLL(str(built()))
     loaded.spec_ops.restype = P
     for name, takes in SIZES.items():
         getattr(loaded, name).argtypes, getattr(loaded, name).restype = takes, S
     return loaded
-
-
-def _compile(command: list[str], source: Path, folder: Path, environment: dict) -> tuple[subprocess.Popen, Path]:
-    """The running compiler, and the object file it makes."""
-    made = folder / f"{source.stem}.o"
-    return subprocess.Popen([*command, "-c", source, "-o", made], stderr=subprocess.PIPE, env=environment), made
 
 
 SIZES = {

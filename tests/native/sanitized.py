@@ -1,8 +1,8 @@
-"""The random models of programs.py on an extension compiled for the address and undefined-behaviour sanitizers.
+"""The extension compiled for the address and undefined-behaviour sanitizers, and programs that run on it.
 
-    python -m tests.native.sanitized LIBRARY FIRST LAST    with the sanitizers' libraries preloaded
+    python -m tests.native.sanitized LIBRARY FIRST LAST    random models, with the sanitizers' libraries preloaded
 
-``run`` compiles it where it is not there yet, which takes a minute, and calls this.
+``start`` compiles it where it is not there yet, which takes a minute, and calls such a program.
 """
 
 from __future__ import annotations
@@ -10,16 +10,27 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "kernels" / "spec_kernels" / "native"
-FLAGS = ["-std=gnu11", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-pthread", "-fPIC", "-shared"]
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+from tests.native.compiled import FLAGS, ROOT, SOURCES, compiled, run
+
+SANITIZE = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CALLS = ("--param", "asan-instrumentation-with-call-threshold=0")
+"""Every access is checked in a call, not in place: compiled in half the time, and the same is found."""
+NEEDED = {"avx2": "avx2", "avx512": "avx512f", "avx512vnni": "avx512_vnni"}
+"""What the files of an instruction set need of the processor, as /proc/cpuinfo calls it."""
+ABSENT = Path(__file__).with_name("absent.c")
 NAME = "spec_kernels.native._native"
+
+
+def problem() -> str | None:
+    """Why there are no sanitizers here, in words."""
+    if shutil.which("gcc") is None or not all(map(os.path.isabs, runtimes())):
+        return "needs gcc with sanitizers"
+    return None
 
 
 def runtimes() -> list[str]:
@@ -28,28 +39,40 @@ def runtimes() -> list[str]:
     return [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
 
 
-def built(folder: Path) -> Path:
-    """The extension, compiled unless it is as new as its sources."""
-    library, sources = folder / "_native.abi3.so", sorted(SOURCES.glob("*.c"))
-    newest = max(path.stat().st_mtime for path in SOURCES.iterdir() if path.suffix in (".c", ".h", ".inc"))
-    if not library.exists() or library.stat().st_mtime < newest:
-        folder.mkdir(parents=True, exist_ok=True)
-        include = f"-I{sysconfig.get_paths()['include']}"
-        subprocess.run(["gcc", *FLAGS, *SANITIZE, include, *sources, "-o", library], check=True)
-    return library
+def library() -> Path:
+    """What this processor cannot run is looked through for warnings, and otherwise left out."""
+    sources, lacked = sorted(SOURCES.glob("*.c")), lacking()
+    for source in lacked:
+        run(["gcc", *FLAGS, "-fsyntax-only", source])
+    absent = [f"-DNO_{source.stem.upper()}" for source in lacked]
+    return compiled("sanitized", [*SANITIZE, *CALLS, *absent], [ABSENT, *(s for s in sources if s not in lacked)])
 
 
-def run(folder: Path, first: int, last: int) -> subprocess.CompletedProcess[str]:
-    """Seeds first to last - 1 in a process of their own; its exit code is 0 where nothing was found."""
-    environment = os.environ | {"LD_PRELOAD": " ".join(runtimes()), "ASAN_OPTIONS": "detect_leaks=0"}
-    command = [sys.executable, "-m", "tests.native.sanitized", str(built(folder)), str(first), str(last)]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+def lacking() -> list[Path]:
+    """Sources of instruction sets that the processor of this machine lacks."""
+    info = Path("/proc/cpuinfo")
+    has = set(info.read_text().split()) if info.exists() else set(NEEDED.values())
+    return sorted(file for isa, flag in NEEDED.items() if flag not in has for file in SOURCES.glob(f"*_{isa}.c"))
 
 
-def extension(library: str) -> None:
+def start(*command: str) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in a process in which every test and program uses the library."""
+    environment = {"LD_PRELOAD": " ".join(runtimes()), "ASAN_OPTIONS": "detect_leaks=0"}
+    environment |= {"SPEC_NATIVE_LIBRARY": str(library()), "SPEC_NATIVE_FLAGS": " ".join((*SANITIZE, *CALLS))}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
+    )
+
+
+def random_models(first: int, last: int) -> subprocess.CompletedProcess[str]:
+    """Seeds first to last - 1; the exit code is 0 where nothing was found."""
+    return start("-m", "tests.native.sanitized", str(library()), str(first), str(last))
+
+
+def extension(path: str) -> None:
     """Make this the extension that everything in this process uses."""
-    loader = importlib.machinery.ExtensionFileLoader(NAME, library)
-    spec = importlib.util.spec_from_file_location(NAME, library, loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader(NAME, path)
+    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
     sys.modules[NAME] = importlib.util.module_from_spec(spec)
     loader.exec_module(sys.modules[NAME])
 

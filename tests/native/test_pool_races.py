@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ops_library import SOURCES
+
+from tests.native.compiled import SOURCES
 
 PROGRAM = Path(__file__).with_name("pool_races.c")
 

@@ -1,0 +1,88 @@
+"""The C of the kernels as a library that tests of its parts load; what has to be compiled is compiled once.
+
+What is made lies in ``build/native`` under a name that says what it was made from: processes of a run share it, and a
+run after which no source changed finds it there. With ``SPEC_NATIVE_LIBRARY`` another library is loaded, one with
+sanitizers; what else is compiled then has the flags of ``SPEC_NATIVE_FLAGS``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from spec_kernels import native
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "kernels" / "spec_kernels" / "native"
+MADE = ROOT / "build" / "native"
+FLAGS = ("-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-pthread", "-fPIC", "-Wall", "-Wextra", "-Werror")
+
+
+def compiler() -> str | None:
+    return next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+
+
+def library() -> Path:
+    """The installed extension, which is what users run; compiled here where it is older than its sources."""
+    if "SPEC_NATIVE_LIBRARY" in os.environ:
+        return Path(os.environ["SPEC_NATIVE_LIBRARY"])
+    return installed() or compiled("plain", ["-O3"], sorted(SOURCES.glob("*.c")))
+
+
+def installed() -> Path | None:
+    """The extension, unless there is none or a source was changed after it was built."""
+    made = native._native and Path(native._native.__file__)
+    return made if made and made.stat().st_mtime > max(file.stat().st_mtime for file in texts()) else None
+
+
+def texts() -> list[Path]:
+    return sorted(file for file in SOURCES.iterdir() if file.suffix in (".c", ".h", ".inc"))
+
+
+def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
+    """A shared library of these sources, made unless there is one of the same text, flags and compiler."""
+    command = [compiler(), *FLAGS, *flags, f"-I{SOURCES}", f"-I{sysconfig.get_paths()['include']}"]
+    made = MADE / name / f"{key(command, {*texts(), *sources})}.so"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with (made.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            for old in made.parent.glob("*.so"):
+                old.unlink()
+            _compile(command, sources, made)
+    return made
+
+
+def key(command: list[str], read: set[Path]) -> str:
+    """Of the compiler, its flags and all that it may read."""
+    version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
+    parts = [version, " ".join(command).encode(), *(file.read_bytes() for file in sorted(read))]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _compile(command: list[str], sources: Sequence[Path], made: Path) -> None:
+    """Two files at a time, the longest first."""
+    with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:
+        objects = {source: Path(folder, f"{source.stem}.o") for source in sorted(sources, key=_soon)}
+        list(pool.map(lambda source: run([*command, "-c", source, "-o", objects[source]]), objects))
+        run([*command, "-shared", *objects.values(), "-o", Path(folder, "made.so"), "-lm"])
+        Path(folder, "made.so").rename(made)
+
+
+def _soon(source: Path) -> tuple[bool, str]:
+    return not source.stem.startswith(("ops_", "product_")), source.stem
+
+
+def run(command: Sequence[str | Path]) -> None:
+    """Raises AssertionError with what the compiler says. A preloaded sanitizer would slow it down, and is left out."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
