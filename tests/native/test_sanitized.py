@@ -1,4 +1,4 @@
-"""Tests of products and operators, and random models, under the address and undefined-behaviour sanitizers."""
+"""Tests of products and operators, and random models, under the address and undefined behaviour sanitizers."""
 
 from __future__ import annotations
 
