@@ -236,8 +236,8 @@ class ToyTarget:
         h = _norm(x) + _where(position, len(x))
         state.keys.append(self._w["k"] @ h)
         state.values.append(self._w["v"] @ h)
-        seen = [*visible, len(state.keys) - 1]
-        weight = _softmax(np.array([state.keys[i] @ (self._w["q"] @ h) for i in seen]) / np.sqrt(len(x)))
+        seen, asked = [*visible, len(state.keys) - 1], self._w["q"] @ h
+        weight = _softmax(np.array([state.keys[i] @ asked for i in seen]) / np.sqrt(len(x)))
         x = x + self._w["o"] @ sum(w * state.values[i] for w, i in zip(weight, seen, strict=True))
         stream.append(x)
         if not self._recurs:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from spec_cli.main import run
@@ -15,20 +16,32 @@ from spec_core.assembly.discovery import GROUPS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_new_package_passes_its_own_tests(kind, tmp_path):
-    """Its entry point names what is in its module."""
-    assert run(["new", kind, "my-own", "--into", str(tmp_path)]) == 0
-
-    folder = tmp_path / "spec-my-own"
-    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-    module, _, name = project["entry-points"][GROUPS[kind]]["my-own"].partition(":")
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder)]
-    check = f"import sys, pytest, {module} as m; m.{name}; sys.exit(pytest.main({options}))"
+def test_new_packages_pass_their_own_tests(tmp_path):
+    """One of each kind, all in one process; their entry points name what is in their modules."""
+    named = [name_of(kind, tmp_path) for kind in KINDS]
+    folders = sorted(path.name for path in tmp_path.iterdir())
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path), *folders]
+    loads = [f"from {module} import {name}" for module, name in named]
+    check = "\n".join(["import sys, pytest", *loads, f"sys.exit(pytest.main({options}))"])
+    path = os.pathsep.join(folders)
     done = subprocess.run(
-        [sys.executable, "-c", check], cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}
+        [sys.executable, "-c", check],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
     )
-    assert done.returncode == 0 and "passed" in done.stdout, done.stdout + done.stderr
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [folder for folder in folders if f"{folder}/" not in done.stdout] == []
+
+
+def name_of(kind: str, into: Path) -> tuple[str, str]:
+    """(module, name) of the entry point of a new package."""
+    assert run(["new", kind, f"my-{kind}", "--into", str(into)]) == 0
+    project = tomllib.loads((into / f"spec-my-{kind}" / "pyproject.toml").read_text("utf-8"))["project"]
+    module, _, name = project["entry-points"][GROUPS[kind]][f"my-{kind}"].partition(":")
+    return module, name
 
 
 @pytest.mark.parametrize("name", ["My", "a_b", "../up", "", "1st", "ngram"])

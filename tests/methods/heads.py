@@ -65,11 +65,16 @@ def method(name: str, of: str, rows: int | None = None) -> tuple[str, dict]:
     return kind, {"file": str(file), **settings}
 
 
+@cache
+def plain(of: str, temperature: float) -> list[list[int]]:
+    """The texts of the requests without any method."""
+    return [Run(tiny(of)).generate(r).result.tokens for r in requests(temperature)]
+
+
 def check_lossless(name: str, of: str, rows: int | None, temperature: float, slots: int, **more) -> list:
     """Every text is the plain one of its seed, and so is the state behind every step; returns the steps."""
-    plain = [Run(tiny(of)).generate(r).result.tokens for r in requests(temperature)]
     run, steps = Run(tiny(of), [method(name, of, rows)], max_sequences=slots, **more), []
     run.observe(steps.append)
-    assert [result.tokens for result in gated(run, requests(temperature))] == plain
+    assert [result.tokens for result in gated(run, requests(temperature))] == plain(of, temperature)
     assert sum(p.drafted for step in steps for p in step.parts)
     return steps

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=f
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_sanitizer_complains(part):
-    done = start("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, PARTS[part]))
+    done = start("-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", *map(str, PARTS[part]))
 
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 

@@ -17,6 +17,7 @@ from spec_cli import main as cli
 from spec_train import texts
 from spec_train.show import Teller, clock, curve
 from spec_zoo import CHAT_PROMPTS
+from spec_zoo.training import data as library
 from spec_zoo.training.chat import questions as chat_questions
 
 from spec_core import load
@@ -177,20 +178,22 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kin
 
 
 @pytest.mark.slow
-def test_a_killed_course_goes_on_as_if_undisturbed(data, tmp_path):
+def test_a_killed_course_goes_on_as_if_undisturbed(data, tmp_path, capsys):
     """SIGKILL, in a process of its own, after a checkpoint was written."""
     out = tmp_path / "h.gguf"
     options = ["--data", data, "--steps", 40]
-    whole = subprocess.run(spec(words("eagle3", tmp_path / "w.gguf", *options)), capture_output=True, text=True)
+    assert cli.run(words("eagle3", tmp_path / "w.gguf", *options)) == 0
+    whole = loss(capsys.readouterr().out)
     killed = subprocess.Popen(spec(words("eagle3", out, *options)), stderr=subprocess.DEVNULL)
     while not (out.with_name("h.gguf.checkpoint")).exists() and killed.poll() is None:
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert not out.exists()
-    resumed = subprocess.run(spec(words("eagle3", out, *options)), capture_output=True, text=True)
+    assert out.with_name("h.gguf.checkpoint").exists()
+    assert cli.run(words("eagle3", out, *options)) == 0
 
-    assert abs(loss(resumed.stdout) - loss(whole.stdout)) < 1e-6
+    assert abs(loss(capsys.readouterr().out) - whole) < 1e-6
 
 
 def spec(argv):
@@ -353,14 +356,17 @@ def test_a_zoo_model_brings_its_own_texts(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_chat_model_of_the_zoo_brings_questions_of_its_own():
-    """Messages, none twice, and none of those it is shown on."""
+def test_a_chat_model_of_the_zoo_brings_questions_of_its_own(monkeypatch):
+    """Messages, none twice, and none of those it is shown on. The library's documentation is looked for once."""
+    read, found = library.docstrings, []
+    monkeypatch.setattr(library, "docstrings", lambda code: found or found.extend(read(code)) or found)
     shown = {json.loads(line)["messages"][-1]["content"] for line in CHAT_PROMPTS.read_text("utf-8").splitlines()}
-    asked = [message["content"] for chat in chat_questions(160) for message in chat]
+    chats = chat_questions(160)
+    asked = [message["content"] for chat in chats for message in chat]
 
     assert len(set(asked)) == 160
     assert not shown & set(asked)
-    assert chat_questions(40) == chat_questions(160)[:40]
+    assert chat_questions(40) == chats[:40]
 
 
 @pytest.mark.parametrize(("vocab", "drafted"), [(300, 300), (16383, 16383), (16384, 8192), (49152, 12288)])
