@@ -66,6 +66,6 @@ def test_a_method_reads_its_own_file_beside_a_rule_and_a_controller(theirs, tmp_
 def test_their_own_tests_pass_with_the_kit_of_the_wheel(theirs):
     """Their authors inherit the kit and name the plugin; nothing of the repository is on the path. In one process."""
     env, folder = theirs
-    said = env.shell(f"pytest -v {' '.join(PACKAGES)}", folder)
+    said = env.shell(f"pytest -v --rootdir . {' '.join(PACKAGES)}", folder)
 
     assert [package for package in PACKAGES if f"{package}/test_" not in said] == []
