@@ -49,7 +49,17 @@ def test_only_what_was_asked_for_is_captured(methods, wanted, kernels, monkeypat
     assert {frozenset(taps) for taps in seen} == {frozenset({"logits", *wanted})}
 
 
+@pytest.fixture
+def young():
+    """What is older than the test is not looked through at every collection."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("young")
 @kernels_of_both
 @pytest.mark.parametrize("name", [*METHODS, "mtp"])
 def test_no_hidden_state_outlives_its_chunk(name, kernels):
@@ -62,7 +72,6 @@ def test_no_hidden_state_outlives_its_chunk(name, kernels):
         states = [*step.output.hidden.values(), *([] if step.output.final is None else [step.output.final])]
         held.extend(StorageWeakRef(state.untyped_storage()) for state in states)
 
-    gc.freeze()  # What is older than the run is not looked through at every step.
     run, chunks = Run(target, ["mtp" if name == "mtp" else method(name, "dense")], prefill_chunk=16), 0
     for _ in stepped(run, look):
         gc.collect()
