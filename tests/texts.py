@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
 from itertools import cycle, islice
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
@@ -16,12 +17,15 @@ from spec_kernels.model.shapes import Experts
 from spec_kernels.model.source import bytes_of
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
+from spec_train.write import write
 from spec_zoo import HERE
 from torch import Tensor
 
 from spec_core import Request, Run, Sampling, Target, load
+from tests.small_heads import trained
 from tests.soak import RandomWeights
 
+Methods = list[tuple[str, dict[str, Any]]]
 LENGTH, TOGETHER = 96, 5
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.95))
 MIXTURE = Config(
@@ -42,7 +46,14 @@ MIXTURE = Config(
     expert_ff=128,
 )
 DRAFTERS = ("ngram", "suffix", "recycling", "draft-model", "ngram+draft-model", "suffix+recycling")
-METHODS = {"dense": DRAFTERS, "hybrid": (*DRAFTERS, "mtp", "ngram+mtp"), "mixture": DRAFTERS}
+HEADS = ("eagle3", "eagle3-tree", "dflash")
+METHODS = {
+    "dense": (*DRAFTERS, *HEADS, "ngram+eagle3"),
+    "hybrid": (*DRAFTERS, *HEADS, "mtp", "ngram+mtp"),
+    "mixture": (*DRAFTERS, *HEADS),
+}
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {"eagle3-tree": ("eagle3", {"width": 3, "depth": 3, "p_min": 0.1})}
+"""Of names that stand for a method with settings."""
 
 
 @functools.cache
@@ -74,6 +85,28 @@ class Kept:
 
 
 @functools.cache
+def head(kind: str, method: str) -> Path:
+    """A head with random weights, for models that have no trained one. It is sure of nothing."""
+    torch.manual_seed(0)
+    path = Path(mkdtemp()) / f"{method}.gguf"
+    write(trained(method, target(kind)), target(kind), path, "gguf", "f32")
+    return path
+
+
+def chain(kind: str, names: str) -> Methods:
+    """Methods and settings of names with + between them."""
+    found = [SETTINGS.get(name, (name, {})) for name in names.split("+")]
+    return [(name, more | headed(kind, name)) for name, more in found]
+
+
+def headed(kind: str, method: str) -> dict[str, Any]:
+    """Settings of a method that needs a head which the model does not have: it drafts all the same."""
+    if kind == "dense" or method not in HEADS:
+        return {}
+    return {"file": str(head(kind, method)), "p_min": 0.0}
+
+
+@functools.cache
 def prompts() -> list[list[int]]:
     """400: the zoo's two hundred, and the first third of each."""
     tokenizer = load("zoo:pico", weights=False).tokenizer
@@ -96,13 +129,14 @@ def differing(kind: str, method: str, part: int, parts: int) -> int:
     torch.set_num_threads(1)
     expected = texts(kind, [], asked, 1)
     torch.set_num_threads(1 + part % 2)
-    alone = texts(kind, method.split("+"), asked, 1)
+    methods = chain(kind, method)
+    alone = texts(kind, methods, asked, 1)
     order = rng.sample(range(len(asked)), len(asked))
-    mixed = texts(kind, method.split("+"), [asked[i] for i in order], TOGETHER)
+    mixed = texts(kind, methods, [asked[i] for i in order], TOGETHER)
     together = [mixed[order.index(i)] for i in range(len(asked))]
     return sum(text != mine for found in (alone, together) for text, mine in zip(found, expected, strict=True))
 
 
-def texts(kind: str, methods: Sequence[str], asked: list[Request], together: int) -> list[list[int]]:
-    run = Run(target(kind), methods=list(methods), max_sequences=together)
+def texts(kind: str, methods: Methods, asked: list[Request], together: int) -> list[list[int]]:
+    run = Run(target(kind), methods=methods, max_sequences=together)
     return [generation.result.tokens for generation in run.generate(asked)]

@@ -1,7 +1,9 @@
 /* The extension module: programs, weights and caches for Python. Limited API, so one binary serves all versions.
  *
  * Addresses are integers; whoever passes one keeps the memory alive. What a forward brings is checked here, because it
- * is different every time; what a program is made of is checked in Python, once. */
+ * is different every time; what a program is made of is checked in Python, once.
+ *
+ * Longer than our files are: one short method for every kind of operation, and they are read beside each other. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
