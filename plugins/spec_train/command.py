@@ -52,7 +52,9 @@ COURSE = [
     click.option("--steps", type=click.IntRange(1), help="How many steps instead; the same steps give the same head."),
     click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Rows of a step."),
     click.option("--length", type=click.IntRange(8), default=512, show_default=True, help="Most tokens of a row."),
-    click.option("--lr", type=click.FloatRange(0, 1000, min_open=True), help="Learning rate; the default goes by the width."),
+    click.option(
+        "--lr", type=click.FloatRange(0, 1000, min_open=True), help="Learning rate; the default goes by the width."
+    ),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
 ]
 HEAD = [

@@ -243,7 +243,7 @@ BAD = {
     "a list": ("[1]\n", "line 1: no JSON object"),
     "no text": ('{"text": "a"}\n{"body": "b"}\n', "line 2: neither a text nor a prompt"),
     "messages without a role": ('{"messages": [{"content": "x"}]}\n', "line 1"),
-    "an answer that is a number": ('{"messages": [{"role": "user", "content": "x"}], "answer": 5}\n', "line 1: neither"),
+    "no answer": ('{"messages": [{"role": "user", "content": "x"}], "answer": 5}\n', "line 1: neither"),
     "a number": ('{"text": 5}\n', "line 1: neither a text nor a prompt"),
     "one text": ('{"text": "abc"}\n', "there is one text"),
     "too short": ('{"text": "a"}\n' * 5, "the longest text has"),
