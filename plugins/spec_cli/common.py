@@ -204,11 +204,16 @@ def sampling_of(settings: Settings, **more: Any) -> Any:
 
 
 def token_ids(text: str) -> list[int]:
-    """``1,2,3`` as ids. Raises UsageError for anything else."""
+    """Of ``--tokens``. Raises UsageError for what is none."""
+    return numbers(text, "--tokens", "token ids")
+
+
+def numbers(text: str, option: str, of: str) -> list[int]:
+    """``1,2,3`` as numbers. of: what they are. Raises UsageError for anything else."""
     try:
         return [int(part) for part in text.replace(" ", "").split(",") if part]
     except ValueError as error:
-        raise UsageError(f"--tokens {text[:60]!r}: no token ids", hint="write --tokens 1,2,3") from error
+        raise UsageError(f"{option} {text[:60]!r}: no {of}", hint=f"write {option} 1,2,3") from error
 
 
 def save(tensors: dict[str, Tensor], out: Path) -> None:

@@ -39,7 +39,7 @@ def read(path: Path, chat: bool = False) -> list[Prompt]:
     chat: texts are messages of the user.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may hold what else ends a line of text
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {why(error)}", hint="give a JSONL file of prompts") from error
     prompts = [_prompt(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]

@@ -84,7 +84,7 @@ def sizes(s: Shape) -> dict[str, tuple[int, ...]]:
 def sources(kind: str, layers: int, given: Mapping[str, Any]) -> tuple[int, ...]:
     """Hidden states that are read: as asked, or as the heads of SafeAILab do (low, middle and high) and those of z-lab
     (as many as the head has layers, evenly). layers: of the target. Raises UsageError."""
-    if given["sources"]:
+    if given["sources"] is not None:
         return checked(given["sources"], layers)
     if kind == "eagle3":
         return tuple(min(layers, max(0, i)) for i in (2, layers // 2, layers - 3))
@@ -95,7 +95,7 @@ def sources(kind: str, layers: int, given: Mapping[str, Any]) -> tuple[int, ...]
 
 
 def checked(given: Sequence[int], layers: int) -> tuple[int, ...]:
-    if not all(0 <= i <= layers for i in given):
+    if not given or not all(0 <= i <= layers for i in given):
         raise UsageError(
             f"--sources {','.join(map(str, given))}: the target has hidden states 0 to {layers}",
             hint="give numbers of blocks whose input is read",

@@ -52,7 +52,9 @@ COURSE = [
     click.option("--steps", type=click.IntRange(1), help="How many steps instead; the same steps give the same head."),
     click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Rows of a step."),
     click.option("--length", type=click.IntRange(8), default=512, show_default=True, help="Most tokens of a row."),
-    click.option("--lr", type=click.FloatRange(0, min_open=True), help="Learning rate; the default goes by the width."),
+    click.option(
+        "--lr", type=click.FloatRange(0, 1000, min_open=True), help="Learning rate; the default goes by the width."
+    ),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
 ]
 HEAD = [
@@ -145,11 +147,15 @@ def _trained(kind: Literal["eagle3", "dflash"], flags: dict[str, Any]) -> None:
         raise UsageError("--minutes and --steps were both given", hint="give one of them")
     if given["stored"] == "q8_0" and given["layout"] != "gguf":
         raise UsageError(f"--type q8_0 with --format {given['layout']}", hint="q8_0 is a type of GGUF files")
-    given["sources"] = common.token_ids(given["sources"]) if given["sources"] else None
+    if given["sources"] is not None:
+        given["sources"] = common.numbers(given["sources"], "--sources", "hidden states")
 
     from spec_train import place
     from spec_train.training import train_head
 
-    place.check(given["out"])
-    settings = common.settings_of(flags)
-    train_head(kind, common.target_of(settings), **given)
+    with place.taken(given["out"]):
+        try:
+            train_head(kind, common.target_of(common.settings_of(flags)), **given)
+        except KeyboardInterrupt:
+            common.note(f"stopped: the same command goes on from what lies beside {given['out']}")
+            raise

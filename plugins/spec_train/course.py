@@ -77,8 +77,10 @@ class Course:
             self._learn(opts)
         except KeyboardInterrupt:
             self._keep(opts)
-            note(f"stopped at step {self.diary.step}: the same command goes on from {self.place}")
+            note(f"stopped at step {self.diary.step}")
             raise
+        if not all(p.isfinite().all() for p in self.pupil.head.parameters()):
+            self._sound(math.nan)
         self._try(1.0)
         return self.diary
 
@@ -88,7 +90,7 @@ class Course:
             if int(progress * EXAMS) > int(self._tried * EXAMS):
                 self._try(progress)
             set_rate(opts, self.plan.lr * rate(progress))
-            self.diary.add(self._step())
+            self.diary.add(self._sound(self._step()))
             advance(self.pupil.head, opts)
             self.told(self.diary, progress, None)
             if time.monotonic() - kept > EVERY:
@@ -117,6 +119,15 @@ class Course:
             loss = self.pupil.loss(lessons, rng)
         loss.backward()
         return float(loss.detach())
+
+    def _sound(self, loss: float) -> float:
+        """The loss of a step. Raises UsageError where it is no number: such a head has nothing to keep."""
+        if math.isfinite(loss):
+            return loss
+        raise UsageError(
+            f"after {self.diary.step} steps the loss is no number any more",
+            hint=f"give a smaller --lr than {self.plan.lr:g}, and remove {self.place.name} where there is one",
+        )
 
     def _try(self, progress: float) -> None:
         marks = self.exam.mark(self.pupil)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,18 +13,33 @@ import torch
 
 from spec_core.errors import UsageError, why
 
+FULL = "the disk is full, or files may not be so long"
+ROOM, WHERE = "make room, or give another --out", "give another --out"
 
-def check(out: Path) -> None:
-    """Whether a head can be written there, before anything is trained. Raises UsageError."""
-    if out.exists():
-        raise UsageError(f"{out} exists", hint="remove it, or give another --out")
+
+@contextmanager
+def taken(out: Path) -> Iterator[None]:
+    """The place of a head, for one training at a time: what lies beside it is of one of them only.
+
+    Raises UsageError where something is there, where nothing can be written, or while another training has the place.
+    """
+    lock = out.with_name(out.name + ".lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        probe = out.with_name(out.name + ".part")
-        probe.touch()
-        probe.unlink()
+        file = lock.open("a")
     except OSError as error:
-        raise unwritable(out, error) from error
+        raise unwritable(out, error, WHERE) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UsageError(f"another training writes to {out}", hint="wait for it, or give another --out") from error
+        try:
+            if out.exists():
+                raise UsageError(f"{out} exists", hint="remove it, or give another --out")
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -50,8 +66,8 @@ def keep(path: Path, state: dict[str, Any]) -> None:
         torch.save(state, part)
         part.replace(path)
     except (OSError, RuntimeError) as error:  # torch has an error of its own for a full disk
-        reason = why(error) if isinstance(error, OSError) else "the disk is full, or files may not be so long"
-        raise UsageError(f"{path} cannot be written: {reason}", hint="make room, or give another --out") from error
+        reason = why(error) if isinstance(error, OSError) else FULL
+        raise UsageError(f"{path} cannot be written: {reason}", hint=ROOM) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -63,5 +79,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def unwritable(out: Path, error: Exception) -> UsageError:
-    return UsageError(f"{out} cannot be written: {why(error)}", hint="make room, or give another --out")
+def unwritable(out: Path, error: Exception, hint: str = ROOM) -> UsageError:
+    reason = FULL if "requested and" in str(error) else why(error)  # numpy says how many items were written
+    return UsageError(f"{out} cannot be written: {reason}", hint=hint)

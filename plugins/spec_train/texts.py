@@ -46,7 +46,7 @@ class Entry:
 def read(path: Path) -> list[Entry]:
     """Entries of a file. Raises UsageError naming the line that is wrong."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may hold what else ends a line of text
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {why(error)}", hint=f"--data is a JSONL file: {EXAMPLE}") from error
     found = [_entry(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
@@ -62,13 +62,15 @@ def _entry(path: Path, number: int, line: str) -> Entry:
         messages = given.get("messages")
     except (ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path.name}, line {number}: no JSON object", hint=EXAMPLE) from error
-    if messages is not None and texts["prompt"] is None:
-        return Entry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), texts["answer"])
-    if any(not isinstance(value, str) for value in texts.values() if value is not None) or not any(texts.values()):
+    wrong = any(not isinstance(value, str) for value in texts.values() if value is not None)
+    if wrong or (messages is None and not any(texts.values())):
         raise UsageError(f"{path.name}, line {number}: neither a text nor a prompt", hint=EXAMPLE)
+    answer = texts["answer"] if texts["answer"] is not None else texts["text"]
+    if messages is not None and texts["prompt"] is None:
+        return Entry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), answer)
     if texts["prompt"] is None:
-        return Entry("", texts["text"])
-    return Entry(texts["prompt"], texts["answer"] if texts["answer"] is not None else texts["text"])
+        return Entry("", answer)
+    return Entry(texts["prompt"], answer)
 
 
 def brought(target: Target) -> list[Entry]:

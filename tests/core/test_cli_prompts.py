@@ -6,6 +6,7 @@ import io
 import json
 
 import pytest
+from spec_cli import prompts
 from spec_cli.main import run
 from spec_cli.show import has_colours
 from spec_cli.watch import NAMES, Prefill, prefill
@@ -210,3 +211,11 @@ def test_a_plugin_in_the_wrong_place_is_told_its_own(generate, arguments, said):
 
     assert code == 2
     assert said in err
+
+
+def test_a_line_of_prompts_ends_where_json_says_so(tmp_path):
+    """A text may hold separators that Python, but not JSON, ends a line at; editors put a mark before the first."""
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in ("one\u2028two", "three\x85four")]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines), "utf-8-sig")
+
+    assert [prompt.given for prompt in prompts.read(tmp_path / "p.jsonl")] == ["one\u2028two", "three\x85four"]

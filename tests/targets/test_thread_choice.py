@@ -67,3 +67,22 @@ def test_a_second_model_finds_the_number_fixed(unsettled, monkeypatch):
 
     assert load(tiny_gguf(1)).info.extras["threads"] == first
     assert "of 2, measured when the first model was loaded" in first
+
+
+FORK = """
+import os, signal
+from spec_core import Run, load
+target = load("zoo:pico", threads=2)
+text = lambda: Run(target, [{method!r}]).generate("def add", max_tokens=12).result.tokens
+wanted, child = text(), os.fork()
+if not child:
+    signal.alarm(60)
+    os._exit(0 if text() == wanted else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("method", ["eagle3", "dflash", "draft-model"])
+def test_a_child_of_a_fork_drafts_with_heads_and_models(method):
+    """What a method does in torch waits for ever for threads that a fork does not copy."""
+    assert said(FORK.format(method=method)) == "0\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import resource
 import signal
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 from spec_cli import main as cli
-from spec_train import texts
+from spec_train import course, place, texts
+from spec_train.course import Diary
 from spec_train.show import Teller, clock, curve
 from spec_zoo import CHAT_PROMPTS
 from spec_zoo.training import data as library
@@ -167,7 +169,8 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kin
         patch.setattr(Teller, "__call__", lambda self, *told: Stop(3)(*told))
         assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 130
     left = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("broken"))
-    capsys.readouterr()
+    error = capsys.readouterr().err
+    assert "stopped at step 3\nstopped: the same command goes on from what lies beside" in error
     assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
 
     assert [name.split("-")[0] for name in left] == [
@@ -175,6 +178,16 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kin
     ]  # fmt: skip
     assert abs(loss(capsys.readouterr().out) - whole) < 1e-6
     assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
+@pytest.mark.parametrize("during", ["spec_train.show.Progress.__call__", "spec_train.fitted.start"])
+def test_ctrl_c_before_the_course_says_how_to_go_on(during, data, tmp_path, capsys, monkeypatch):
+    options = ["--data", data, "--steps", 2, "--generate", 4]
+    with monkeypatch.context() as patch:
+        patch.setattr(during, lambda *given: Stop(0)(Diary(), 0.0, None))
+        assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 130
+    assert "stopped: the same command goes on" in capsys.readouterr().err
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 0
 
 
 @pytest.mark.slow
@@ -233,6 +246,7 @@ BAD = {
     "a list": ("[1]\n", "line 1: no JSON object"),
     "no text": ('{"text": "a"}\n{"body": "b"}\n', "line 2: neither a text nor a prompt"),
     "messages without a role": ('{"messages": [{"content": "x"}]}\n', "line 1"),
+    "no answer": ('{"messages": [{"role": "user", "content": "x"}], "answer": 5}\n', "line 1: neither"),
     "a number": ('{"text": 5}\n', "line 1: neither a text nor a prompt"),
     "one text": ('{"text": "abc"}\n', "there is one text"),
     "too short": ('{"text": "a"}\n' * 5, "the longest text has"),
@@ -251,6 +265,21 @@ def test_messages_are_a_prompt_in_the_models_own_format(tmp_path):
     prompt = target.tokenizer.encode_chat(chat)
     assert row.tokens == (*prompt, *target.tokenizer.encode("(a, b):", bos=False))
     assert (row.start, asked.prompt_tokens(target), asked.text) == (len(prompt), prompt, None)
+
+
+def test_a_line_ends_where_json_says_so(tmp_path):
+    """Text from the web has separators that Python, but not JSON, ends a line at; editors put a mark before it."""
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in ("one\u2028two", "three\x85four")]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines), "utf-8-sig")
+
+    assert [entry.text for entry in texts.read(tmp_path / "texts.jsonl")] == ["one\u2028two", "three\x85four"]
+
+
+@pytest.mark.parametrize("line", [{"answer": "def add"}, {"text": "def add"}])
+def test_what_has_no_prompt_is_a_text(line, tmp_path):
+    (tmp_path / "texts.jsonl").write_text(json.dumps(line), "utf-8")
+
+    assert texts.read(tmp_path / "texts.jsonl") == [texts.Entry("", "def add")]
 
 
 def test_prompts_of_a_zoo_chat_model_can_be_held_out():
@@ -283,7 +312,8 @@ def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
         (["--steps", "1", "--minutes", "1"], "were both given"),
         (["--type", "q8_0", "--format", "safeailab"], "q8_0 is a type of GGUF"),
         (["--sources", "1,2,9"], "hidden states 0 to 4"),
-        (["--sources", "a"], "no token ids"),
+        (["--sources", "a"], "--sources 'a': no hidden states"),
+        (["--sources", ","], "hidden states 0 to 4"),
     ],
 )
 def test_options_that_contradict_are_refused(more, found, data, tmp_path, capsys):
@@ -300,6 +330,37 @@ def test_a_place_that_is_taken_or_cannot_be_written_is_refused_before_the_model_
     assert cli.run(words("eagle3", taken / "h.gguf", model="nowhere.gguf")) == 2
     assert "cannot be written" in capsys.readouterr().err
     assert taken.read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["taken.gguf"]
+
+
+def test_two_trainings_do_not_share_a_place(data, tmp_path, capsys):
+    """Each would write over the other's checkpoint, and the slower one over the head of the faster one."""
+    out = tmp_path / "new" / "h.gguf"
+    with place.taken(out):
+        assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 2
+        assert "another training writes to" in capsys.readouterr().err
+    assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 0
+    assert [p.name for p in out.parent.iterdir()] == ["h.gguf"]
+
+
+def test_a_directory_that_a_kill_left_half_written_is_no_obstacle(data, tmp_path):
+    (tmp_path / "head.part").mkdir()
+
+    assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 1, "--format", "speculators")) == 0
+    assert beside_data(tmp_path) == ["head"]
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_head_that_is_no_numbers_is_not_written(steps, data, tmp_path, capsys, monkeypatch):
+    """After the last step of all only the weights tell."""
+    out = tmp_path / "h.gguf"
+    monkeypatch.setattr(course, "advance", lambda head, opts: [p.data.fill_(math.nan) for p in head.parameters()])
+
+    assert cli.run(words("eagle3", out, "--data", data, "--steps", steps, "--lr", 100)) == 2
+    error = capsys.readouterr().err
+    assert "after 1 steps the loss is no number any more" in error
+    assert "give a smaller --lr than 100" in error
+    assert not out.exists()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from time import perf_counter
@@ -19,6 +20,19 @@ chosen."""
 
 _chosen: dict[int, str] = {}
 """What this process has settled on: bits depend on the number of threads, so that a later model finds it fixed."""
+
+
+def alone() -> None:
+    """In the child of a fork torch works with one thread, where a model was loaded before: it would wait for ever for
+    its others, which are not copied. The native forward has threads of its own, and starts them again."""
+    if _chosen:
+        torch.set_num_threads(1)
+        _chosen.clear()
+        _chosen[1] = "1, after a fork"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=alone)
 
 
 def cut(threads: int, executor: Executor) -> str:
