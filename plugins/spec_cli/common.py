@@ -48,15 +48,18 @@ METHODS = [
     click.option("--rollback", help="Owner of recurrent state, where several are installed."),
 ]
 SAMPLING = [
-    click.option("-n", "--max-tokens", "max_tokens", type=int, help="Most tokens to generate."),
     click.option("--temperature", type=float, help="0 is greedy."),
     click.option("--top-k", "top_k", type=int, help="Keep the K most likely tokens."),
     click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this mass."),
     click.option("--min-p", "min_p", type=float, help="Drop tokens below this share of the most likely one."),
-    click.option("--seed", type=int, help="Equal seeds give equal texts."),
     click.option("--repetition-penalty", "repetition_penalty", type=float),
     click.option("--presence-penalty", "presence_penalty", type=float),
     click.option("--frequency-penalty", "frequency_penalty", type=float),
+]
+GENERATION = [
+    click.option("-n", "--max-tokens", "max_tokens", type=int, help="Most tokens to generate."),
+    *SAMPLING,
+    click.option("--seed", type=int, help="Equal seeds give equal texts."),
 ]
 
 NARROW = ("float16", "bfloat16")

@@ -17,7 +17,7 @@ from spec_core.settings.resolve import DEFAULT, Setting, Settings
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, common.SAMPLING)
+@common.add(common.MODEL, common.METHODS, common.GENERATION)
 @click.option("--toml", "as_toml", is_flag=True, help="A settings file that reproduces them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:

@@ -31,7 +31,7 @@ COMPARE = [
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, common.SAMPLING, COMPARE)
+@common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results.jsonl and summary.json.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
