@@ -13,8 +13,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 FLAGS = ["-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-pthread"]
-"""No -march: instruction sets are chosen at run time. No contraction: all of them give equal bits. -g0: debug information,
-which Python's own flags ask for, is ten times as large as the code."""
+"""No -march: instruction sets are chosen at run time. No contraction: all of them give equal bits. -g0: what
+Python's own flags ask for, debug information, is ten times as large as the code."""
 
 
 def extension(name: str, folder: Path) -> Extension:
