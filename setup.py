@@ -17,13 +17,17 @@ FLAGS = ["-std=gnu11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-p
 Python's own flags ask for, debug information, is ten times as large as the code."""
 
 
-def extension(name: str, folder: Path) -> Extension:
+NO_TRAPS = "-fno-trapping-math"
+"""Nobody looks at floating-point exceptions: loops that convert or compare numbers may become vectors."""
+
+
+def extension(name: str, folder: Path, *flags: str) -> Extension:
     """All C of a folder as one module."""
     return Extension(
         name,
         sources=sorted(str(path) for path in folder.glob("*.c")),
         depends=sorted(str(path) for kind in ("*.h", "*.inc") for path in folder.glob(kind)),
-        extra_compile_args=FLAGS,
+        extra_compile_args=[*FLAGS, *flags],
         extra_link_args=["-pthread", "-lm"],
         py_limited_api=True,
         optional=True,
@@ -32,7 +36,7 @@ def extension(name: str, folder: Path) -> Extension:
 
 extensions = [
     extension("spec_kernels.native._native", Path("kernels/spec_kernels/native")),
-    extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native")),
+    extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native"), NO_TRAPS),
 ]
 pure = os.environ.get("SPEC_PURE") == "1"
 setup(ext_modules=[] if pure else extensions, options={} if pure else {"bdist_wheel": {"py_limited_api": "cp311"}})
