@@ -80,7 +80,7 @@ class Course:
             note(f"stopped at step {self.diary.step}")
             raise
         if not all(p.isfinite().all() for p in self.pupil.head.parameters()):
-            self._sound(math.nan)
+            raise self._unsound()
         self._try(1.0)
         return self.diary
 
@@ -90,7 +90,10 @@ class Course:
             if int(progress * EXAMS) > int(self._tried * EXAMS):
                 self._try(progress)
             set_rate(opts, self.plan.lr * rate(progress))
-            self.diary.add(self._sound(self._step()))
+            loss = self._step()
+            if not math.isfinite(loss):
+                raise self._unsound()
+            self.diary.add(loss)
             advance(self.pupil.head, opts)
             self.told(self.diary, progress, None)
             if time.monotonic() - kept > EVERY:
@@ -120,11 +123,9 @@ class Course:
         loss.backward()
         return float(loss.detach())
 
-    def _sound(self, loss: float) -> float:
-        """The loss of a step. Raises UsageError where it is no number: such a head has nothing to keep."""
-        if math.isfinite(loss):
-            return loss
-        raise UsageError(
+    def _unsound(self) -> UsageError:
+        """Such a head has nothing to keep."""
+        return UsageError(
             f"after {self.diary.step} steps the loss is no number any more",
             hint=f"give a smaller --lr than {self.plan.lr:g}, and remove {self.place.name} where there is one",
         )
