@@ -33,16 +33,21 @@ class Prompt:
         return int.from_bytes(digest, "little")
 
 
+def json_lines(path: Path, hint: str) -> list[tuple[int, str]]:
+    """Lines of a JSONL file that hold anything, with their numbers from 1. Raises UsageError with this hint."""
+    try:
+        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may hold what else ends a line of text
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {why(error)}", hint=hint) from error
+    return [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
+
+
 def read(path: Path, chat: bool = False) -> list[Prompt]:
     """Prompts of a file. Raises UsageError naming the line that is wrong.
 
     chat: texts are messages of the user.
     """
-    try:
-        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may hold what else ends a line of text
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint="give a JSONL file of prompts") from error
-    prompts = [_prompt(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
+    prompts = [_prompt(path, i, line) for i, line in json_lines(path, "give a JSONL file of prompts")]
     if not prompts:
         raise UsageError(f"{path} has no prompts", hint=EXAMPLE)
     _check_ids(path, prompts)

@@ -10,9 +10,10 @@ from typing import Any
 import attrs
 import numpy as np
 from spec_cli.prompt import check_messages
+from spec_cli.prompts import json_lines
 
 from spec_core import Target
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError
 from spec_train.lessons import Row
 
 EXAMPLE = (
@@ -45,11 +46,7 @@ class Entry:
 
 def read(path: Path) -> list[Entry]:
     """Entries of a file. Raises UsageError naming the line that is wrong."""
-    try:
-        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may hold what else ends a line of text
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint=f"--data is a JSONL file: {EXAMPLE}") from error
-    found = [_entry(path, i, line) for i, line in enumerate(lines, 1) if line.strip()]
+    found = [_entry(path, i, line) for i, line in json_lines(path, f"--data is a JSONL file: {EXAMPLE}")]
     if not found:
         raise UsageError(f"{path} has no texts", hint=EXAMPLE)
     return found
