@@ -31,7 +31,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all."""
+    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all.
+
+    Slow tests come first: at the end workers share what is short, and none waits for another.
+    """
+    items.sort(key=lambda item: "slow" not in marks(item))
     if not config.getoption("--quick"):
         return
     variants: dict[object, list[pytest.Item]] = {}

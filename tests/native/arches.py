@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
+
+from tests.native.compiled import key, once
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "kernels" / "spec_kernels" / "native", ROOT / "spec_core" / "sampling" / "native")
@@ -33,15 +36,19 @@ class Machine:
         missing = [name for name in (self.compiler, *self.runner[:1]) if shutil.which(name) is None]
         return f"needs {' and '.join(missing)}" if missing else None
 
-    def build(self, folder: Path) -> Path:
-        """Compile the native code, but for the parts that are Python's, and the trials."""
-        folder.mkdir(parents=True)
-        with ThreadPoolExecutor(2) as pool:
-            objects = list(pool.map(lambda source: self._compile(source, folder), sources()))
-        program = folder / "trials"
-        static = ["-static"] if self.runner else []
-        subprocess.run([self.compiler, "-pthread", *static, "-o", program, *objects, "-lm"], check=True)
-        return program
+    def build(self) -> Path:
+        """The native code, but for the parts that are Python's, and the trials: compiled once, as compiled.py says."""
+        texts = {path for folder in (*FOLDERS, TRIALS) for path in folder.iterdir() if path.is_file()}
+        command = [self.compiler, *FLAGS, *self.flags]
+        return once(self.compiler, f"{key(command, texts)}.trials", self._build)
+
+    def _build(self, made: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:
+            objects = list(pool.map(lambda source: self._compile(source, Path(folder)), sources()))
+            program = Path(folder) / "trials"
+            static = ["-static"] if self.runner else []
+            subprocess.run([self.compiler, "-pthread", *static, "-o", program, *objects, "-lm"], check=True)
+            program.rename(made)
 
     def _compile(self, source: Path, folder: Path) -> Path:
         made = folder / f"{source.parent.name}-{source.stem}.o"

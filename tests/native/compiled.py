@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,14 +50,21 @@ def texts() -> list[Path]:
 def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
     """A shared library of these sources, made unless there is one of the same text, flags and compiler."""
     command = [compiler(), *FLAGS, *flags, f"-I{SOURCES}", f"-I{sysconfig.get_paths()['include']}"]
-    made = MADE / name / f"{key(command, {*texts(), *sources})}.so"
+    named = f"{key(command, {*texts(), *sources})}.so"
+    return once(name, named, lambda made: _compile(command, sources, made))
+
+
+def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
+    """The file ``named`` in the folder ``name``: what was left there, or what ``make`` writes; others go."""
+    made = MADE / name / named
     made.parent.mkdir(parents=True, exist_ok=True)
-    with (made.parent / "lock").open("w") as lock:
+    with made.with_name("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            for old in made.parent.glob("*.so"):
-                old.unlink()
-            _compile(command, sources, made)
+            for old in made.parent.glob(f"*{made.suffix}"):
+                if old.name != "lock":
+                    old.unlink()
+            make(made)
     return made
 
 
