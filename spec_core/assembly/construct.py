@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -27,9 +28,14 @@ class Chosen:
     compat: Compat = Compat()
     kind: str = ""
 
+    @cached_property
+    def _options(self) -> dict[str, dict[str, Any]]:
+        """{hook: options of its mark}."""
+        return {hook: options for hook, (_, options) in implementations(self.plugin, self.name).items()}
+
     @property
     def hooks(self) -> frozenset[str]:
-        return frozenset(implementations(self.plugin, self.name))
+        return frozenset(self._options)
 
     @property
     def proposals(self) -> frozenset[str]:
@@ -47,7 +53,7 @@ class Chosen:
     @property
     def _marks(self) -> frozenset[str]:
         """Its draft hook is marked to be asked out of the user's order."""
-        _, options = implementations(self.plugin, self.name).get("draft", (None, {}))
+        options = self._options.get("draft", {})
         return frozenset(mark for mark in ("tryfirst", "trylast", "wrapper") if options.get(mark))
 
     def check(self) -> None:

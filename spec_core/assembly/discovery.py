@@ -44,12 +44,13 @@ class Entry:
 
 def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
     """Installed plugins of these kinds, by kind and name. Imports nothing."""
+    return [Entry(point.name, kind, point) for kind in kinds for point in installed(GROUPS[kind])]
+
+
+def installed(group: str) -> list[metadata.EntryPoint]:
+    """Entry points of a group, by name."""
     points = _points(metadata.entry_points, tuple((folder, _changed(folder)) for folder in sys.path))
-    return [
-        Entry(point.name, kind, point)
-        for kind in kinds
-        for point in sorted(points.select(group=GROUPS[kind]), key=lambda point: point.name)
-    ]
+    return sorted(points.select(group=group), key=lambda point: point.name)
 
 
 @lru_cache(maxsize=2)

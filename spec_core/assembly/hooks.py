@@ -11,6 +11,7 @@ from spec_core.errors import UsageError, nearest
 from spec_core.hookspecs import PROJECT
 
 HOOKS = ("compat", "draft", "accept", "rollback", "process")
+ARGUMENTS = {hook: tuple(inspect.signature(getattr(hookspecs, hook)).parameters) for hook in HOOKS}
 MARK = f"{PROJECT}_impl"
 
 
@@ -36,7 +37,7 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
         raise UsageError(
             f"plugin {name!r} implements {hook!r}, which is no hook", hint=f"hooks: {nearest(hook, HOOKS)}"
         )
-    allowed = list(inspect.signature(getattr(hookspecs, hook)).parameters)
+    allowed = ARGUMENTS[hook]
     for parameter in inspect.signature(method).parameters.values():
         if parameter.name not in allowed:
             raise UsageError(

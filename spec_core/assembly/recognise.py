@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
+from spec_core.assembly.discovery import installed
 from spec_core.errors import UsageError, message
 
 RECOGNISE = "spec_core.recognise"
@@ -17,7 +18,7 @@ def recognise(path: Path) -> str:
 
     Raises UsageError where no target recognises it, or several do; one whose function fails is named.
     """
-    points = sorted(metadata.entry_points(group=RECOGNISE), key=lambda point: point.name)
+    points = installed(RECOGNISE)
     found, failed = asked(path, points)
     if len(found) == 1:
         return found[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib import metadata
 
 import pytest
 
@@ -29,8 +29,8 @@ def installed(monkeypatch):
     """Make these functions of this file the installed ones."""
 
     def choose(*names):
-        points = [EntryPoint(name, f"{__name__}:{name}", module.RECOGNISE) for name in names]
-        monkeypatch.setattr(module.metadata, "entry_points", lambda group: points)
+        points = [metadata.EntryPoint(name, f"{__name__}:{name}", module.RECOGNISE) for name in names]
+        monkeypatch.setattr(metadata, "entry_points", lambda: metadata.EntryPoints(points))
 
     return choose
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from pathlib import Path
 
 import attrs
@@ -13,7 +14,7 @@ import torch
 from spec_kernels.native.executor import Native
 
 import spec_core.sampling.native
-from spec_core import Request, Run, Sampling, load
+from spec_core import Request, Run, Sampling, Target, load
 from spec_core.sampling import native
 from spec_core.toolkit import TokenDrafter
 from tests import choices
@@ -29,11 +30,17 @@ with_both = pytest.mark.skipif(
 )
 
 
+@functools.cache
+def target_of(drafter: str, kernels: str) -> Target:
+    """Several runs share one."""
+    file = tiny_hybrid(context=128) if drafter == "mtp" else tiny_gguf(0, layers=4)
+    return load(file, dtype="float32", device="cpu", kernels=kernels)
+
+
 def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native") -> Run:
-    options = {"dtype": "float32", "device": "cpu", "kernels": kernels}
+    target = target_of(drafter, kernels)
     if drafter == "mtp":
-        return Run(load(tiny_hybrid(context=128), **options), [("mtp", {"p_min": p_min})], rule=rule)
-    target = load(tiny_gguf(0, layers=4), **options)
+        return Run(target, [("mtp", {"p_min": p_min})], rule=rule)
     if drafter == "draft-model":
         return Run(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": p_min})], rule=rule)
     name, settings = heads.method("eagle3", "dense", 120 if drafter.endswith("reduced") else None)

@@ -24,6 +24,6 @@ def test_no_sanitizer_complains(part):
 
 
 def test_no_sanitizer_complains_about_random_models():
-    done = random_models(0, 8)
+    done = random_models(0, 5)
 
     assert (done.returncode, done.stdout) == (0, "nothing found\n"), done.stdout[-3000:] + done.stderr[-3000:]
