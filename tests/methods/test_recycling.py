@@ -308,7 +308,7 @@ def test_trees_through_a_real_target(pico, temperature):
     ask = {"max_tokens": 48, "seed": 5, "sampling": Sampling(temperature=temperature)}
     prompt = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
     plain = Run(pico).generate(prompt, **ask).result
-    run = Run(pico, methods=["recycling"])
+    run = Run(pico, methods=["recycling:p_min=0.1"])
     trees = []
     run.observe(lambda step: trees.extend((p.draft, p.uncut.path) for p in step.parts if p.draft))
     result = run.generate(prompt, **ask).result

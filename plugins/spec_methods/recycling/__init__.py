@@ -46,7 +46,7 @@ class Recycling:
         default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
     )
     p_min: float = attrs.field(
-        default=0.1,
+        default=0.3,
         validator=[ge(0.0), le(1.0)],
         metadata={"help": "draft paths that are at least this likely", "off": 0.0},
     )

@@ -37,7 +37,7 @@ class Suffix:
     depth: int = attrs.field(default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is told"})
     draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
-        default=0.1,
+        default=0.3,
         validator=[ge(0.0), le(1.0)],
         metadata={"help": "draft paths that are at least this likely", "off": 0.0},
     )
