@@ -31,11 +31,8 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all.
-
-    Slow tests come first: at the end workers share what is short, and none waits for another.
-    """
-    items.sort(key=lambda item: "slow" not in marks(item))
+    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all."""
+    items[:] = dealt(items)
     if not config.getoption("--quick"):
         return
     variants: dict[object, list[pytest.Item]] = {}
@@ -44,6 +41,15 @@ def pytest_collection_modifyitems(config, items):
     kept = {item for each in variants.values() for item in spread(each) if not QUICK_LEAVES & marks(item)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def dealt(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Slow tests first in the share of each worker: at the end all have short ones left, and none waits for another."""
+    shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if "slow" in marks(item)]
+    short = [item for item in items if "slow" not in marks(item)]
+    part = lambda of, i: of[len(of) * i // shares : len(of) * (i + 1) // shares]
+    return [item for i in range(shares) for kind in (slow, short) for item in part(kind, i)]
 
 
 def marks(item: pytest.Item) -> set[str]:
