@@ -14,7 +14,7 @@ from pathlib import Path
 
 import attrs
 
-from tests.native.compiled import key, once
+from tests.native.compiled import key, once, texts
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "kernels" / "spec_kernels" / "native", ROOT / "spec_core" / "sampling" / "native")
@@ -38,9 +38,9 @@ class Machine:
 
     def build(self) -> Path:
         """The native code, but for the parts that are Python's, and the trials: compiled once, as compiled.py says."""
-        texts = {path for folder in (*FOLDERS, TRIALS) for path in folder.iterdir() if path.is_file()}
-        command = [self.compiler, *FLAGS, *self.flags]
-        return once(self.compiler, f"{key(command, texts)}.trials", self._build)
+        read = {Path(__file__), *(text for folder in (*FOLDERS, TRIALS) for text in texts(folder))}
+        named = key([self.compiler, *FLAGS, *self.flags], read)
+        return once(self.compiler, f"{named}.trials", self._build)
 
     def _build(self, made: Path) -> None:
         with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:

@@ -43,8 +43,8 @@ def installed() -> Path | None:
     return made if made and made.stat().st_mtime > max(file.stat().st_mtime for file in texts()) else None
 
 
-def texts() -> list[Path]:
-    return sorted(file for file in SOURCES.iterdir() if file.suffix in (".c", ".h", ".inc"))
+def texts(folder: Path = SOURCES) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in (".c", ".h", ".inc"))
 
 
 def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
@@ -62,8 +62,7 @@ def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             for old in made.parent.glob(f"*{made.suffix}"):
-                if old.name != "lock":
-                    old.unlink()
+                old.unlink()
             make(made)
     return made
 
