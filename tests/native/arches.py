@@ -83,4 +83,4 @@ def sources() -> Iterator[Path]:
 HERE = Machine("gcc", ("-O1", "-DSPEC_PORTABLE"))
 """This machine: other tests compare what is not plain C with this."""
 ARM = Machine("aarch64-linux-gnu-gcc", ("-O3",), ("qemu-aarch64",))
-"""Compiled as it is for users."""
+"""Compiled as it is for users, but for the -fno-trapping-math of the choice."""
