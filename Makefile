@@ -40,7 +40,7 @@ bench: $(READY)
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
 
-NATIVE := $(foreach d,kernels/spec_kernels/native spec_core/sampling/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
+NATIVE := $(foreach d,kernels/spec_kernels/native kernels/spec_kernels/native/* spec_core/sampling/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
 
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)

@@ -25,8 +25,9 @@ def extension(name: str, folder: Path, *flags: str) -> Extension:
     """All C of a folder as one module."""
     return Extension(
         name,
-        sources=sorted(str(path) for path in folder.glob("*.c")),
-        depends=sorted(str(path) for kind in ("*.h", "*.inc") for path in folder.glob(kind)),
+        sources=sorted(str(path) for path in folder.rglob("*.c")),
+        depends=sorted(str(path) for kind in ("*.h", "*.inc") for path in folder.rglob(kind)),
+        include_dirs=[str(folder)],
         extra_compile_args=[*FLAGS, *flags],
         extra_link_args=["-pthread", "-lm"],
         py_limited_api=True,

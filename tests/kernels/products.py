@@ -14,7 +14,7 @@ from spec_kernels.ops.dequant import TYPES as BLOCKS
 
 from tests.native.compiled import SOURCES, compiled
 
-FILES = ["product", "product_generic", "repack", "row"]
+FILES = ["dispatch", "product_generic", "repack", "dequantise"]
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
 """In the order of enum spec_type."""
 FLOATS = ["F16", "BF16", "F32"]
@@ -28,7 +28,7 @@ SIZE, INT, POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 
 def portable() -> Path:
     """A library of products in plain C alone."""
-    sources, more = [SOURCES / f"{name}.c" for name in FILES], os.environ.get("SPEC_NATIVE_FLAGS")
+    sources, more = [SOURCES / "matmul" / f"{name}.c" for name in FILES], os.environ.get("SPEC_NATIVE_FLAGS")
     if more:
         return compiled("portable_sanitized", ["-DSPEC_PORTABLE", *more.split()], sources)
     return compiled("portable", ["-DSPEC_PORTABLE", "-O1"], sources)

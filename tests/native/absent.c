@@ -1,6 +1,6 @@
 /* Tables of instruction sets that the processor of the tests lacks: there to be linked, never asked for. */
-#include "kernels.h"
-#include "ops.h"
+#include "matmul/kernels.h"
+#include "ops/ops.h"
 
 #ifdef NO_PRODUCT_AVX2
 const spec_product_table spec_product_avx2 = {.isa = "avx2"};

@@ -52,7 +52,7 @@ class Machine:
 
     def _compile(self, source: Path, folder: Path) -> Path:
         made = folder / f"{source.parent.name}-{source.stem}.o"
-        mine = self.flags if source.parent in FOLDERS else ("-O1",)
+        mine = self.flags if any(source.is_relative_to(folder) for folder in FOLDERS) else ("-O1",)
         includes = [f"-I{path}" for path in FOLDERS]
         command = [self.compiler, *FLAGS, *mine, *includes, "-c", source, "-o", made]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -75,7 +75,7 @@ class Outcome:
 
 def sources() -> Iterator[Path]:
     """The largest first, so that two compilers are done at about the same time."""
-    found = [path for folder in FOLDERS for path in folder.glob("*.c") if "Python.h" not in path.read_text()]
+    found = [path for folder in FOLDERS for path in folder.rglob("*.c") if "Python.h" not in path.read_text()]
     yield from sorted(found, key=lambda path: (not path.stem.startswith(("ops_", "product_")), path))
     yield from sorted(TRIALS.glob("*.c"))
 

@@ -34,7 +34,7 @@ def library() -> Path:
     """The installed extension, which is what users run; compiled here where it is older than its sources."""
     if "SPEC_NATIVE_LIBRARY" in os.environ:
         return Path(os.environ["SPEC_NATIVE_LIBRARY"])
-    return installed() or compiled("plain", ["-O3"], sorted(SOURCES.glob("*.c")))
+    return installed() or compiled("plain", ["-O3"], sorted(SOURCES.rglob("*.c")))
 
 
 def installed() -> Path | None:
@@ -44,7 +44,7 @@ def installed() -> Path | None:
 
 
 def texts(folder: Path = SOURCES) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix in (".c", ".h", ".inc"))
+    return sorted(file for file in folder.rglob("*") if file.suffix in (".c", ".h", ".inc"))
 
 
 def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
@@ -77,7 +77,7 @@ def key(command: list[str], read: set[Path]) -> str:
 def _compile(command: list[str], sources: Sequence[Path], made: Path) -> None:
     """Two files at a time, the longest first."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:
-        objects = {source: Path(folder, f"{source.stem}.o") for source in sorted(sources, key=_soon)}
+        objects = {source: Path(folder, f"{source.parent.name}-{source.stem}.o") for source in sorted(sources, key=_soon)}
         list(pool.map(lambda source: run([*command, "-c", source, "-o", objects[source]]), objects))
         run([*command, "-shared", *objects.values(), "-o", Path(folder, "made.so"), "-lm"])
         Path(folder, "made.so").rename(made)

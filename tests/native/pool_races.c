@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pool.h"
+#include "program/thread_pool.h"
 
 #define CALLERS 3
 #define JOBS 64

@@ -41,9 +41,9 @@ def runtimes() -> list[str]:
 
 def library() -> Path:
     """What this processor cannot run is looked through for warnings, and otherwise left out."""
-    sources, lacked = sorted(SOURCES.glob("*.c")), lacking()
+    sources, lacked = sorted(SOURCES.rglob("*.c")), lacking()
     for source in lacked:
-        run(["gcc", *FLAGS, "-fsyntax-only", source])
+        run(["gcc", *FLAGS, f"-I{SOURCES}", "-fsyntax-only", source])
     absent = [f"-DNO_{source.stem.upper()}" for source in lacked]
     return compiled("sanitized", [*SANITIZE, *CALLS, *absent], [ABSENT, *(s for s in sources if s not in lacked)])
 
@@ -52,7 +52,7 @@ def lacking() -> list[Path]:
     """Sources of instruction sets that the processor of this machine lacks."""
     info = Path("/proc/cpuinfo")
     has = set(info.read_text().split()) if info.exists() else set(NEEDED.values())
-    return sorted(file for isa, flag in NEEDED.items() if flag not in has for file in SOURCES.glob(f"*_{isa}.c"))
+    return sorted(file for isa, flag in NEEDED.items() if flag not in has for file in SOURCES.rglob(f"*_{isa}.c"))
 
 
 def start(*command: str) -> subprocess.CompletedProcess[str]:

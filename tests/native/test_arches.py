@@ -47,7 +47,7 @@ def test_a_processor_without_dot_products_takes_the_portable_ones(program, here)
 
 def test_the_pool_does_every_job_once_on_arm(tmp_path):
     """Without a fork: qemu 7.2 itself fails after one, in a quarter of the runs."""
-    program, pool = Path(__file__).with_name("pool_races.c"), FOLDERS[0] / "pool.c"
+    program, pool = Path(__file__).with_name("pool_races.c"), FOLDERS[0] / "program" / "thread_pool.c"
     command = [ARM.compiler, "-std=gnu11", "-O2", "-static", "-pthread", f"-I{FOLDERS[0]}", "-o", tmp_path / "races"]
     subprocess.run([*command, program, pool], check=True)
     done = subprocess.run([*ARM.runner, tmp_path / "races"], capture_output=True, text=True, timeout=120)

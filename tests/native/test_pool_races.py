@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).with_name("pool_races.c")
 
 def built(folder: Path, *flags: str) -> Path:
     command = ["gcc", "-std=gnu11", "-g", "-pthread", *flags, f"-I{SOURCES}", "-o", folder / "races"]
-    done = subprocess.run([*command, PROGRAM, SOURCES / "pool.c"], capture_output=True, text=True)
+    done = subprocess.run([*command, PROGRAM, SOURCES / "program" / "thread_pool.c"], capture_output=True, text=True)
     if done.returncode and "tsan" in done.stderr:
         pytest.skip("no thread sanitiser")
     assert done.returncode == 0, done.stderr

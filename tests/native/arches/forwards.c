@@ -1,7 +1,7 @@
 /* Whole forwards of random models: layers of attention or of the gated delta rule, feed-forwards or experts, with
  * matrices of any types. A prompt, then in one forward a chain and a tree, then one row that follows them. */
 #include "matrices.h"
-#include "program.h"
+#include "program/program.h"
 
 #define PROMPT 21
 #define DRAFTS 9

@@ -2,7 +2,7 @@
 #ifndef MATRICES_H
 #define MATRICES_H
 
-#include "product.h"
+#include "matmul/product.h"
 #include "trials.h"
 
 /* Where a block of a type has float16 numbers; -1 is none. */

@@ -1,5 +1,5 @@
 /* Every function of a table of operators, on rows of odd sizes with odd numbers among them. */
-#include "ops.h"
+#include "ops/ops.h"
 #include "trials.h"
 
 #define KINDS 3

@@ -1,0 +1,227 @@
+/* Reading what Python passes for a forward. Nothing is believed: an index that is off would be read or written. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include "forward_args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int refuse(const char *what) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, what);
+    return 0;
+}
+
+static void *address(PyObject *number) { return PyLong_AsVoidPtr(number); }
+
+/* A whole number from low to high, or the failure `what`. */
+static int whole(PyObject *number, long low, long high, const char *what, int32_t *value) {
+    long n = PyLong_AsLong(number);
+    if ((n == -1 && PyErr_Occurred()) || n < low || n > high) return refuse(what);
+    *value = (int32_t)n;
+    return 1;
+}
+
+static int grow(void **array, size_t count, size_t size) {
+    void *made = realloc(*array, count * size);
+    if (!made) return 0;
+    *array = made;
+    return 1;
+}
+
+static int room(spec_given *g, int rows, int sequences) {
+    spec_request *q = &g->request;
+    int good = 1;
+    if (rows > g->row_room) {
+        size_t n = (size_t)rows;
+        good = grow((void **)&q->parents, n, sizeof(int32_t)) && grow((void **)&q->source, n, sizeof(int32_t)) &&
+               grow((void **)&q->keep, n, sizeof(int32_t)) && grow((void **)&q->recorded, n, sizeof(int32_t)) &&
+               grow((void **)&g->given, n, sizeof(float *)) && grow((void **)&g->picks[0], n, sizeof(int32_t)) &&
+               grow((void **)&g->picks[1], n, sizeof(int32_t));
+        g->row_room = good ? rows : 0;
+    }
+    if (good && sequences > g->sequence_room) {
+        size_t n = (size_t)sequences;
+        good = grow((void **)&q->sequence, n, sizeof(spec_sequence)) && grow((void **)&q->memory, n, sizeof(uint8_t *)) &&
+               grow((void **)&q->places, n, sizeof(int32_t));
+        g->sequence_room = good ? sequences : 0;
+    }
+    if (!good) PyErr_NoMemory();
+    return good;
+}
+
+void spec_request_free(spec_given *g) {
+    spec_request *q = &g->request;
+    free(q->parents), free(q->source), free(q->keep), free(q->recorded), free(g->given), free(g->picks[0]);
+    free(g->picks[1]), free(q->sequence), free(q->memory), free(q->places);
+}
+
+/* ---- sequences */
+
+static int parents_of(spec_request *q, const spec_sequence *s, int pending, PyObject *drafts) {
+    int first = s->first, spec = first + pending;
+    for (int i = 0; i < s->rows; i++) q->parents[first + i] = i ? first + i - 1 : -1;
+    if (drafts == Py_None) return 1;
+    if (!PyTuple_Check(drafts) || PyTuple_Size(drafts) != s->rows - pending) return refuse("parents: one per draft");
+    for (int i = 0; i < s->rows - pending; i++) {
+        int32_t parent;
+        if (!whole(PyTuple_GetItem(drafts, i), -1, i - 1, "parents: a draft follows an earlier one", &parent)) return 0;
+        q->parents[spec + i] = parent >= 0 ? spec + parent : pending ? spec - 1 : -1;
+    }
+    return 1;
+}
+
+static int sequence_of(spec_request *q, const spec_program *p, int i, int *first, PyObject *tuple) {
+    spec_sequence *s = &q->sequence[i];
+    int pending;
+    PyObject *memory, *drafts;
+    if (!PyArg_ParseTuple(tuple, "OiiiiO", &memory, &q->places[i], &s->rows, &s->start, &pending, &drafts)) return 0;
+    q->memory[i] = address(memory);
+    s->first = *first, s->causal = 1, s->parents = q->parents;
+    if (s->rows < 1 || s->rows > q->rows - *first || pending < 0 || pending > s->rows || s->start < 0)
+        return refuse("sequences: their rows are not those of the batch");
+    if (p->memory.layers && (!q->memory[i] || (uintptr_t)q->memory[i] % 64 || s->start > q->places[i] - s->rows))
+        return refuse("a sequence has more rows than its cache has places");
+    if (!parents_of(q, s, pending, drafts)) return 0;
+    s->chain = drafts == Py_None ? s->rows : spec_chain(q->parents, s->first, s->rows);
+    *first += s->rows;
+    return 1;
+}
+
+static int sequences_of(spec_given *g, const spec_program *p, PyObject *list) {
+    spec_request *q = &g->request;
+    int first = 0;
+    q->sequences = (int32_t)PyTuple_Size(list);
+    for (int i = 0; i < q->sequences; i++)
+        if (!sequence_of(q, p, i, &first, PyTuple_GetItem(list, i))) return 0;
+    return first == q->rows || refuse("sequences: they do not cover the batch");
+}
+
+/* ---- rows */
+
+static int given_of(spec_given *g, PyObject *pairs) {
+    spec_request *q = &g->request;
+    Py_ssize_t n = PyTuple_Size(pairs);
+    q->given = n > 0 ? g->given : NULL;
+    if (n > 0) memset(g->given, 0, (size_t)q->rows * sizeof *g->given);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        int row;
+        PyObject *at;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "iO", &row, &at)) return 0;
+        if (row < 0 || row >= q->rows || !(g->given[row] = address(at))) return refuse("given: no such row");
+    }
+    return n >= 0;
+}
+
+static int tokens_of(const spec_request *q, const spec_program *p) {
+    if (p->vocabulary && !q->tokens) return refuse("tokens are missing");
+    for (int r = 0; r < q->rows; r++) {
+        int replaced = q->given && q->given[r];
+        if (p->vocabulary && !replaced && (q->tokens[r] < 0 || q->tokens[r] >= p->vocabulary))
+            return refuse("a token is no row of the embedding");
+        if (p->rotated && (q->positions[r] < 0 || q->positions[r] >= p->positions))
+            return refuse("a position is beyond those that the model can turn by");
+    }
+    return 1;
+}
+
+static int inputs_of(spec_request *q, const spec_program *p, PyObject *pairs) {
+    if (PyTuple_Size(pairs) != p->inputs) return refuse("inputs: not as many as the model has");
+    for (int i = 0; i < p->inputs; i++) {
+        PyObject *at;
+        Py_ssize_t stride;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "On", &at, &stride)) return 0;
+        q->inputs[i] = address(at), q->input_strides[i] = (size_t)stride;
+        if (!q->inputs[i] || stride < p->input_widths[i]) return refuse("inputs: too narrow");
+    }
+    return 1;
+}
+
+/* Rows wanted under a heading: ascending, and among those that are left. */
+static int pick_of(spec_given *g, int heading, PyObject *rows) {
+    spec_request *q = &g->request;
+    q->picks[heading] = NULL;
+    if (rows == Py_None) return 1;
+    const int32_t *had = heading ? q->picks[heading - 1] : NULL;
+    int left = had ? q->picked[heading - 1] : q->rows, at = 0;
+    Py_ssize_t n = PyList_Check(rows) ? PyList_Size(rows) : -1;
+    if (n < 0 || n > left) return refuse("picks: a list of rows is wanted");
+    for (Py_ssize_t i = 0; i < n; i++, at++) {
+        if (!whole(PyList_GetItem(rows, i), 0, q->rows - 1, "picks: no such row", &g->picks[heading][i])) return 0;
+        while (at < left && (had ? had[at] : at) != g->picks[heading][i]) at++;
+        if (at == left) return refuse("picks: rows are not ascending, or not among those that are left");
+    }
+    q->picks[heading] = g->picks[heading], q->picked[heading] = (int32_t)n;
+    return 1;
+}
+
+static int taps_of(spec_request *q, const spec_program *p, PyObject *pairs) {
+    if (PyTuple_Size(pairs) != p->taps) return refuse("taps: not as many as the model has");
+    for (int i = 0; i < p->taps; i++) {
+        PyObject *pair = PyTuple_GetItem(pairs, i), *at;
+        Py_ssize_t stride = 0;
+        q->taps[i] = NULL;
+        if (pair == Py_None) continue;
+        if (!PyArg_ParseTuple(pair, "On", &at, &stride)) return 0;
+        q->taps[i] = address(at), q->tap_strides[i] = (size_t)stride;
+    }
+    for (int i = 0; i < p->value_count; i++) {
+        const spec_value *v = &p->values[i];
+        if (v->tap == SPEC_NONE) continue;
+        if (!q->taps[v->tap] || q->tap_strides[v->tap] < spec_round_up((size_t)v->width, 16))
+            return refuse("taps: an output of the model has no memory, or too little");
+    }
+    return 1;
+}
+
+/* ---- recurrence */
+
+static int places_of(PyObject *list, int rows, int low, int high, int32_t *to) {
+    if (!PyList_Check(list) || PyList_Size(list) != rows) return refuse("lineage: one place per row is wanted");
+    for (int i = 0; i < rows; i++)
+        if (!whole(PyList_GetItem(list, i), low, high, "lineage: no such state", &to[i])) return 0;
+    return 1;
+}
+
+static int recurrence_of(spec_request *q, const spec_program *p, PyObject *given) {
+    PyObject *matrices, *windows, *source, *keep, *record, *recorded;
+    q->record = NULL, q->records = 0;
+    if (!p->recurring) return 1;
+    if (!PyTuple_Check(given)) return refuse("the model recurs, and no states are given");
+    if (!PyArg_ParseTuple(given, "OOiOOOO", &matrices, &windows, &q->states, &source, &keep, &record, &recorded)) return 0;
+    q->matrices = address(matrices), q->windows = address(windows), q->record = address(record);
+    if (PyErr_Occurred() || !q->matrices || !q->windows) return refuse("no states are given");
+    if (!places_of(source, q->rows, 0, q->states - 1, q->source)) return 0;
+    if (!places_of(keep, q->rows, -1, q->states - 1, q->keep)) return 0;
+    for (int r = 0; r < q->rows; r++) q->recorded[r] = -1;
+    q->records = (int32_t)PyList_Size(recorded);
+    for (int i = 0; i < q->records; i++) {
+        int32_t row;
+        if (!whole(PyList_GetItem(recorded, i), 0, q->rows - 1, "record: no such row", &row)) return 0;
+        q->recorded[row] = i;
+    }
+    return q->records >= 0;
+}
+
+int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count) {
+    spec_request *q = &g->request;
+    int32_t rows;
+    if (count < 9) return refuse("a forward has nine arguments");
+    if (!whole(args[2], 1, 1 << 20, "rows: 1 to 1048576 are possible", &rows)) return 0;
+    if (!PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || !PyTuple_Check(args[6]) ||
+        PyTuple_Size(args[6]) != SPEC_PICKS || !PyTuple_Check(args[7]))
+        return refuse("sequences, given rows, inputs, picks and taps are tuples");
+    if (!room(g, rows, (int)PyTuple_Size(args[3]))) return 0;
+    q->rows = rows, q->tokens = address(args[0]), q->positions = address(args[1]);
+    if (PyErr_Occurred() || (p->rotated && !q->positions)) return refuse("positions are missing");
+    if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5])) return 0;
+    for (int i = 0; i < SPEC_PICKS; i++)
+        if (!pick_of(g, i, PyTuple_GetItem(args[6], i))) return 0;
+    if (!taps_of(q, p, args[7]) || !recurrence_of(q, p, args[8])) return 0;
+    if (spec_reserve(p, (int)spec_round_up((size_t)rows, 16))) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    return 1;
+}

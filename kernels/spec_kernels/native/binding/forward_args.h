@@ -1,0 +1,33 @@
+/* What Python passes for one forward, read and checked. Included by files that include Python.h. */
+#ifndef SPEC_REQUEST_H
+#define SPEC_REQUEST_H
+
+#include "program/program.h"
+
+/* A request, and the memory its arrays lie in; it is used again by the next. */
+typedef struct {
+    spec_request request;
+    int32_t row_room, sequence_room;
+    const float **given;
+    int32_t *picks[SPEC_PICKS];
+} spec_given;
+
+/* tokens, positions (addresses of int64 [rows], tokens 0 where none are embedded), rows,
+   sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None), ...),
+   given ((row, address), ...), inputs ((address, stride), ...),
+   picks (rows of `final` or None, rows of `logits` or None), taps ((address, stride) or None, ...),
+   None or (matrices, windows, states, source, keep, address of the record or 0, (row, ...) recorded).
+   Returns 0 with an exception set where anything does not fit. */
+int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
+void spec_request_free(spec_given *g);
+
+/* The arguments of a forward of one sequence with one row of logits, then: most tokens, least survival, trust, tokens
+   that end a draft, taps of the logits and of the state that the next forward takes as its input (or -1), the tokens that
+   rows of logits stand for, a chooser of tokens (or None: the most likely), rows of logits that there is memory for.
+   Drafts, a forward a token: returns (tokens, confidences). */
+PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
+
+/* memory.c */
+extern PyMethodDef spec_functions[];
+
+#endif

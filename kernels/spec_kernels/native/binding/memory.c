@@ -1,0 +1,199 @@
+/* Functions of the module beside programs: weights, caches, states. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include "forward_args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long word;
+
+static void *at(word address) { return (void *)(uintptr_t)address; }
+
+/* type, k -> bytes of a tile of 16 rows; 0 where this type cannot have k inputs */
+static PyObject *tile_bytes(PyObject *module, PyObject *args) {
+    int type, k;
+    (void)module;
+    return PyArg_ParseTuple(args, "ii", &type, &k) ? PyLong_FromSize_t(spec_tile_bytes(type, k)) : NULL;
+}
+
+/* type, rows, bytes of a row, order int32 or 0, n, k, tiles, bytes from tile to tile: rows as a file has them to tiles */
+static PyObject *repack(PyObject *module, PyObject *args) {
+    int type, n, k, failed = 0;
+    Py_ssize_t row_bytes, step;
+    word rows, order, tiles;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iKnKiiKn", &type, &rows, &row_bytes, &order, &n, &k, &tiles, &step)) return NULL;
+    if (n < 1 || (size_t)row_bytes < spec_row_bytes(type, k) || (size_t)step < spec_tile_bytes(type, k))
+        return PyErr_Format(PyExc_ValueError, "rows of %zd bytes are no %d inputs", row_bytes, k);
+    Py_BEGIN_ALLOW_THREADS
+    for (int first = 0; first < n && !failed; first += SPEC_TILE) {
+        int count = spec_least(SPEC_TILE, n - first);
+        const uint8_t *from = (const uint8_t *)at(rows) + (order ? 0 : (size_t)first * (size_t)row_bytes);
+        failed = spec_repack(type, from, (size_t)row_bytes, order ? (const int32_t *)at(order) + first : NULL, count, k,
+                             (uint8_t *)at(tiles) + (size_t)(first / SPEC_TILE) * (size_t)step);
+    }
+    Py_END_ALLOW_THREADS
+    if (failed) return PyErr_Format(PyExc_ValueError, "type %d cannot have %d inputs", type, k);
+    Py_RETURN_NONE;
+}
+
+/* rows float32 [n, k] in one piece, n, k, tiles, bytes from tile to tile: to tiles of Q8_0 */
+static PyObject *requantise(PyObject *module, PyObject *args) {
+    int n, k;
+    word rows, tiles;
+    Py_ssize_t step;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "KiiKn", &rows, &n, &k, &tiles, &step)) return NULL;
+    if (n < 1 || k < 32 || k % 32) return PyErr_Format(PyExc_ValueError, "[%d, %d] has no blocks of 32", n, k);
+    Py_BEGIN_ALLOW_THREADS
+    for (int first = 0; first < n; first += SPEC_TILE)
+        spec_requantise_q8_0((const float *)at(rows) + (size_t)first * (size_t)k, (size_t)k, NULL,
+                             spec_least(SPEC_TILE, n - first), k,
+                             (uint8_t *)at(tiles) + (size_t)(first / SPEC_TILE) * (size_t)step);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* type, n, k, tiles, first row, rows, out float32 [rows, k] */
+static PyObject *rows_of(PyObject *module, PyObject *args) {
+    spec_weight w;
+    int first, count;
+    word tiles, out;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iiiKiiK", &w.type, &w.n, &w.k, &tiles, &first, &count, &out)) return NULL;
+    w.tiles = (w.n + SPEC_TILE - 1) / SPEC_TILE, w.tile_bytes = spec_tile_bytes(w.type, w.k), w.data = at(tiles);
+    if (first < 0 || count < 0 || first > w.n - count) return PyErr_Format(PyExc_ValueError, "no such rows");
+    Py_BEGIN_ALLOW_THREADS
+    for (int i = 0; i < count; i++) spec_row(&w, first + i, (float *)at(out) + (size_t)i * (size_t)w.k);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* ---- caches: (kind, layers, kv_heads, dim) says what one is */
+
+static int memory_of(PyObject *tuple, spec_memory *m) {
+    return PyArg_ParseTuple(tuple, "iiii", &m->kind, &m->layers, &m->kv_heads, &m->dim);
+}
+
+/* shape, places -> bytes */
+static PyObject *cache_bytes(PyObject *module, PyObject *args) {
+    PyObject *shape;
+    spec_memory m;
+    int places;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Oi", &shape, &places) || !memory_of(shape, &m)) return NULL;
+    return PyLong_FromSize_t(spec_memory_bytes(&m, places));
+}
+
+/* shape, from, its places, to, its places (as many or more): what is held stays */
+static PyObject *cache_grow(PyObject *module, PyObject *args) {
+    PyObject *shape;
+    spec_memory m;
+    int places, more;
+    word from, to;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OKiKi", &shape, &from, &places, &to, &more) || !memory_of(shape, &m)) return NULL;
+    if (more < places) return PyErr_Format(PyExc_ValueError, "a cache of %d places has no room for %d", more, places);
+    for (int layer = 0; layer < m.layers; layer++) {
+        spec_cache a = spec_memory_layer(&m, at(from), places, layer), b = spec_memory_layer(&m, at(to), more, layer);
+        for (int h = 0; h < m.kv_heads; h++) {
+            size_t head = (size_t)h;
+            memcpy(b.keys + head * b.key_head_bytes, a.keys + head * a.key_head_bytes, a.key_head_bytes);
+            memcpy(b.values + head * b.value_head_bytes, a.values + head * a.value_head_bytes, a.value_head_bytes);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+/* shape, cache, places, place, (from, ...): those places move to place, place + 1, ... */
+static PyObject *cache_compact(PyObject *module, PyObject *args) {
+    PyObject *shape, *list;
+    spec_memory m;
+    int places, place;
+    word base;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OKiiO!", &shape, &base, &places, &place, &PyList_Type, &list)) return NULL;
+    if (!memory_of(shape, &m)) return NULL;
+    int count = (int)PyList_Size(list);
+    int32_t *from = malloc(((size_t)count + 1) * sizeof *from);
+    if (!from) return PyErr_NoMemory();
+    int good = place >= 0;
+    for (int i = 0; i < count && good; i++) {
+        long n = PyLong_AsLong(PyList_GetItem(list, i));
+        good = n >= place + i && n < places && (!i || n > from[i - 1]);
+        from[i] = (int32_t)n;
+    }
+    for (int layer = 0; layer < m.layers && good && count; layer++) {
+        spec_cache cache = spec_memory_layer(&m, at(base), places, layer);
+        spec_ops(NULL)->compact(&cache, place, from, count);
+    }
+    free(from);
+    if (!good) return PyErr_Format(PyExc_ValueError, "places to keep are ascending, and not before where they go");
+    Py_RETURN_NONE;
+}
+
+/* ---- states */
+
+/* (layers, key_heads, value_heads, key_dim, value_dim, kernel, address of key_of), matrices, windows, states, place,
+   record, records, (row of the record, ...): the state in `place` goes on behind those rows */
+static PyObject *replay(PyObject *module, PyObject *args) {
+    int layers, states, place, records;
+    spec_recurrence r;
+    word key_of, matrices, windows, record;
+    PyObject *list;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "(iiiiiiK)KKiiKiO!", &layers, &r.key_heads, &r.value_heads, &r.key_dim, &r.value_dim,
+                          &r.kernel, &key_of, &matrices, &windows, &states, &place, &record, &records, &PyList_Type, &list))
+        return NULL;
+    int count = (int)PyList_Size(list), good = place >= 0 && place < states;
+    int32_t *path = malloc(((size_t)count + 1) * sizeof *path);
+    if (!path) return PyErr_NoMemory();
+    for (int i = 0; i < count && good; i++) {
+        long n = PyLong_AsLong(PyList_GetItem(list, i));
+        good = n >= 0 && n < records;
+        path[i] = (int32_t)n;
+    }
+    int keys = r.key_heads * r.key_dim, values = r.value_heads * r.value_dim, channels = 2 * keys + values;
+    size_t row = (size_t)(channels + keys + values + r.value_heads);
+    for (int layer = 0; layer < layers && good; layer++) {
+        const float *from = (const float *)at(record) + (size_t)layer * (size_t)records * row;
+        spec_delta a = {
+            .key_heads = r.key_heads, .value_heads = r.value_heads, .key_dim = r.key_dim, .value_dim = r.value_dim,
+            .g_width = 1, .k = from + channels, .stride = row, .d = (float *)from + channels + keys, .d_stride = row,
+            .g = from + channels + keys + values, .g_stride = row, .key_of = at(key_of),
+            .states = (float *)at(matrices) + (size_t)layer * (size_t)states * (size_t)(r.key_dim * values),
+        };
+        spec_conv c = {.channels = channels, .width = r.kernel, .x = from, .x_stride = row,
+                       .windows = (float *)at(windows) + (size_t)layer * (size_t)states * (size_t)((r.kernel - 1) * channels)};
+        for (int head = 0; head < r.value_heads; head++) spec_ops(NULL)->replay(&a, path, count, place, place, head);
+        spec_ops(NULL)->slide(&c, path, count, place, place);
+    }
+    free(path);
+    if (!good) return PyErr_Format(PyExc_ValueError, "no such state, or no such row of the record");
+    Py_RETURN_NONE;
+}
+
+/* -> names of the instruction sets that this processor has, the best first */
+static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
+    static const char *const names[] = {"avx512vnni", "avx512", "avx2", "neon", "generic"};
+    (void)module, (void)unused;
+    PyObject *found = PyList_New(0);
+    for (size_t i = 0; found && i < sizeof names / sizeof *names; i++) {
+        if (!spec_products(names[i]) || !spec_ops(names[i])) continue;
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (!name || PyList_Append(found, name)) Py_CLEAR(found);
+        Py_XDECREF(name);
+    }
+    return found;
+}
+
+PyMethodDef spec_functions[] = {
+    {"tile_bytes", tile_bytes, METH_VARARGS, NULL},   {"repack", repack, METH_VARARGS, NULL},
+    {"requantise", requantise, METH_VARARGS, NULL},   {"rows_of", rows_of, METH_VARARGS, NULL},
+    {"cache_bytes", cache_bytes, METH_VARARGS, NULL}, {"cache_grow", cache_grow, METH_VARARGS, NULL},
+    {"cache_compact", cache_compact, METH_VARARGS, NULL}, {"replay", replay, METH_VARARGS, NULL},
+    {"instruction_sets", instruction_sets, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL},
+};

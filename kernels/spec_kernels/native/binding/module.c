@@ -1,0 +1,454 @@
+/* The extension module: programs, weights and caches for Python. Limited API, so one binary serves all versions.
+ *
+ * Addresses are integers; whoever passes one keeps the memory alive. What a forward brings is checked here, because it
+ * is different every time; what a program is made of is checked in Python, once.
+ *
+ * Longer than our files are: one short method for every kind of operation, and they are read beside each other. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include "program/program.h"
+#include "forward_args.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    PyObject_HEAD spec_program *program;
+    spec_given given;
+    pthread_mutex_t lock;
+    pid_t pid;
+} Program;
+
+static spec_program *of(PyObject *self) { return ((Program *)self)->program; }
+
+static PyObject *number(int32_t made) { return made < 0 ? PyErr_NoMemory() : PyLong_FromLong(made); }
+
+/* ---- arguments */
+
+/* (type, n, k, address) */
+static int weight_of(PyObject *tuple, spec_weight *w) {
+    unsigned long long address;
+    if (!PyArg_ParseTuple(tuple, "iiiK", &w->type, &w->n, &w->k, &address)) return 0;
+    w->tiles = (w->n + SPEC_TILE - 1) / SPEC_TILE;
+    w->tile_bytes = spec_tile_bytes(w->type, w->k);
+    w->data = (const uint8_t *)(uintptr_t)address;
+    return 1;
+}
+
+/* A copy of `count` floats at an address; 0 is none. */
+static int kept(spec_program *p, unsigned long long address, int count, float **copy) {
+    *copy = NULL;
+    if (!address) return 1;
+    *copy = spec_keep(p, (const float *)(uintptr_t)address, count);
+    if (!*copy) PyErr_NoMemory();
+    return *copy != NULL;
+}
+
+static PyObject *added(const spec_op *op) {
+    if (!op) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+/* ---- making a program */
+
+static PyObject *value(PyObject *self, PyObject *args) {
+    int width;
+    return PyArg_ParseTuple(args, "i", &width) ? number(spec_add_value(of(self), width)) : NULL;
+}
+
+static PyObject *planes(PyObject *self, PyObject *args) {
+    int k, bits;
+    return PyArg_ParseTuple(args, "ii", &k, &bits) ? number(spec_add_planes(of(self), k, bits)) : NULL;
+}
+
+/* value, tap: the value's memory is that of the output */
+static PyObject *bind(PyObject *self, PyObject *args) {
+    int v, tap;
+    if (!PyArg_ParseTuple(args, "ii", &v, &tap)) return NULL;
+    of(self)->values[v].tap = tap;
+    Py_RETURN_NONE;
+}
+
+/* how many threads work on a forward from now on */
+static PyObject *threads(PyObject *self, PyObject *args) {
+    int count;
+    if (!PyArg_ParseTuple(args, "i", &count)) return NULL;
+    of(self)->threads = count < 1 ? 1 : spec_least(count, SPEC_THREADS_MOST);
+    Py_RETURN_NONE;
+}
+
+/* kind, layers, kv_heads, dim */
+static PyObject *memory(PyObject *self, PyObject *args) {
+    spec_memory *m = &of(self)->memory;
+    if (!PyArg_ParseTuple(args, "iiii", &m->kind, &m->layers, &m->kv_heads, &m->dim)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* layers, key_heads, value_heads, key_dim, value_dim, kernel, address of key_of int32 */
+static PyObject *recurrence(PyObject *self, PyObject *args) {
+    spec_recurrence *r = &of(self)->recurrence;
+    unsigned long long key_of;
+    if (!PyArg_ParseTuple(args, "iiiiiiK", &of(self)->recurring, &r->key_heads, &r->value_heads, &r->key_dim,
+                          &r->value_dim, &r->kernel, &key_of))
+        return NULL;
+    r->channels = 2 * r->key_heads * r->key_dim + r->value_heads * r->value_dim;
+    size_t bytes = (size_t)r->value_heads * sizeof(int32_t);
+    r->key_of = malloc(bytes);
+    if (!r->key_of) return PyErr_NoMemory();
+    memcpy(r->key_of, (const void *)(uintptr_t)key_of, bytes);
+    Py_RETURN_NONE;
+}
+
+/* address of cosines and of sines [positions, rotated / 2], rotated, positions */
+static PyObject *rotary(PyObject *self, PyObject *args) {
+    spec_program *p = of(self);
+    unsigned long long cosines, sines;
+    if (!PyArg_ParseTuple(args, "KKii", &cosines, &sines, &p->rotated, &p->positions)) return NULL;
+    p->cosines = (const float *)(uintptr_t)cosines, p->sines = (const float *)(uintptr_t)sines;
+    Py_RETURN_NONE;
+}
+
+/* out, table */
+static PyObject *embed(PyObject *self, PyObject *args) {
+    int out;
+    PyObject *table;
+    spec_weight w;
+    if (!PyArg_ParseTuple(args, "iO", &out, &table) || !weight_of(table, &w)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_EMBED);
+    if (op) op->out = out, op->weights[0] = w, op->width = w.k, of(self)->vocabulary = w.n;
+    return added(op);
+}
+
+/* out, width: inputs are numbered as they are added */
+static PyObject *input(PyObject *self, PyObject *args) {
+    int out, width;
+    spec_program *p = of(self);
+    if (!PyArg_ParseTuple(args, "ii", &out, &width)) return NULL;
+    if (p->inputs == SPEC_INPUTS) return PyErr_Format(PyExc_ValueError, "more than %d inputs", SPEC_INPUTS);
+    spec_op *op = spec_add_op(p, SPEC_INPUT);
+    if (op) op->out = out, op->width = width, op->index = p->inputs, p->input_widths[p->inputs++] = width;
+    return added(op);
+}
+
+/* x, out, address of the weight [width], width, eps */
+static PyObject *norm(PyObject *self, PyObject *args) {
+    int x, out, width;
+    unsigned long long weight;
+    float eps, *vector;
+    if (!PyArg_ParseTuple(args, "iiKif", &x, &out, &weight, &width, &eps)) return NULL;
+    if (!kept(of(self), weight, width, &vector)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_NORM);
+    if (op) op->x = x, op->out = out, op->width = width, op->vector = vector, op->eps = eps;
+    return added(op);
+}
+
+/* x, heads, dim, address of the weight [dim] or 0, eps, rotated */
+static PyObject *heads(PyObject *self, PyObject *args) {
+    int x, count, dim, rotated;
+    unsigned long long weight;
+    float eps, *vector;
+    if (!PyArg_ParseTuple(args, "iiiKfi", &x, &count, &dim, &weight, &eps, &rotated)) return NULL;
+    if (!kept(of(self), weight, dim, &vector)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_HEADS);
+    if (op) op->x = x, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps, op->rotated = rotated;
+    return added(op);
+}
+
+/* k, v, layer, kv_heads */
+static PyObject *store(PyObject *self, PyObject *args) {
+    int k, v, layer, kv_heads;
+    if (!PyArg_ParseTuple(args, "iiii", &k, &v, &layer, &kv_heads)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_STORE);
+    if (op) op->x = k, op->y = v, op->layer = layer, op->kv_heads = kv_heads;
+    return added(op);
+}
+
+/* x, planes */
+static PyObject *quantise(PyObject *self, PyObject *args) {
+    int x, to;
+    if (!PyArg_ParseTuple(args, "ii", &x, &to)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_QUANTISE);
+    if (op) op->x = x, op->planes = to;
+    return added(op);
+}
+
+/* x, gate, width */
+static PyObject *gate(PyObject *self, PyObject *args) {
+    int x, y, width;
+    if (!PyArg_ParseTuple(args, "iii", &x, &y, &width)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_GATE);
+    if (op) op->x = x, op->y = y, op->width = width;
+    return added(op);
+}
+
+/* gate, up, out, width */
+static PyObject *swiglu(PyObject *self, PyObject *args) {
+    int x, y, out, width;
+    if (!PyArg_ParseTuple(args, "iiii", &x, &y, &out, &width)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_SWIGLU);
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width;
+    return added(op);
+}
+
+/* x, z, out, heads, dim, address of the weight [dim], eps */
+static PyObject *gated_norm(PyObject *self, PyObject *args) {
+    int x, z, out, count, dim;
+    unsigned long long weight;
+    float eps, *vector;
+    if (!PyArg_ParseTuple(args, "iiiiiKf", &x, &z, &out, &count, &dim, &weight, &eps)) return NULL;
+    if (!kept(of(self), weight, dim, &vector)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_GATED_NORM);
+    if (op) op->x = x, op->y = z, op->out = out, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps;
+    return added(op);
+}
+
+/* values, out */
+static PyObject *concat(PyObject *self, PyObject *args) {
+    PyObject *xs;
+    int out;
+    if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &xs, &out)) return NULL;
+    if (PyTuple_Size(xs) > SPEC_PARTS) return PyErr_Format(PyExc_ValueError, "more than %d parts", SPEC_PARTS);
+    spec_op *op = spec_add_op(of(self), SPEC_CONCAT);
+    if (!op) return PyErr_NoMemory();
+    op->out = out, op->parts = (int)PyTuple_Size(xs);
+    for (int i = 0; i < op->parts; i++) op->xs[i] = (int)PyLong_AsLong(PyTuple_GetItem(xs, i));
+    return added(op);
+}
+
+/* x, index of the output */
+static PyObject *tap(PyObject *self, PyObject *args) {
+    int x, index;
+    if (!PyArg_ParseTuple(args, "ii", &x, &index)) return NULL;
+    if (index >= SPEC_TAPS) return PyErr_Format(PyExc_ValueError, "more than %d taps", SPEC_TAPS);
+    spec_op *op = spec_add_op(of(self), SPEC_TAP);
+    if (op) op->x = x, op->index = index;
+    if (index >= of(self)->taps) of(self)->taps = index + 1;
+    return added(op);
+}
+
+/* planes, ((weight, out, address of the bias or 0), ...), add or -1, paired */
+static PyObject *linear(PyObject *self, PyObject *args) {
+    int from, add, paired;
+    PyObject *parts;
+    if (!PyArg_ParseTuple(args, "iO!ip", &from, &PyTuple_Type, &parts, &add, &paired)) return NULL;
+    int count = (int)PyTuple_Size(parts);
+    if (count > SPEC_PARTS) return PyErr_Format(PyExc_ValueError, "more than %d matrices", SPEC_PARTS);
+    spec_op made = {.kind = SPEC_LINEAR, .parts = count};
+    for (int i = 0; i < count; i++) {
+        PyObject *weight;
+        unsigned long long bias;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(parts, i), "OiK", &weight, &made.outs[i], &bias)) return NULL;
+        if (!weight_of(weight, &made.weights[i])) return NULL;
+        if (!kept(of(self), bias, made.weights[i].n, &made.biases[i])) return NULL;
+    }
+    spec_op *op = spec_add_op(of(self), SPEC_LINEAR);
+    if (op) *op = made, op->planes = from, op->x = add, op->y = op->out = SPEC_NONE, op->paired = paired;
+    return added(op);
+}
+
+/* q, gate or -1, out, layer, heads, kv_heads, dim, window, scale, causal */
+static PyObject *attend(PyObject *self, PyObject *args) {
+    spec_op made = {.kind = SPEC_ATTEND};
+    if (!PyArg_ParseTuple(args, "iiiiiiiifp", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
+                          &made.dim, &made.window, &made.scale, &made.causal))
+        return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_ATTEND);
+    if (op) *op = made;
+    return added(op);
+}
+
+/* x, out, layer, address of the weight [kernel, channels] */
+static PyObject *conv(PyObject *self, PyObject *args) {
+    int x, out, layer;
+    unsigned long long weight;
+    float *vector;
+    const spec_recurrence *r = &of(self)->recurrence;
+    if (!PyArg_ParseTuple(args, "iiiK", &x, &out, &layer, &weight)) return NULL;
+    if (!kept(of(self), weight, r->kernel * r->channels, &vector)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_CONV);
+    if (op) op->x = x, op->out = out, op->layer = layer, op->vector = vector;
+    return added(op);
+}
+
+/* q k v, rates, alpha, beta, addresses of rate and dt [value heads], eps, scale of q */
+static PyObject *rates(PyObject *self, PyObject *args) {
+    int x, y, alpha, beta, count = of(self)->recurrence.value_heads;
+    unsigned long long rate, dt;
+    float eps, scale, *vector, *vector2;
+    if (!PyArg_ParseTuple(args, "iiiiKKff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale)) return NULL;
+    if (!kept(of(self), rate, count, &vector) || !kept(of(self), dt, count, &vector2)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_RATES);
+    if (op) {
+        op->x = x, op->y = y, op->xs[0] = alpha, op->xs[1] = beta;
+        op->vector = vector, op->vector2 = vector2, op->eps = eps, op->scale = scale;
+    }
+    return added(op);
+}
+
+/* x (inputs of the convolution), q k v, rates, o, d, layer: the rule, and the record of it */
+static PyObject *delta(PyObject *self, PyObject *args) {
+    int x, mixed, rate, o, d, layer;
+    if (!PyArg_ParseTuple(args, "iiiiii", &x, &mixed, &rate, &o, &d, &layer)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_DELTA);
+    if (!op) return PyErr_NoMemory();
+    op->x = mixed, op->y = rate, op->out = o, op->outs[0] = d, op->layer = layer;
+    op = spec_add_op(of(self), SPEC_RECORD);
+    if (op) op->layer = layer, op->xs[0] = x, op->xs[1] = mixed, op->xs[2] = d, op->xs[3] = rate;
+    return added(op);
+}
+
+/* x, out, heading */
+static PyObject *pick(PyObject *self, PyObject *args) {
+    int x, out, index;
+    if (!PyArg_ParseTuple(args, "iii", &x, &out, &index)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_PICK);
+    if (op) op->x = x, op->out = out, op->index = index;
+    return added(op);
+}
+
+/* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
+   expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, address of the bias or 0) */
+static PyObject *mixture(PyObject *self, PyObject *args) {
+    spec_program *p = of(self);
+    int x, scores, add, out;
+    PyObject *up, *down, *router;
+    spec_mixture m = {0};
+    spec_op made = {.planes = SPEC_NONE, .x = SPEC_NONE, .y = SPEC_NONE, .out = SPEC_NONE};
+    spec_router *r = &made.router;
+    unsigned long long up_bytes, down_bytes, bias;
+    float *vector;
+    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)O", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up, &up_bytes, &down,
+                          &down_bytes, &router))
+        return NULL;
+    if (!weight_of(up, &made.up.one) || !weight_of(down, &made.down.one)) return NULL;
+    if (!PyArg_ParseTuple(router, "iiiiiifK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
+                          &r->groups_used, &r->scale, &bias))
+        return NULL;
+    if (!kept(p, bias, r->experts, &vector)) return NULL;
+    r->bias = vector, made.up.bytes = up_bytes, made.down.bytes = down_bytes;
+    m.top = r->top, m.experts = r->experts, m.k = made.up.one.k, m.inner = made.down.one.k;
+    made.mixture = spec_add_mixture(p, &m);
+    if (made.mixture < 0) return PyErr_NoMemory();
+    const int kinds[] = {SPEC_ROUTE, SPEC_SORT, SPEC_GATHER, SPEC_UP, SPEC_MIDDLE, SPEC_DOWN, SPEC_SUM};
+    spec_op *op = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!(op = spec_add_op(p, kinds[i]))) return PyErr_NoMemory();
+        *op = made, op->kind = kinds[i];
+        op->x = kinds[i] == SPEC_ROUTE ? scores : x, op->y = add, op->out = out;
+    }
+    return added(op);
+}
+
+/* ---- running */
+
+/* One forward at a time. A child of a fork has a lock of its own: who held its parent's is not there. */
+static void enter(Program *me) {
+    if (me->pid != getpid()) pthread_mutex_init(&me->lock, NULL), me->pid = getpid();
+    if (pthread_mutex_trylock(&me->lock) == 0) return;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&me->lock);
+    Py_END_ALLOW_THREADS
+}
+
+static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Program *me = (Program *)self;
+    int failed;
+    enter(me);
+    if (!spec_request_read(&me->given, me->program, args, count)) {
+        pthread_mutex_unlock(&me->lock);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    failed = spec_run(me->program, &me->given.request);
+    pthread_mutex_unlock(&me->lock);
+    Py_END_ALLOW_THREADS
+    if (failed) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *draft(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Program *me = (Program *)self;
+    PyObject *found;
+    enter(me);
+    found = spec_draft(&me->given, me->program, args, count);
+    pthread_mutex_unlock(&me->lock);
+    return found;
+}
+
+static PyMethodDef methods[] = {
+    {"value", value, METH_VARARGS, NULL},       {"planes", planes, METH_VARARGS, NULL},
+    {"bind", bind, METH_VARARGS, NULL},         {"threads", threads, METH_VARARGS, NULL},
+    {"memory", memory, METH_VARARGS, NULL},
+    {"recurrence", recurrence, METH_VARARGS, NULL}, {"rotary", rotary, METH_VARARGS, NULL},
+    {"embed", embed, METH_VARARGS, NULL},       {"input", input, METH_VARARGS, NULL},
+    {"norm", norm, METH_VARARGS, NULL},         {"heads", heads, METH_VARARGS, NULL},
+    {"store", store, METH_VARARGS, NULL},       {"quantise", quantise, METH_VARARGS, NULL},
+    {"gate", gate, METH_VARARGS, NULL},         {"swiglu", swiglu, METH_VARARGS, NULL},
+    {"gated_norm", gated_norm, METH_VARARGS, NULL}, {"concat", concat, METH_VARARGS, NULL},
+    {"tap", tap, METH_VARARGS, NULL},           {"linear", linear, METH_VARARGS, NULL},
+    {"attend", attend, METH_VARARGS, NULL},     {"conv", conv, METH_VARARGS, NULL},
+    {"rates", rates, METH_VARARGS, NULL},       {"delta", delta, METH_VARARGS, NULL},
+    {"pick", pick, METH_VARARGS, NULL},         {"mixture", mixture, METH_VARARGS, NULL},
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL},
+    {"draft", (PyCFunction)(void (*)(void))draft, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- life of a program */
+
+static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    const char *isa;
+    int threads;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "zi", &isa, &threads)) return NULL;
+    if (threads < 1 || threads > SPEC_THREADS_MOST)
+        return PyErr_Format(PyExc_ValueError, "%d threads, 1 to %d are possible", threads, SPEC_THREADS_MOST);
+    if (!spec_products(isa) || !spec_ops(isa))
+        return PyErr_Format(PyExc_ValueError, "instruction set %s is not known, or not that of this processor", isa);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Program *made = (Program *)alloc(type, 0);
+    if (!made) return NULL;
+    made->program = spec_program_new(isa, threads);
+    pthread_mutex_init(&made->lock, NULL), made->pid = getpid();
+    if (made->program) return (PyObject *)made;
+    Py_DECREF(made);
+    return PyErr_NoMemory();
+}
+
+static void program_dealloc(PyObject *self) {
+    Program *me = (Program *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    spec_request_free(&me->given);
+    spec_program_free(me->program);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, program_new}, {Py_tp_dealloc, program_dealloc}, {Py_tp_methods, methods},
+    {Py_tp_doc, "Program(isa or None, threads): a model as a list of operations, and forwards through it."},
+    {0, NULL},
+};
+static PyType_Spec type_spec = {"spec_kernels.native._native.Program", sizeof(Program), 0, Py_TPFLAGS_DEFAULT, slots};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "Weights in blocks, caches, and whole forwards on a CPU.", -1, NULL, NULL, NULL,
+    NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    definition.m_methods = spec_functions;
+    PyObject *module = PyModule_Create(&definition);
+    PyObject *type = module ? PyType_FromSpec(&type_spec) : NULL;
+    if (!type || PyModule_AddObjectRef(module, "Program", type) < 0) {
+        Py_XDECREF(module);
+        module = NULL;
+    }
+    Py_XDECREF(type);
+    return module;
+}

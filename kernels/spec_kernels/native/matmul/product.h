@@ -1,0 +1,89 @@
+/* Products of rows with matrices that stay in the blocks of their file.
+ *
+ *     y[r][o] = sum over i of W[o][i] * x[r][i]
+ *
+ * A matrix is repacked once into tiles of 16 outputs (repack.c says how they look).
+ * Rows are quantised once per width (8 or 15 bits) and multiplied with any number of matrices.
+ *
+ * The bits of y[r] depend on W and x[r] alone: not on the other rows, the tiles asked for in one call, the thread or
+ * the instruction set. Integer sums are exact; floats are added block after block, multiplied and added, never fused.
+ *
+ * Nothing here allocates, checks or keeps anything: what must hold is said, and the caller has made sure of it. */
+#ifndef SPEC_PRODUCT_H
+#define SPEC_PRODUCT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Outputs of a tile. */
+#define SPEC_TILE 16
+
+enum spec_type {
+    SPEC_Q8_0, SPEC_Q4_0, SPEC_Q4_1, SPEC_Q5_0, SPEC_Q5_1, SPEC_Q4_K, SPEC_Q5_K, SPEC_Q6_K,
+    SPEC_F16, SPEC_BF16, SPEC_F32,
+    SPEC_TYPES
+};
+
+/* A matrix [n, k] in tiles: tile t holds the outputs 16 t ... 16 t + 15, those from n on are zeros.
+ * tiles = ceil(n / 16); tile_bytes = spec_tile_bytes(type, k), a multiple of 64; data is 64-byte aligned and holds
+ * tiles * tile_bytes bytes. */
+typedef struct {
+    int32_t type, n, k, tiles;
+    size_t tile_bytes;
+    const uint8_t *data;
+} spec_weight;
+
+/* ---- Matrices (repack.c, dequantise.c): the same on every instruction set ------------------------------------------------ */
+
+/* Bytes of one tile, 0 where this type cannot have k inputs (or k < 1, or no such type).
+ * Q4_K, Q5_K, Q6_K: k a multiple of 256. Other quantised types: of 32. Floats: any. k at most 2^24. */
+size_t spec_tile_bytes(int type, int k);
+
+/* Bytes of a row of k inputs as the file has it; 0 as above. */
+size_t spec_row_bytes(int type, int k);
+
+/* A file's rows to tiles. tiles: ceil(n / 16) * spec_tile_bytes(type, k) bytes, all of them are written.
+ * rows: the first row; they lie row_bytes apart (at least spec_row_bytes), at any alignment, little-endian.
+ * order: the n rows to take, each -1 (a row of zeros) or the number of a row that exists; NULL: 0 ... n - 1.
+ * Returns 0, or -1 where spec_tile_bytes is 0 or n < 1. */
+int spec_repack(int type, const uint8_t *rows, size_t row_bytes, const int32_t *order, int n, int k, uint8_t *tiles);
+
+/* Rows of floats to Q8_0 tiles: d = amax / 127 as float16, q = x / d rounded half away from zero, which is what ggml
+ * does. stride: floats from row to row. A block with an infinity or a NaN becomes NaN. Otherwise as spec_repack. */
+int spec_requantise_q8_0(const float *rows, size_t stride, const int32_t *order, int n, int k, uint8_t *tiles);
+
+/* Row `row` (0 <= row < 16 * tiles) as k floats: bit for bit what the file's blocks dequantise to. */
+void spec_row(const spec_weight *w, int row, float *out);
+
+/* ---- Rows and products: one table per instruction set ------------------------------------------------------------- */
+
+/* bits of the planes of rows:
+ *   8, 15  for quantised types; k a multiple of 32. Per block of 32: d = amax / 127 or amax / 16319, q = rne(x / d).
+ *          A block whose amax is below 1e-30 is zero; one with an infinity or a NaN makes the row's outputs NaN.
+ *   32     for F16, BF16, F32: the floats as they are; any k. The product is summed in float32.
+ * The layout of planes belongs to the table that made them. planes is 64-byte aligned. */
+typedef struct {
+    const char *isa;
+
+    /* Bytes of planes of that many rows, a multiple of 64. */
+    size_t (*rows_bytes)(int k, int bits, int rows);
+
+    /* x: rows of k floats, stride floats apart, to planes. rows >= 1. */
+    void (*quantise)(const float *x, size_t stride, int rows, int k, int bits, void *planes);
+
+    /* The rows which[0 .. count-1] of planes of `rows` rows, as planes of count rows (experts take their rows so).
+     * count >= 1; which may repeat; out does not overlap planes. */
+    void (*gather)(const void *planes, int rows, int k, int bits, const int32_t *which, int count, void *out);
+
+    /* y[t - first][r][16] for the tiles t = first ... first + count - 1 and all rows; padded outputs are 0 (NaN in
+     * a row that has one). y: any alignment. planes: w->k inputs, bits 8 or 15 for quantised types and 32 for floats.
+     * Reads ahead in w->data with prefetches that also run past its end, so weights should lie in memory in the order
+     * in which they are used. */
+    void (*product)(const spec_weight *w, int first, int count, const void *planes, int bits, int rows, float *y);
+} spec_product_table;
+
+/* isa: "avx512vnni", "avx512", "avx2", "neon" (with dot products), "generic", or NULL for the best one this machine runs.
+ * NULL where the machine (or the build) has no such. Tables live for ever. */
+const spec_product_table *spec_products(const char *isa);
+
+#endif

@@ -1,0 +1,82 @@
+/* What is the same on every instruction set: the choice of a table, sizes, and plans. */
+#include <string.h>
+
+#include "layout.h"
+#include "ops.h"
+
+extern const spec_ops_table spec_ops_generic;
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
+extern const spec_ops_table spec_ops_avx512, spec_ops_avx2;
+
+static int has_avx512(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+static int has_avx2(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2"); /* every processor with AVX2 has F16C */
+}
+#endif
+#if defined(__aarch64__) && !defined(SPEC_PORTABLE)
+extern const spec_ops_table spec_ops_neon;
+#endif
+
+const spec_ops_table *spec_ops(const char *isa) {
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
+    if ((!isa || !strcmp(isa, "avx512vnni") || !strcmp(isa, "avx512")) && has_avx512()) return &spec_ops_avx512;
+    if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
+#endif
+#if defined(__aarch64__) && !defined(SPEC_PORTABLE)
+    if (!isa || !strcmp(isa, "neon")) return &spec_ops_neon;
+#endif
+    return !isa || !strcmp(isa, "generic") ? &spec_ops_generic : NULL;
+}
+
+size_t spec_key_bytes(int kind, int key_dim, int places) {
+    return spec_round_up((size_t)(places + SPEC_LANES - 1) / SPEC_LANES * spec_key_tile(kind, key_dim), 64);
+}
+
+size_t spec_value_bytes(int kind, int value_dim, int places) {
+    return spec_round_up(spec_round_up((size_t)places, SPEC_LANES) * spec_value_row(kind, value_dim), 64);
+}
+
+size_t spec_attention_scratch(int places) {
+    size_t row = 2 * SPEC_HEAD_MOST * sizeof(float) + spec_scores(places) * (sizeof(float) + sizeof(int32_t));
+    return SPEC_QUERIES * row;
+}
+
+size_t spec_delta_scratch(int key_dim, int slots) {
+    return sizeof(float) * (3 * spec_round_up((size_t)key_dim, 16) + (size_t)slots * (size_t)key_dim * SPEC_COLUMNS);
+}
+
+size_t spec_conv_scratch(int width, int channels) {
+    return spec_round_up(sizeof(float) * (size_t)(width - 1) * (size_t)channels, 64);
+}
+
+int spec_chain(const int32_t *parents, int first, int rows) {
+    int n = 0;
+    while (n < rows && parents[first + n] == (n ? first + n - 1 : -1)) n++;
+    return n;
+}
+
+/* Whether a row behind `row` continues `parent`. Rows of the leading chain, up to `chain`, continue their predecessor. */
+static int goes_on(const int32_t *parents, int parent, int row, int chain, int end) {
+    if (row + 1 < chain && parent == row) return 1;
+    for (int later = row + 1 < chain ? chain : row + 1; later < end; later++)
+        if (parents[later] == parent) return 1;
+    return 0;
+}
+
+int spec_delta_plan(const int32_t *parents, const int32_t *keep, int first, int rows, int32_t *slot) {
+    int slots = 0, end = first + rows, chain = first + spec_chain(parents, first, rows);
+    for (int row = first; row < end; row++) {
+        int parent = parents[row];
+        slot[row] = -1;
+        if (keep[row] >= 0 || !goes_on(parents, row, row, chain, end)) continue;
+        int free = parent >= 0 && slot[parent] >= 0 && !goes_on(parents, parent, row, chain, end);
+        slot[row] = free ? slot[parent] : slots++;
+    }
+    return slots;
+}

@@ -1,0 +1,13 @@
+/* The table for avx512. */
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
+#include "target.h"
+
+SPEC_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,f16c")
+
+#define SPEC_ISA "avx512"
+#define SPEC_WIDTH 16
+#define SPEC_TABLE spec_ops_avx512
+#include "table.inc"
+
+SPEC_TARGET_END
+#endif

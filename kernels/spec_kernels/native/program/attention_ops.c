@@ -1,0 +1,124 @@
+/* Operations that look at other rows of a sequence: attention, and the gated delta rule behind its convolution. */
+#include "program.h"
+
+#define CHANNELS 256 /* of a convolution that one job has */
+#define ALONE 150000 /* multiplications that are done before they are handed over */
+
+/* Rows of a sequence that one job of attention has. */
+static int stretch_of(const spec_program *p, const spec_op *op, const spec_sequence *s) {
+    if (op->kv_heads * p->request->sequences >= p->team || s->rows < 8) return SPEC_GROUP;
+    return spec_least(SPEC_GROUP, (s->rows + p->team - 1) / p->team);
+}
+
+/* Of a row at the end of a sequence, about. */
+static int64_t of_a_row(const spec_program *p, const spec_op *op, const spec_sequence *s) {
+    const spec_recurrence *r = &p->recurrence;
+    if (op->kind == SPEC_CONV) return (int64_t)r->channels * r->kernel;
+    if (op->kind == SPEC_DELTA) return (int64_t)r->value_heads * r->key_dim * r->value_dim * 3;
+    return (int64_t)(s->start + s->rows) * op->heads * op->dim * 2;
+}
+
+static int64_t multiplications(const spec_program *p, const spec_op *op) {
+    int64_t sum = 0;
+    for (int s = 0; s < p->request->sequences; s++)
+        sum += p->request->sequence[s].rows * of_a_row(p, op, &p->request->sequence[s]);
+    return sum;
+}
+
+/* Jobs that sequence s alone has. */
+static int jobs_of(const spec_program *p, const spec_op *op, const spec_sequence *s) {
+    if (op->kind == SPEC_CONV) return (p->recurrence.channels + CHANNELS - 1) / CHANNELS;
+    if (op->kind == SPEC_DELTA) return p->recurrence.value_heads;
+    int rows = stretch_of(p, op, s);
+    return op->kv_heads * ((s->rows + rows - 1) / rows);
+}
+
+static int all_jobs(const spec_program *p, const spec_op *op) {
+    int sum = 0;
+    for (int s = 0; s < p->request->sequences; s++) sum += jobs_of(p, op, &p->request->sequence[s]);
+    return sum;
+}
+
+int spec_mixing_jobs(const spec_program *p, const spec_op *op) {
+    int jobs = all_jobs(p, op);
+    if (p->team < 2 || multiplications(p, op) < ALONE) return 1;
+    return spec_least(jobs, SPEC_JOBS_MOST);
+}
+
+static void attend(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
+    const spec_request *q = p->request;
+    spec_sequence seq = q->sequence[s];
+    int rows = stretch_of(p, op, &seq), head = job % op->kv_heads, row = job / op->kv_heads * rows;
+    spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
+    spec_attention a = {op->heads, op->window, op->scale, spec_rows_of(p, op->x, 0), p->values[op->x].stride,
+                        spec_rows_of(p, op->out, 0), p->values[op->out].stride, NULL, 0};
+    if (op->y != SPEC_NONE) a.gate = spec_rows_of(p, op->y, 0), a.gate_stride = p->values[op->y].stride;
+    if (!op->causal) seq.causal = 0, seq.chain = seq.rows;
+    p->ops_table->attend(&a, &cache, &seq, head, row, spec_least(rows, seq.rows - row), scratch);
+}
+
+static void convolve(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
+    const spec_request *q = p->request;
+    const spec_recurrence *r = &p->recurrence;
+    size_t window = (size_t)(r->kernel - 1) * (size_t)r->channels;
+    spec_conv c = {r->channels, r->kernel, spec_rows_of(p, op->x, 0), p->values[op->x].stride, op->vector,
+                   q->windows + (size_t)op->layer * (size_t)q->states * window, spec_rows_of(p, op->out, 0),
+                   p->values[op->out].stride, q->parents, q->source, q->keep};
+    int channel = job * CHANNELS;
+    p->ops_table->conv(&c, q->sequence[s].first, q->sequence[s].rows, channel,
+                       spec_least(CHANNELS, r->channels - channel), scratch);
+}
+
+/* x: q | k | v, y: g | beta, out: o, outs[0]: d */
+static void recur(spec_program *p, const spec_op *op, int s, int head, void *scratch) {
+    const spec_request *q = p->request;
+    const spec_recurrence *r = &p->recurrence;
+    size_t keys = (size_t)r->key_heads * (size_t)r->key_dim;
+    size_t state = (size_t)r->value_heads * (size_t)r->key_dim * (size_t)r->value_dim;
+    const float *mixed = spec_rows_of(p, op->x, 0), *rates = spec_rows_of(p, op->y, 0);
+    spec_delta a = {
+        .key_heads = r->key_heads, .value_heads = r->value_heads, .key_dim = r->key_dim, .value_dim = r->value_dim,
+        .g_width = 1, .q = mixed, .k = mixed + keys, .v = mixed + 2 * keys, .g = rates, .beta = rates + r->value_heads,
+        .stride = p->values[op->x].stride, .g_stride = p->values[op->y].stride, .beta_stride = p->values[op->y].stride,
+        .o = spec_rows_of(p, op->out, 0), .o_stride = p->values[op->out].stride,
+        .d = q->record ? spec_rows_of(p, op->outs[0], 0) : NULL, .d_stride = p->values[op->outs[0]].stride,
+        .states = q->matrices + (size_t)op->layer * (size_t)q->states * state, .key_of = r->key_of,
+        .parents = q->parents, .source = q->source, .keep = q->keep, .slot = p->slots,
+    };
+    p->ops_table->delta(&a, q->sequence[s].first, q->sequence[s].rows, head, scratch);
+}
+
+/* Work number `job` of all of an operation's. */
+static void one(spec_program *p, const spec_op *op, int job, int thread) {
+    int s = 0;
+    for (int mine; job >= (mine = jobs_of(p, op, &p->request->sequence[s])); s++) job -= mine;
+    void *scratch = p->scratch[thread];
+    if (op->kind == SPEC_ATTEND) attend(p, op, s, job, scratch);
+    else if (op->kind == SPEC_CONV) convolve(p, op, s, job, scratch);
+    else recur(p, op, s, job, scratch);
+}
+
+void spec_do_mixing(spec_program *p, const spec_op *op, int job, int thread) {
+    int works = all_jobs(p, op);
+    for (int i = job; i < works; i += p->jobs) one(p, op, i, thread);
+}
+
+size_t spec_scratch_needed(const spec_program *p) {
+    const spec_request *q = p->request;
+    size_t most = 256 * 16 * sizeof(float); /* matmul_ops.c: results of tiles */
+    if (p->mixture_count) most = spec_round_up((size_t)q->rows, 256) * 2 * 16 * sizeof(float);
+    int places = 0;
+    for (int s = 0; s < q->sequences; s++) {
+        int end = q->sequence[s].start + q->sequence[s].rows;
+        if (end > places) places = end;
+    }
+    size_t attention = spec_attention_scratch(places);
+    if (attention > most) most = attention;
+    if (p->recurring) {
+        size_t conv = spec_conv_scratch(p->recurrence.kernel, CHANNELS);
+        size_t delta = spec_delta_scratch(p->recurrence.key_dim, p->delta_slots);
+        if (conv > most) most = conv;
+        if (delta > most) most = delta;
+    }
+    return most;
+}

@@ -1,0 +1,147 @@
+/* One forward: the list of operations as phases. */
+#include "program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL (16 << 20) /* bytes of weights times rows that one thread is done with before others are awake */
+
+static int row_wise(const spec_op *op) { return op->kind <= SPEC_SUM; }
+
+static void one_job(spec_program *p, int job, int thread) {
+    const spec_op *op = &p->ops[p->begin];
+    if (row_wise(op)) {
+        int first = job * SPEC_GROUP, rows = spec_least(SPEC_GROUP, p->left - first);
+        for (; op < &p->ops[p->end]; op++) spec_do_rows(p, op, first, rows);
+    } else if (op->kind == SPEC_LINEAR) {
+        spec_do_linear(p, op, job, p->jobs, thread);
+    } else if (op->kind >= SPEC_SORT) {
+        spec_do_mixture(p, op, job, p->jobs, thread);
+    } else {
+        spec_do_mixing(p, op, job, thread);
+    }
+}
+
+/* ---- serial parts */
+
+/* Rows of `x` that are wanted under a heading, one behind the other in `out`; both are numbered as in the batch. */
+static void pick(spec_program *p, const spec_op *op) {
+    const int32_t *wanted = p->request->picks[op->index];
+    int count = p->left, had = 0;
+    if (wanted) {
+        count = p->request->picked[op->index];
+        for (int i = 0; i < count; i++) {
+            while (p->rows_left[had] != wanted[i]) had++;
+            float *to = spec_rows_of(p, op->out, i), *from = spec_rows_of(p, op->x, had);
+            if (to != from) memmove(to, from, (size_t)p->values[op->x].width * sizeof(float));
+        }
+        memcpy(p->rows_left, wanted, (size_t)count * sizeof(int32_t));
+    } else if (op->out != op->x) {
+        size_t bytes = p->values[op->x].stride * sizeof(float);
+        memcpy(spec_rows_of(p, op->out, 0), spec_rows_of(p, op->x, 0), (size_t)count * bytes);
+    }
+    p->left = count;
+}
+
+static void turns(spec_program *p) {
+    size_t half = (size_t)p->rotated / 2;
+    for (int r = 0; r < p->request->rows; r++) {
+        size_t at = (size_t)p->request->positions[r] * half;
+        memcpy(p->turn_cos + (size_t)r * half, p->cosines + at, half * sizeof(float));
+        memcpy(p->turn_sin + (size_t)r * half, p->sines + at, half * sizeof(float));
+    }
+}
+
+static void plan_states(spec_program *p) {
+    const spec_request *q = p->request;
+    p->delta_slots = 0;
+    for (int s = 0; p->recurring && s < q->sequences; s++) {
+        const spec_sequence *seq = &q->sequence[s];
+        int slots = spec_delta_plan(q->parents, q->keep, seq->first, seq->rows, p->slots);
+        if (slots > p->delta_slots) p->delta_slots = slots;
+    }
+}
+
+/* Scratch memory for every thread that may take a job. */
+static int scratch_for(spec_program *p, int widths, size_t bytes) {
+    if (widths <= p->widths && bytes <= p->scratch_bytes) return 0;
+    widths = widths > p->widths ? widths : p->widths;
+    bytes = bytes > p->scratch_bytes ? bytes + bytes / 2 : p->scratch_bytes;
+    for (int i = 0; i < p->widths; i++) free(p->scratch[i]);
+    p->widths = 0, p->scratch_bytes = 0;
+    uint8_t **grown = realloc(p->scratch, (size_t)widths * sizeof *grown);
+    if (!grown) return -1;
+    p->scratch = grown;
+    for (; p->widths < widths; p->widths++) {
+        void *made;
+        if (posix_memalign(&made, 64, spec_round_up(bytes, 64))) return -1;
+        p->scratch[p->widths] = made;
+    }
+    p->scratch_bytes = bytes;
+    return 0;
+}
+
+static int prepare(spec_program *p) {
+    plan_states(p);
+    if (p->rotated) turns(p);
+    for (int i = 0; i < p->request->rows; i++) p->rows_left[i] = i;
+    for (int i = 0; i < p->value_count; i++) {
+        spec_value *v = &p->values[i];
+        if (v->tap == SPEC_NONE) continue;
+        v->data = p->request->taps[v->tap], v->stride = p->request->tap_strides[v->tap];
+    }
+    return scratch_for(p, spec_pool_width(), spec_scratch_needed(p));
+}
+
+/* ---- phases */
+
+static int jobs_of(spec_program *p, const spec_op *op) {
+    if (row_wise(op)) return spec_groups(p->left);
+    if (op->kind == SPEC_LINEAR) return spec_linear_jobs(p, op);
+    return op->kind >= SPEC_SORT ? spec_mixture_jobs(p, op) : spec_mixing_jobs(p, op);
+}
+
+static int next(void *context) {
+    spec_program *p = context;
+    if (!p->prepared) {
+        p->prepared = 1;
+        if ((p->failed = prepare(p))) return 0;
+    }
+    while (p->at < p->count && p->left > 0) {
+        const spec_op *op = &p->ops[p->at];
+        p->begin = p->at++;
+        if (op->kind == SPEC_PICK) {
+            pick(p, op);
+            continue;
+        }
+        while (row_wise(op) && p->at < p->count && row_wise(&p->ops[p->at])) p->at++;
+        p->end = p->at;
+        p->jobs = jobs_of(p, op);
+        if (p->jobs > 1) return p->jobs;
+        if (p->jobs) one_job(p, 0, 0);
+    }
+    return 0;
+}
+
+static void work(void *context, int job, int thread) { one_job(context, job, thread); }
+
+/* Threads for a forward: one where waking others takes longer than they save. */
+static int team_of(const spec_program *p, int rows) {
+    size_t work = 0;
+    for (int i = 0; p->threads > 1 && i < p->count; i++) {
+        const spec_op *op = &p->ops[i];
+        for (int part = 0; part < op->parts && op->kind == SPEC_LINEAR; part++)
+            work += (size_t)op->weights[part].tiles * op->weights[part].tile_bytes * (size_t)rows;
+        if (op->kind == SPEC_UP) work += (op->up.bytes + op->down.bytes) * (size_t)op->router.top * (size_t)rows;
+        if (work >= SMALL) return p->threads;
+    }
+    return 1;
+}
+
+int spec_run(spec_program *p, const spec_request *request) {
+    static const spec_work phases = {next, work};
+    p->team = team_of(p, request->rows);
+    p->request = request, p->at = 0, p->left = request->rows, p->prepared = 0, p->failed = 0;
+    spec_pool_run(p->team, &phases, p);
+    return p->failed;
+}

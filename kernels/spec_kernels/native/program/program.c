@@ -1,0 +1,158 @@
+/* Making a program, and the memory its forwards work in. */
+#include "program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *aligned(size_t bytes) {
+    void *made = NULL;
+    return posix_memalign(&made, 64, spec_round_up(bytes ? bytes : 1, 64)) ? NULL : made;
+}
+
+/* One more element behind `count` of them; NULL where memory ends. */
+static void *one_more(void **array, int32_t count, size_t size) {
+    void *grown = realloc(*array, (size_t)(count + 1) * size);
+    if (!grown) return NULL;
+    *array = grown;
+    return memset((char *)grown + (size_t)count * size, 0, size);
+}
+
+spec_program *spec_program_new(const char *isa, int threads) {
+    const spec_product_table *product = spec_products(isa);
+    const spec_ops_table *ops = spec_ops(isa);
+    spec_program *p = product && ops ? calloc(1, sizeof *p) : NULL;
+    if (!p) return NULL;
+    p->product = product, p->ops_table = ops, p->threads = threads;
+    return p;
+}
+
+static void free_mixture(spec_mixture *m) {
+    free(m->weights), free(m->chosen), free(m->place), free(m->row), free(m->begin), free(m->expert);
+    free(m->at), free(m->inner_at), free(m->planes), free(m->inner_planes), free(m->f), free(m->answer);
+}
+
+static void free_scratch(spec_program *p) {
+    for (int i = 0; i < p->widths; i++) free(p->scratch[i]);
+    free(p->scratch);
+    p->scratch = NULL, p->widths = 0, p->scratch_bytes = 0;
+}
+
+void spec_program_free(spec_program *p) {
+    if (!p) return;
+    for (int i = 0; i < p->vector_count; i++) free(p->vectors[i]);
+    for (int i = 0; i < p->mixture_count; i++) free_mixture(&p->mixtures[i]);
+    free_scratch(p);
+    free(p->vectors), free(p->mixtures), free(p->ops), free(p->values), free(p->planes), free(p->arena);
+    free(p->recurrence.key_of), free(p);
+}
+
+int32_t spec_add_value(spec_program *p, int width) {
+    spec_value *v = one_more((void **)&p->values, p->value_count, sizeof *v);
+    if (!v) return SPEC_NONE;
+    v->width = width, v->stride = spec_round_up((size_t)width, 16), v->tap = SPEC_NONE;
+    return p->value_count++;
+}
+
+int32_t spec_add_planes(spec_program *p, int k, int bits) {
+    spec_planes *made = one_more((void **)&p->planes, p->planes_count, sizeof *made);
+    if (!made) return SPEC_NONE;
+    made->k = k, made->bits = bits, made->group_bytes = p->product->rows_bytes(k, bits, SPEC_GROUP);
+    return p->planes_count++;
+}
+
+int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes) {
+    spec_mixture *made = one_more((void **)&p->mixtures, p->mixture_count, sizeof *made);
+    if (!made) return SPEC_NONE;
+    *made = *sizes;
+    return p->mixture_count++;
+}
+
+spec_op *spec_add_op(spec_program *p, int kind) {
+    spec_op *op = one_more((void **)&p->ops, p->count, sizeof *op);
+    if (!op) return NULL;
+    p->count++;
+    op->kind = kind, op->x = op->y = op->out = op->planes = op->mixture = SPEC_NONE;
+    return op;
+}
+
+float *spec_keep(spec_program *p, const float *from, int count) {
+    float **place = one_more((void **)&p->vectors, p->vector_count, sizeof *place);
+    size_t bytes = spec_round_up((size_t)count, 16) * sizeof(float);
+    float *copy = place ? aligned(bytes) : NULL;
+    if (!copy) return NULL;
+    memset(copy, 0, bytes);
+    memcpy(copy, from, (size_t)count * sizeof(float));
+    p->vector_count++;
+    return *place = copy;
+}
+
+/* ---- memory of a forward: one arena, laid out twice, first to count */
+
+static uint8_t *take(uint8_t **at, size_t bytes) {
+    uint8_t *taken = *at;
+    *at += spec_round_up(bytes, 64);
+    return taken;
+}
+
+static void lay_out(spec_program *p, uint8_t **at, size_t rows) {
+    for (int i = 0; i < p->value_count; i++) {
+        spec_value *v = &p->values[i];
+        if (v->tap == SPEC_NONE) v->data = (float *)take(at, rows * v->stride * sizeof(float));
+    }
+    for (int i = 0; i < p->planes_count; i++)
+        p->planes[i].data = take(at, (size_t)spec_groups((int)rows) * p->planes[i].group_bytes);
+    p->turn_cos = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
+    p->turn_sin = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
+    p->slots = (int32_t *)take(at, rows * sizeof(int32_t));
+    p->rows_left = (int32_t *)take(at, rows * sizeof(int32_t));
+}
+
+static int reserve_mixture(const spec_program *p, spec_mixture *m, size_t rows) {
+    size_t pairs = rows * (size_t)m->top;
+    size_t experts = (size_t)m->experts + 1, used = experts < pairs ? experts : pairs;
+    size_t outer = p->product->rows_bytes(m->k, m->bits, 1), inner = p->product->rows_bytes(m->inner, m->inner_bits, 1);
+    size_t width = spec_round_up((size_t)m->k, 16), f = spec_round_up((size_t)m->inner, 16);
+    spec_mixture sizes = *m;
+    free_mixture(m);
+    *m = sizes;
+    m->weights = aligned(pairs * sizeof(float)), m->chosen = aligned(pairs * sizeof(int32_t));
+    m->place = aligned(pairs * sizeof(int32_t)), m->row = aligned(pairs * sizeof(int32_t));
+    m->begin = aligned((experts + 1) * sizeof(int32_t)), m->expert = aligned(experts * sizeof(int32_t));
+    m->at = aligned(experts * sizeof(size_t)), m->inner_at = aligned(experts * sizeof(size_t));
+    m->planes = aligned((pairs + used) * outer), m->inner_planes = aligned((pairs + used) * inner);
+    m->f = aligned(pairs * f * sizeof(float)), m->answer = aligned(pairs * width * sizeof(float));
+    return m->weights && m->chosen && m->place && m->row && m->begin && m->expert && m->at && m->inner_at && m->planes &&
+                   m->inner_planes && m->f && m->answer
+               ? 0
+               : -1;
+}
+
+int spec_reserve(spec_program *p, int rows) {
+    if (rows <= p->capacity) return 0;
+    uint8_t *at = NULL;
+    lay_out(p, &at, (size_t)rows);
+    size_t bytes = (size_t)(at - (uint8_t *)NULL);
+    free(p->arena);
+    p->capacity = 0;
+    p->arena = at = aligned(bytes);
+    if (!at) return -1;
+    memset(at, 0, bytes);
+    lay_out(p, &at, (size_t)rows);
+    for (int i = 0; i < p->mixture_count; i++)
+        if (reserve_mixture(p, &p->mixtures[i], (size_t)rows)) return -1;
+    p->capacity = rows;
+    return 0;
+}
+
+/* ---- caches */
+
+size_t spec_memory_bytes(const spec_memory *m, int places) {
+    size_t head = spec_key_bytes(m->kind, m->dim, places) + spec_value_bytes(m->kind, m->dim, places);
+    return (size_t)m->layers * (size_t)m->kv_heads * head;
+}
+
+spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer) {
+    size_t key = spec_key_bytes(m->kind, m->dim, places), value = spec_value_bytes(m->kind, m->dim, places);
+    uint8_t *keys = base + (size_t)layer * (size_t)m->kv_heads * (key + value);
+    return (spec_cache){m->kind, m->kv_heads, m->dim, m->dim, places, keys, keys + (size_t)m->kv_heads * key, key, value};
+}

@@ -1,0 +1,184 @@
+/* A model as a flat list of operations, and one forward through it.
+ *
+ * Python writes the list once (lower.py), with every size checked there; a forward is one call. Values are named by
+ * numbers: arrays of rows [R, width] of floats, rows `stride` floats apart. Weights and tables lie in memory that
+ * Python keeps alive; small vectors are copied. */
+#ifndef SPEC_PROGRAM_H
+#define SPEC_PROGRAM_H
+
+#include "matmul/product.h"
+#include "ops/ops.h"
+#include "round_up.h"
+#include "thread_pool.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SPEC_GROUP 32 /* rows that are quantised together, and that one job of row-wise work has */
+#define SPEC_PARTS 4
+#define SPEC_INPUTS 4
+#define SPEC_TAPS 512
+#define SPEC_PICKS 2
+#define SPEC_NONE (-1)
+
+/* Rows of one name. tap: the output whose memory it is, or SPEC_NONE. */
+typedef struct {
+    int32_t width, tap;
+    size_t stride;
+    float *data;
+} spec_value;
+
+/* Quantised rows of a value: groups of SPEC_GROUP, group_bytes apart. */
+typedef struct {
+    int32_t k, bits;
+    size_t group_bytes;
+    uint8_t *data;
+} spec_planes;
+
+/* Matrices of experts: count times the tiles of `one`, bytes apart. */
+typedef struct {
+    spec_weight one;
+    size_t bytes;
+} spec_stack;
+
+/* Row-wise kinds come first: neighbours of them in the list are one phase. */
+enum spec_kind {
+    SPEC_EMBED, SPEC_INPUT, SPEC_NORM, SPEC_HEADS, SPEC_STORE, SPEC_QUANTISE, SPEC_GATE, SPEC_SWIGLU, SPEC_GATED_NORM,
+    SPEC_CONCAT, SPEC_TAP, SPEC_RATES, SPEC_RECORD, SPEC_ROUTE, SPEC_SUM,
+    SPEC_LINEAR, SPEC_ATTEND, SPEC_CONV, SPEC_DELTA, SPEC_PICK, SPEC_SORT, SPEC_GATHER, SPEC_UP, SPEC_MIDDLE, SPEC_DOWN
+};
+
+typedef struct {
+    int32_t kind;
+    int32_t x, y, out, planes; /* numbers of values and of planes, SPEC_NONE where there are none */
+    int32_t width, heads, kv_heads, dim, rotated, layer, index, causal, window, parts;
+    float eps, scale;
+    float *vector, *vector2; /* copies that the program owns */
+    int32_t outs[SPEC_PARTS], xs[SPEC_PARTS];
+    float *biases[SPEC_PARTS];
+    spec_weight weights[SPEC_PARTS];
+    int32_t paired; /* LINEAR: tiles of gate and up alternate, silu(gate) up is stored */
+    spec_stack up, down;
+    spec_router router;
+    int32_t mixture; /* which of the program's mixtures */
+} spec_op;
+
+/* Who chose whom: pairs (row, place among the row's experts) in the order of the experts. */
+typedef struct {
+    int32_t top, experts, used, k, inner, bits, inner_bits;
+    float *weights;   /* [R, top] */
+    int32_t *chosen;  /* [R, top] */
+    int32_t *place;   /* [R, top] -> number of the pair */
+    int32_t *row;     /* of each pair */
+    int32_t *begin;   /* [experts + 1]: pairs of expert `expert[i]` are begin[i] ... begin[i + 1] - 1 */
+    int32_t *expert;
+    size_t *at, *inner_at; /* where the planes of each begin */
+    uint8_t *planes, *inner_planes;
+    float *f, *answer; /* [pairs, inner], [pairs, width] */
+} spec_mixture;
+
+/* The layers of a cache in one piece of memory: per layer the keys of all heads, then the values. */
+typedef struct {
+    int32_t kind, layers, kv_heads, dim;
+} spec_memory;
+
+size_t spec_memory_bytes(const spec_memory *m, int places);
+spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer);
+
+/* Gated delta layers: sizes, and where a record of a row has what (floats): x, k, d, g. */
+typedef struct {
+    int32_t key_heads, value_heads, key_dim, value_dim, kernel, channels;
+    int32_t *key_of;
+} spec_recurrence;
+
+/* One forward. Everything was checked (module.c). */
+typedef struct {
+    int32_t rows, sequences;
+    const int64_t *tokens, *positions;
+    const float **given; /* [rows], NULL where the token counts; or NULL */
+    spec_sequence *sequence;
+    uint8_t **memory; /* of each sequence */
+    int32_t *places;
+    int32_t *parents; /* [rows], of the batch */
+    const float *inputs[SPEC_INPUTS];
+    size_t input_strides[SPEC_INPUTS];
+    const int32_t *picks[SPEC_PICKS]; /* rows of the batch, ascending; NULL: all that are left */
+    int32_t picked[SPEC_PICKS];
+    float *taps[SPEC_TAPS];
+    size_t tap_strides[SPEC_TAPS];
+    float *matrices, *windows; /* [layer][states][...] */
+    int32_t states;
+    int32_t *source, *keep;
+    float *record; /* [layer][x | k | d | g of `records` rows], or NULL */
+    int32_t *recorded, records; /* row -> its place in the record, or -1 */
+} spec_request;
+
+typedef struct spec_program {
+    const spec_product_table *product;
+    const spec_ops_table *ops_table;
+    int32_t threads;
+
+    spec_op *ops;
+    int32_t count, room;
+    spec_value *values;
+    int32_t value_count;
+    spec_planes *planes;
+    int32_t planes_count;
+    spec_mixture *mixtures;
+    int32_t mixture_count;
+    float **vectors;
+    int32_t vector_count;
+
+    spec_memory memory;
+    spec_recurrence recurrence;
+    const float *cosines, *sines; /* [positions][rotated / 2], Python's */
+    int32_t rotated, positions, vocabulary;
+    int32_t inputs, input_widths[SPEC_INPUTS], taps, recurring;
+
+    /* memory for forwards of up to so many rows, and of one thread */
+    int32_t capacity, widths;
+    void *arena;
+    float *turn_cos, *turn_sin;
+    int32_t *slots, *rows_left;
+    uint8_t **scratch;
+    size_t scratch_bytes;
+
+    /* the forward under way */
+    const spec_request *request;
+    int32_t team; /* threads that work on it */
+    int32_t at, begin, end, left, jobs, failed, planned, delta_slots, prepared;
+    int32_t now[SPEC_PICKS + 1];
+} spec_program;
+
+/* program.c: making. Functions that add return the new thing, or NULL or SPEC_NONE where memory ends. */
+spec_program *spec_program_new(const char *isa, int threads);
+void spec_program_free(spec_program *p);
+int32_t spec_add_value(spec_program *p, int width);
+int32_t spec_add_planes(spec_program *p, int k, int bits);
+int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes);
+spec_op *spec_add_op(spec_program *p, int kind);
+float *spec_keep(spec_program *p, const float *from, int count); /* a copy, zeros behind it up to 16 */
+int spec_reserve(spec_program *p, int rows); /* 0, or -1 where memory ends */
+
+/* forward.c. 0, or -1 where memory for threads ends. */
+int spec_run(spec_program *p, const spec_request *request);
+
+/* row_ops.c, matmul_ops.c, attention_ops.c, moe_ops.c: what operations do. A job may be done by any thread. */
+void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows);
+int spec_linear_jobs(const spec_program *p, const spec_op *op);
+void spec_do_linear(spec_program *p, const spec_op *op, int job, int jobs, int thread);
+int spec_mixing_jobs(const spec_program *p, const spec_op *op);
+void spec_do_mixing(spec_program *p, const spec_op *op, int job, int thread);
+int spec_mixture_jobs(spec_program *p, const spec_op *op);
+void spec_do_mixture(spec_program *p, const spec_op *op, int job, int jobs, int thread);
+void spec_route_rows(spec_program *p, const spec_op *op, int first, int rows);
+void spec_sum_rows(spec_program *p, const spec_op *op, int first, int rows);
+size_t spec_scratch_needed(const spec_program *p);
+
+static inline float *spec_rows_of(const spec_program *p, int value, int row) {
+    return p->values[value].data + (size_t)row * p->values[value].stride;
+}
+static inline int spec_least(int a, int b) { return a < b ? a : b; }
+static inline int spec_groups(int rows) { return (rows + SPEC_GROUP - 1) / SPEC_GROUP; }
+
+#endif

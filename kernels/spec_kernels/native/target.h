@@ -1,0 +1,21 @@
+/* Compiles a part of a file for instructions that not every processor has.
+ *
+ *     SPEC_TARGET_BEGIN("avx2,f16c")
+ *     ... functions; headers with intrinsics come before ...
+ *     SPEC_TARGET_END
+ *
+ * The dispatchers call such functions only where the processor has the instructions. */
+#ifndef SPEC_TARGET_H
+#define SPEC_TARGET_H
+
+#define SPEC_PRAGMA(...) _Pragma(#__VA_ARGS__)
+#if defined(__clang__)
+#define SPEC_TARGET_BEGIN(features) \
+    SPEC_PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define SPEC_TARGET_END SPEC_PRAGMA(clang attribute pop)
+#else
+#define SPEC_TARGET_BEGIN(features) SPEC_PRAGMA(GCC push_options) SPEC_PRAGMA(GCC target(features))
+#define SPEC_TARGET_END SPEC_PRAGMA(GCC pop_options)
+#endif
+
+#endif
