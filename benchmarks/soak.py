@@ -11,7 +11,8 @@ misbehaving one. choices: random choices of every setting, natively and by the r
 set. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
 texts: 400 prompts under every method on a dense, a mixture-of-experts and a hybrid model, alone and five at a time,
 against plain decoding. programs: 4,000 random models on every instruction set (tests/native/programs.py), and 1,000
-more with the extension compiled for the address and undefined-behaviour sanitizers.
+more with the extension compiled for the address and undefined-behaviour sanitizers. headers: 4,000 files of models and
+draft heads with one field of a header changed (tests/targets/mutations.py), under the sanitizers.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -55,6 +56,8 @@ CHOICES, CHOICE_PARTS = 25_000, 14
 TEXT_PARTS = 20
 PROGRAMS = {"native": 200, "sanitized": 50}
 """Seeds of a part."""
+HEADERS = 200
+"""Changed headers of a part."""
 
 
 def parts() -> Iterator[tuple[str, Part]]:
@@ -77,6 +80,7 @@ def parts() -> Iterator[tuple[str, Part]]:
                 yield f"texts/{kind}/{method}/{i:02}", functools.partial(texted, kind, method, i)
         for build, count in PROGRAMS.items():
             yield f"programs/{build}/{i:02}", functools.partial(programmed, build, i * count, (i + 1) * count)
+        yield f"headers/sanitized/{i:02}", functools.partial(headers, i * HEADERS, (i + 1) * HEADERS)
 
 
 def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
@@ -116,6 +120,12 @@ def programmed(build: str, first: int, last: int) -> dict[str, Any]:
         found = {seed: wrong for seed in range(first, last) if (wrong := programs.differences(seed))}
         return {"count": last - first, "differ": len(found), **({"said": str(found)} if found else {})}
     done = sanitized.random_models(first, last)
+    said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
+    return {"count": last - first, "differ": int(done.returncode != 0), **said}
+
+
+def headers(first: int, last: int) -> dict[str, Any]:
+    done = sanitized.start("-m", "tests.targets.mutations", str(sanitized.library()), str(first), str(last))
     said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
     return {"count": last - first, "differ": int(done.returncode != 0), **said}
 

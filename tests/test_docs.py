@@ -21,8 +21,9 @@ from spec_compare.summary import Row
 
 import spec_core
 from spec_core import UsageError, hookspecs, toolkit
-from spec_core.assembly.discovery import GROUPS, find, imported
+from spec_core.assembly.discovery import GROUPS, discover, find, imported
 from spec_core.assembly.hooks import HOOKS
+from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -159,6 +160,23 @@ def test_every_name_of_generate_s_json_is_described(capsys):
     names = ["id", *said, *said["times"], *said["logprobs"][0]]
 
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_every_installed_command_of_ours_is_in_the_table_of_commands():
+    text = (DOCS / "command-line.md").read_text("utf-8")
+    ours = [entry.name for entry in discover(["command"]) if entry.distribution == "spec-core"]
+
+    assert [name for name in ours if f"| `spec {name}` |" not in text] == []
+
+
+def test_the_page_names_the_fields_of_a_setting_and_every_origin():
+    """As ``settings`` of summary.json and of generate's JSON have them."""
+    lines = [line for line in (DOCS / "output.md").read_text("utf-8").splitlines() if line.startswith("| `settings` |")]
+    given = resolve({"draft_max": 3}, {}, {}, set())
+    said = [*given.as_json()["draft_max"], FLAG, ENVIRONMENT, FILE, DEFAULT]
+
+    assert len(lines) == 2
+    assert [name for name in said for line in lines if f"`{name}`" not in line] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

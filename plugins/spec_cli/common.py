@@ -221,14 +221,28 @@ def numbers(text: str, option: str, of: str) -> list[int]:
 
 def save(tensors: dict[str, Tensor], out: Path) -> None:
     """Write a safetensors file and say what is in it. Raises UsageError where it cannot be written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save as serialised
 
+    data = serialised({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()})
     try:
-        save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}, out)
-    except (OSError, SafetensorError) as error:
+        write(out, data)
+    except OSError as error:
         raise unwritable(out, error) from error
     note(f"{out}: {', '.join(f'{name} {list(t.shape)}' for name, t in tensors.items())}")
+
+
+def write(out: Path, data: bytes) -> None:
+    """Replace a regular file as a whole; write through to anything else, such as a device or a pipe. Raises OSError."""
+    out = Path(os.path.realpath(out))
+    if out.exists() and not out.is_file():
+        out.write_bytes(data)
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        part.write_bytes(data)
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def unwritable(out: Path, error: Exception) -> UsageError:

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import traceback
-from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -18,7 +18,11 @@ from spec_core.errors import LoadError, PluginError, SpecError, UsageError, near
 from spec_core.settings.tables import fields
 
 INTERRUPTED = 130
-FULL = (errno.ENOSPC, errno.EDQUOT)
+STDOUT = 1
+"""The number of the standard output."""
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
+"""Errors of an output that takes nothing more: full, too long, closed or broken."""
+HINT = "standard output must be open and have room, or send it elsewhere: spec ... > FILE"
 
 
 class Commands(click.Group):
@@ -64,12 +68,21 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the program: a user's mistake is one message with a hint, a bug keeps its traceback."""
-    if sys.stdout is None:  # closed by the caller: nobody reads
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = _closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="replace")
     sys.exit(run(argv))
+
+
+def _closed() -> TextIO:
+    """In the place of a standard output that the caller closed: writing fails, and no other file gets its number."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    if descriptor != STDOUT:
+        os.dup2(descriptor, STDOUT)
+        os.close(descriptor)
+    return open(STDOUT, "w", encoding="utf-8", closefd=False)
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -93,9 +106,9 @@ def run(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_left()
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in UNWRITABLE:
             raise
-        click.echo(f"error: the output cannot be written: {error.strerror}\n  make room, or write elsewhere", err=True)
+        click.echo(f"error: the output cannot be written: {error.strerror}\n  {HINT}", err=True)
         return _reader_left()
 
 
@@ -123,7 +136,7 @@ def _tell(error: SpecError, flags: dict[str, bool]) -> None:
 
 def _reader_left() -> int:
     """Nobody reads on: no complaint, and none from the interpreter when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
     return 1
 
 

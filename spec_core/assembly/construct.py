@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -91,12 +93,25 @@ def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str]
     entry = find(name, kinds)
     cls = imported(entry)
     _check_takes_file(cls, name, own.get("file"))
+    _check_no_settings(cls, name, own)
     return Chosen(name, construct(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
 
 
 def _check_takes_file(cls: type, name: str, file: str | None) -> None:
     if file is not None and not (attrs.has(cls) and any(f.name == "file" for f in attrs.fields(cls))):
         raise UsageError(f"{name} has no weights, got the file {file!r}", hint=f"write --method {name}")
+
+
+def _check_no_settings(cls: type, name: str, own: Mapping[str, str]) -> None:
+    """``NAME=FILE:key=value`` would read the settings as a part of the file's name. Raises UsageError."""
+    if set(own) != {"file"} or not attrs.has(cls) or Path(own["file"]).exists():
+        return
+    declared = "|".join(re.escape(f.name) for f in attrs.fields(cls) if f.init)
+    if match := re.fullmatch(rf"(.+?):((?:{declared})=.*)", own["file"], re.DOTALL):
+        raise UsageError(
+            f"{name}={own['file']}: settings follow the file, {name}=FILE takes none",
+            hint=f"write {name}:file={match[1]},{match[2]}",
+        )
 
 
 def kebab(name: str) -> str:

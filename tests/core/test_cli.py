@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
+import threading
 from importlib import metadata
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
 from spec_cli.env import facts
 from spec_cli.main import run
 
+from spec_core import __main__
 from spec_core.assembly.discovery import find
 from tests.small_models import tiny_gguf, tiny_hybrid
 
@@ -65,12 +70,58 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
 
 
 @pytest.mark.slow
-def test_generate_with_a_closed_output_has_no_complaint():
-    command = [sys.executable, "-m", "spec_cli.main", "generate", "-m", MODEL, *PROMPT, "-n", "2"]
-    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, check=False)
+@pytest.mark.parametrize("output", ["&-", "/dev/full"], ids=["closed", "full"])
+@pytest.mark.parametrize(
+    "arguments", [["generate", "-m", MODEL, *PROMPT, "-n", "2"], ["plugins"], ["--help"]], ids=lambda a: a[0]
+)
+def test_a_result_that_cannot_be_written_is_an_error(arguments, output):
+    """A text that was lost is no success."""
+    command = [sys.executable, "-m", "spec_core", *arguments]
+    done = subprocess.run(["sh", "-c", f'exec "$@" >{output}', "sh", *command], capture_output=True, check=False)
+
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count(b"\n") <= 3 and b"the output cannot be written" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_command_that_prints_nothing_needs_no_output(tmp_path):
+    command = [sys.executable, "-m", "spec_core", "score", "-m", MODEL, "--tokens", "1,2", "--out", tmp_path / "s"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *map(str, command)], capture_output=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert b"Traceback" not in done.stderr
+    assert load_file(tmp_path / "s")["logits"].shape[0] == 2
+
+
+def test_python_m_runs_the_program_of_this_distribution_alone(monkeypatch):
+    """Another distribution may have a program of the same name."""
+    theirs = SimpleNamespace(dist=SimpleNamespace(name="another"), load=lambda: pytest.fail("another program was run"))
+    ours = SimpleNamespace(dist=SimpleNamespace(name="spec-core"), load=lambda: lambda: ran.append("spec"))
+    ran = []
+    monkeypatch.setattr(__main__, "entry_points", lambda **wanted: [theirs, ours])
+    __main__.main()
+    assert ran == ["spec"]
+
+    monkeypatch.setattr(__main__, "entry_points", lambda **wanted: [theirs])
+    with pytest.raises(SystemExit, match="is not installed"):
+        __main__.main()
+
+
+def test_score_writes_through_to_what_is_no_regular_file(spec, tmp_path):
+    """A pipe stays a pipe; a regular file is replaced as a whole, behind a link too."""
+    pipe, file, link = tmp_path / "pipe", tmp_path / "file", tmp_path / "link"
+    os.mkfifo(pipe)
+    file.write_bytes(b"old")
+    link.symlink_to(file)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    for out in (pipe, link, "/dev/null"):
+        assert spec("score", "-m", MODEL, "--tokens", "1,2", "--out", str(out))[0] == 0
+    reader.join()
+
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert link.is_symlink() and file.read_bytes() == read[0]
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_generate_as_json_has_text_tokens_stats_and_settings(spec):
@@ -143,6 +194,10 @@ MISTAKES = {
     "another vocabulary": (
         ["generate", "-m", MODEL, *PROMPT, "--method", f"draft-model={tiny_gguf(2, salt='other words ')}"],
         "vocabulary",
+    ),
+    "settings after a file": (
+        ["generate", "-m", MODEL, *PROMPT, "--method", "draft-model=zoo:pico-draft:translate=true"],
+        "write draft-model:file=zoo:pico-draft,translate=true",
     ),
     "prompt too long": (["generate", "-m", MODEL, "-p", LONG], "context"),
     "empty prompt": (["generate", "-m", MODEL, "-p", ""], "empty"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import attrs
 import pytest
 
@@ -82,6 +84,17 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
         Run(target, methods=[f"draft-model={other}"])
 
     assert "translate" in refused.value.hint
+
+
+def test_the_hint_for_another_vocabulary_is_a_name_that_a_run_takes(target):
+    """Python and the command line write it alike."""
+    file = tiny_gguf(3, salt="other words ")
+    with pytest.raises(Refused) as refused:
+        Run(target, [f"draft-model={file}"])
+    (name,) = re.findall(r'"(draft-model:[^"]+)"', str(refused.value))
+
+    assert name == f"draft-model:file={file},translate=true"
+    assert Run(target, [name]).plugins[0].plugin.translate is True
 
 
 def test_another_vocabulary_is_translated_when_asked(target):

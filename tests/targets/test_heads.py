@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import attrs
 import pytest
 import torch
@@ -13,6 +15,8 @@ from spec_core import UsageError, load
 from tests.golden import golden
 from tests.small_heads import directory, edit_config, edit_tensors, tiny_target, trained
 from tests.small_models import tiny_gguf
+from tests.targets.containers import opened as gguf_parts
+from tests.targets.containers import typed
 
 GOLDEN = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 LAYOUTS = [("eagle3", "safeailab"), ("eagle3", "speculators"), ("dflash", "z-lab"), ("dflash", "speculators")]
@@ -202,6 +206,20 @@ def pickle_with_code(path):
     torch.save({"fc.weight": Evil()}, path / "pytorch_model.bin")
 
 
+def pickled(make, name="fc.weight"):
+    """Pickles the weights, with what ``make`` returns in the place of a tensor."""
+
+    def spoil(path):
+        named = load_file(path / "model.safetensors")
+        (path / "model.safetensors").unlink()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls some kinds of tensors prototypes
+            value = make()
+        torch.save({**named, name: value}, path / "pytorch_model.bin")
+
+    return spoil
+
+
 def cut(path):
     file = path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
@@ -244,6 +262,49 @@ BAD = {
     "the file is cut off": ("safeailab", cut, "needs"),
     "no weights": ("safeailab", lambda path: (path / "model.safetensors").unlink(), "neither model.safetensors"),
     "a pickle holds code": ("safeailab", pickle_with_code, "cannot be read as tensors alone"),
+    "a pickled tensor has no numbers": (
+        "safeailab",
+        pickled(lambda: torch.empty(2, 2, device="meta")),
+        "the meta device",
+    ),
+    "a pickled tensor is sparse": ("safeailab", pickled(lambda: torch.eye(3).to_sparse()), "layout sparse_coo"),
+    "a pickled tensor is sparse by rows": (
+        "safeailab",
+        pickled(lambda: torch.eye(3).to_sparse_csr()),
+        "layout sparse_csr",
+    ),
+    "a pickled tensor is nested": (
+        "safeailab",
+        pickled(lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])),
+        "a nested tensor",
+    ),
+    "a pickled tensor is larger than the file": (
+        "safeailab",
+        pickled(lambda: torch.ones(1).expand(1 << 40)),
+        "in 4 bytes",
+    ),
+    "a pickled tensor is complex": (
+        "safeailab",
+        pickled(lambda: torch.ones(32, 96, dtype=torch.complex64)),
+        "is complex64",
+    ),
+    "a pickled value is no tensor": ("safeailab", pickled(lambda: 7), "holds a int under 'fc.weight'"),
+    "d2t is complex": ("safeailab", pickled(lambda: torch.arange(120) + 0j, "d2t"), "a whole number"),
+    "a layer of five thousand digits": (
+        "safeailab",
+        tensors(lambda t: t.update({f"layers.{'9' * 5000}.mlp.up_proj.weight": torch.ones(3)})),
+        "is no part",
+    ),
+    "a part of a head rotates": (
+        "safeailab",
+        config(lambda c: c.update(partial_rotary_factor=0.5)),
+        "rotates 16 of 32",
+    ),
+    "logits have no rows": (
+        "safeailab",
+        tensors(lambda t: t.update({"lm_head.weight": torch.ones(0, 32), "d2t": torch.arange(0)})),
+        "no rows",
+    ),
     "a flag is missing": ("eagle3-spec", config(lambda c: c.pop("norm_before_residual")), "norm_before_residual"),
     "the block is over the context": ("z-lab", config(lambda c: c.update(block_size=999)), "block size is 999"),
     "the mask is no token": ("z-lab", config(lambda c: c["dflash_config"].update(mask_token_id=300)), "mask token"),
@@ -251,6 +312,17 @@ BAD = {
     "DFlash2": ("z-lab", tensors(lambda t: t.update({"candidate_selector.hidden": torch.ones(2)})), "DFlash2"),
     "DSpark": ("z-lab", tensors(lambda t: t.update({"markov_head.w1.weight": torch.ones(2)})), "DSpark"),
 }
+
+
+def test_a_gguf_head_that_rotates_a_part_of_its_heads_is_refused(tmp_path):
+    target, path = tiny_target(weights=False), tmp_path / "h.gguf"
+    write(trained("eagle3", target), target, path, "gguf", "f32")
+    model = gguf_parts(path)
+    model.pairs["eagle3.rope.dimension_count"] = typed("u32", 16)
+    path.write_bytes(model.bytes())
+
+    with pytest.raises(UsageError, match="dimension_count is 16, all 32 dimensions"):
+        opened(path)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 import torch
 import transformers
@@ -229,7 +230,10 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path):
     "changes, found",
     [
         ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
-        ({"hidden_act": "gelu"}, "hidden_act = gelu"),
+        ({"architectures": None, "model_type": "bloom"}, "model_type 'bloom' is not supported"),
+        ({"architectures": [], "model_type": None}, "neither architectures nor model_type"),
+        ({"architectures": None, "model_type": "mistral", "sliding_window": 64}, "a sliding window of 64"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "longrope"),
         ({"num_attention_heads": 0}, "num_attention_heads = '0'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
@@ -240,6 +244,14 @@ def test_what_would_be_computed_wrongly_is_refused(changes, found, tmp_path):
 
     with pytest.raises(UsageError, match=found):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3moe"])
+def test_a_config_without_architectures_is_read_by_its_model_type(kind, tmp_path):
+    named = load(saved(model(kind), tmp_path), weights=False).info
+    edited(tmp_path, architectures=None)
+
+    assert attrs.evolve(load(tmp_path, weights=False).info, extras={}) == attrs.evolve(named, extras={})
 
 
 def test_biases_beside_an_output_gate_are_refused(tmp_path):

@@ -82,8 +82,12 @@ class DraftModel:
         found = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
         hint = "use a draft model of the same family"
         if not silent:
-            hint += ", or -o draft-model.translate=true to match tokens by their text"
+            hint += f', or name it "{self._translating()}" to match tokens by their text'
         return Refusal(f"{draft.info.name} has another vocabulary than {target.info.name}: {found}", hint)
+
+    def _translating(self) -> str:
+        """This method with another vocabulary allowed, as the command line and ``Run(methods=[...])`` both take it."""
+        return f"draft-model:file={self.file},translate=true" if self.file else "draft-model:translate=true"
 
     def _load(self, file: str, described: Target, target: Target) -> None:
         """In a dtype of its own, and with its own context: no more of it than the target can use."""

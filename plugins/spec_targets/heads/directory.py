@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -78,9 +77,9 @@ def our_name(name: str) -> str:
     name = name.removeprefix("model.")
     if name in NAMES:
         return NAMES[name]
-    if match := re.fullmatch(r"(?:midlayer|layers\.(\d+))\.(.+)", name):
+    if match := re.fullmatch(r"(?:midlayer|layers\.([0-9]{1,9}))\.(.+)", name):
         return f"blk.{int(match[1] or 0)}.{LAYER.get(match[2], match[2])}"
-    if match := re.fullmatch(r"fc_norm\.(\d+)\.weight", name):
+    if match := re.fullmatch(r"fc_norm\.([0-9]{1,9})\.weight", name):
         return f"input_norm.{match[1]}.weight"
     if (stem := name.removesuffix(".weight")) in OLD_NORMS:
         return f"input_norm.{OLD_NORMS[stem]}.weight"
@@ -140,8 +139,29 @@ def pickled(path: Path) -> dict[str, Stored]:
     """Tensors of a pickled dictionary, read by a loader that makes tensors and runs nothing."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, OSError, KeyError) as error:
-        raise damaged(path, f"cannot be read as tensors alone: {str(error).splitlines()[0][:120]}") from error
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+    except Exception as error:  # a stranger's pickle can make the loader raise anything
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise damaged(path, f"cannot be read as tensors alone: {said[:120]}") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise damaged(path, "holds something else than tensors by name")
-    return {str(name): Loaded(value) for name, value in found.items()}
+    for name, value in found.items():
+        if (problem := _not_plain(value)) is not None:
+            raise damaged(path, f"holds {problem} under {name[:60]!r}, a dense tensor of numbers was needed")
+    return {name: Loaded(value) for name, value in found.items()}
+
+
+def _not_plain(value: Any) -> str | None:
+    """What a value is where it is no dense tensor whose numbers all lie in the file, else None."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    if value.is_nested:
+        return "a nested tensor"
+    if value.is_quantized:
+        return "a quantised tensor"
+    if value.layout is not torch.strided:
+        return f"a tensor of layout {str(value.layout).removeprefix('torch.')}"
+    if value.device.type != "cpu":
+        return f"a tensor on the {value.device.type} device, without numbers"
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return f"a tensor of shape {list(value.shape)} in {value.untyped_storage().nbytes()} bytes"
+    return None

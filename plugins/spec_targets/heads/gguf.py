@@ -102,9 +102,20 @@ def _config(file: GgufFile, keys: Keys) -> Config:
         context=keys.get("context_length", kind=int),
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
         rope_base=float(keys.get("rope.freq_base", 10000.0)),
-        turned=head,
+        turned=_all_rotated(keys, head, name_of(file)),
         scaling=scaling_of(keys),
     )
+
+
+def _all_rotated(keys: Keys, head: int, where: str) -> int:
+    """``head``: heads rotate every dimension of q and k. Raises UsageError for a file that says otherwise."""
+    if (rotated := keys.get("rope.dimension_count", head, int)) != head:
+        raise UsageError(
+            f"{where}: {keys.arch}.rope.dimension_count is {rotated}, all {head} dimensions of an attention head "
+            "must rotate in a draft head",
+            hint="use a head that rotates all of them",
+        )
+    return head
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
@@ -116,6 +127,8 @@ def _vocab(file: GgufFile, keys: Keys) -> int:
 def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
     wide, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
     rows = output[0] if output else c.vocab
+    if rows < 1:
+        raise UsageError(f"{source.where}: 'output.weight' has no rows", hint=tensors.DAMAGED)
     target_width = keys.get("target_hidden_size", c.width, int)
     prefix = "blk.0."
     return Head(
@@ -217,12 +230,12 @@ def block_facts(
     """Fields of a block drafter. Raises UsageError for a size or a token that cannot be."""
     if type(block) is not int or not 2 <= block <= c.context:
         raise UsageError(
-            f"{where}: its block size is {str(block)[:40]}, 2 to {c.context} (its context) was needed",
+            f"{where}: its block size is {repr(block)[:40]}, 2 to {c.context} (its context) was needed",
             hint="get the file again",
         )
     if type(mask) is not int or not 0 <= mask < c.vocab:
         raise UsageError(
-            f"{where}: its mask token is {str(mask)[:40]}, one of 0 to {c.vocab - 1} was needed",
+            f"{where}: its mask token is {repr(mask)[:40]}, one of 0 to {c.vocab - 1} was needed",
             hint="the file is damaged, or for another model; get it again",
         )
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):

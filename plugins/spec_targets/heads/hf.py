@@ -49,9 +49,20 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
     plain = {key: value for key, value in sizes.items() if key not in SLIDING}
     config = config_of({**plain, "architectures": [arch]}, name)
     config.check(name)
+    _check_rotary(config)
     head = (_eagle3 if kind == "eagle3" else _dflash)(_common(raw, sizes, config, source, kind), raw, sizes, source)
     tensors.check(head, source)
     return head, source
+
+
+def _check_rotary(config: Config) -> None:
+    """Heads rotate every dimension of q and k. Raises UsageError for one that rotates a part of them."""
+    if config.turned != config.head:
+        raise UsageError(
+            f"{config.name}: partial_rotary_factor rotates {config.turned} of {config.head} dimensions of an attention "
+            "head, which is not supported in a draft head",
+            hint="use a head that rotates all of them",
+        )
 
 
 def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
@@ -72,16 +83,18 @@ def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source:
     target_width = raw.get("target_hidden_size") or c.width
     fc, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
     rows = output[0] if output else c.vocab
+    if rows < 1:
+        raise UsageError(f"{source.where}: 'lm_head.weight' has no rows", hint=tensors.DAMAGED)
     if type(target_width) is not int or target_width < 1 or fc[-1] < target_width or fc[-1] % target_width:
         raise UsageError(
             f"{source.where}: 'fc.weight' reads {fc[-1]} numbers, a multiple of the target's width "
-            f"{str(target_width)[:20]} was needed",
+            f"{repr(target_width)[:20]} was needed",
             hint=tensors.DAMAGED,
         )
     stated = raw.get("draft_vocab_size")
     if stated not in (None, rows):
         raise UsageError(
-            f"{source.where}: config.json has draft_vocab_size = {str(stated)[:40]}, its logits have {rows} rows",
+            f"{source.where}: config.json has draft_vocab_size = {repr(stated)[:40]}, its logits have {rows} rows",
             hint=tensors.DAMAGED,
         )
     return Head(
@@ -182,7 +195,7 @@ def _limits(head: Head) -> Any:
 def _check_neutral(told: Mapping[str, Any], name: str) -> None:
     for key, neutral in NEUTRAL.items():
         if told.get(key) not in (None, neutral):
-            raise UsageError(f"{name}: {key} = {str(told[key])[:40]} is not supported", hint="use another head")
+            raise UsageError(f"{name}: {key} = {repr(told[key])[:40]} is not supported", hint="use another head")
 
 
 def _block_ids(told: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:

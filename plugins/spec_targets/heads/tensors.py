@@ -23,6 +23,8 @@ FAMILIES = {
     "DSpark": ("markov_", "conf_proj", "confidence_head"),
 }
 """Later kinds of block drafters, by what their tensors' names contain."""
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+"""Types of a mapping's numbers."""
 UNREAD = ("d2t", "t2d", "rope_freqs.weight")
 """Read apart, or not needed."""
 
@@ -83,7 +85,7 @@ def check_family(names: Iterable[str], where: str) -> None:
         for family, parts in FAMILIES.items():
             if any(part in name for part in parts):
                 raise UsageError(
-                    f"{where}: this is a {family} head (it has {name!r}); eagle3 and dflash are run",
+                    f"{where}: this is a {family} head (it has {name[:80]!r}); eagle3 and dflash are run",
                     hint="use the DFlash or EAGLE-3 head of the same model",
                 )
 
@@ -105,7 +107,7 @@ def check(head: Head, source: Source) -> Shapes:
     for name in source.names():
         if name not in shapes and name not in UNREAD:
             raise UsageError(
-                f"{source.where}: tensor {name!r} is no part of an {head.kind} head as it is run here",
+                f"{source.where}: tensor {name[:80]!r} is no part of an {head.kind} head as it is run here",
                 hint="its drafts would be wrong without it; use another head",
             )
     _check_finite(shapes, source)
@@ -132,7 +134,7 @@ def mapping(d2t: Tensor | None, rows: int, vocab: int, offsets: bool, where: str
                 hint="it says which row is which token; get the file again",
             )
         return None
-    if tuple(d2t.shape) != (rows,) or d2t.dtype.is_floating_point or d2t.dtype == torch.bool:
+    if tuple(d2t.shape) != (rows,) or d2t.dtype not in WHOLE:
         raise UsageError(
             f"{where}: 'd2t' is {str(d2t.dtype).removeprefix('torch.')} {list(d2t.shape)}, "
             f"a whole number for each of {rows} rows was needed",

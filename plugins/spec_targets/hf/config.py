@@ -26,7 +26,20 @@ ARCHITECTURES = {
     "Qwen3_5MoeForCausalLM": "qwen35moe",
     "Qwen3_5MoeForConditionalGeneration": "qwen35moe",
 }
-
+MODEL_TYPES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "qwen3_5": "Qwen3_5ForConditionalGeneration",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+}
+"""What a config without ``architectures`` is, by its ``model_type``."""
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys of the number of experts; transformers 5 writes the second."""
@@ -40,6 +53,7 @@ def text_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def config_of(raw: Mapping[str, Any], name: str) -> Config:
     """The Config of a directory. Raises UsageError for what is missing, of a wrong type, or unknown."""
+    raw = _named(raw, name)
     arch = _architecture(raw, name)
     raw = text_of(raw)
     facts = ARCHS[arch]
@@ -131,6 +145,24 @@ def _recurrent(raw: Mapping[str, Any], layers: int, name: str) -> frozenset[int]
     return frozenset(i for i in range(layers) if (i + 1) % interval)
 
 
+def _named(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The config with ``architectures``: where it has none, ``model_type`` decides. Raises UsageError."""
+    if raw.get("architectures"):
+        return raw
+    kind = raw.get("model_type")
+    if kind is None:
+        raise UsageError(
+            f"{name}: config.json has neither architectures nor model_type",
+            hint=f"add the one it was trained as: {', '.join(MODEL_TYPES)}",
+        )
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise UsageError(
+            f"{name}: model_type {str(kind)[:60]!r} is not supported",
+            hint=f"supported: {nearest(str(kind), MODEL_TYPES)}",
+        )
+    return {**raw, "architectures": [MODEL_TYPES[kind]]}
+
+
 def _architecture(raw: Mapping[str, Any], name: str) -> str:
     given = raw.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
@@ -156,7 +188,8 @@ def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
     for key, bad in wrong.items():
         if bad:
             raise UsageError(
-                f"{name}: {key} = {str(raw[key])[:60]} is not supported", hint="use a model without it, or a GGUF of it"
+                f"{name}: {key} = {repr(raw[key])[:60]} is not supported",
+                hint="use a model without it, or a GGUF of it",
             )
     window = raw.get("sliding_window")
     if raw.get("architectures") == ["MistralForCausalLM"] and window:

@@ -154,13 +154,13 @@ def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
             )
         if found != wanted:
             raise UsageError(
-                f"{has.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed",
+                f"{has.where}: tensor {name[:80]!r} has shape {list(found)}, {list(wanted)} was needed",
                 hint="its metadata and its tensors do not belong together; get the file again",
             )
     for name in has.names():
         if name not in shapes and not _spare(name, config.layers):
             raise UsageError(
-                f"{has.where}: tensor {name!r} is no part of the {config.arch} architecture as it is run here",
+                f"{has.where}: tensor {name[:80]!r} is no part of the {config.arch} architecture as it is run here",
                 hint="the text would be wrong without it; use a model without it",
             )
     return shapes
@@ -168,5 +168,5 @@ def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
 
 def _spare(name: str, layers: int) -> bool:
     """Tensors that a trunk does not need: further blocks, and scales of activations that stay floats."""
-    block = re.match(r"blk\.(\d+)\.", name)
+    block = re.match(r"blk\.([0-9]{1,9})\.", name)
     return (block is not None and int(block[1]) >= layers) or name.endswith(".input_scale")

@@ -1,0 +1,21 @@
+"""``python -m spec_core``: the program ``spec``, found by its entry point, as the core imports no plugin."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+
+DISTRIBUTION, PROGRAM = "spec-core", "spec"
+
+
+def main() -> None:
+    """Run the program. Exits with 1 where it is not installed."""
+    scripts = entry_points(group="console_scripts", name=PROGRAM)
+    found = next((script for script in scripts if script.dist and script.dist.name == DISTRIBUTION), None)
+    if found is None:
+        sys.exit(f"error: the program {PROGRAM} is not installed\n  install {DISTRIBUTION}: pip install {DISTRIBUTION}")
+    found.load()()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Models and draft heads with one field of their headers changed: each loads and runs, or is refused by name.
+
+    python -m tests.targets.mutations LIBRARY FIRST LAST    seeds, on an extension compiled with sanitizers
+
+A seed decides which file is changed and where: metadata, descriptions of tensors or the fixed fields of a GGUF file;
+config.json or the header of safetensors of a Hugging Face directory.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import shutil
+import struct
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+from spec_train.write import write
+
+from spec_core import Refused, Request, Run, Target, UsageError, load
+from spec_core.errors import TargetError
+from tests.small_heads import directory, tiny_target, trained
+from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.targets.containers import TYPES, VALUES, Model, opened, typed
+
+SECONDS, ROOM = 20, 400 << 20
+"""Of CPU time and of memory for one file of less than a megabyte, many times what it takes."""
+JSON = [
+    None, True, False, 0, 1, 2, 3, 5, 7, 16, 31, 33, 255, 2**16, 2**31 - 1, 2**31, 2**63, 10**400, -1, -(2**63),
+    0.0, 0.5, -1.5, 1e-30, 1e30, 1e300, float("nan"), float("inf"), "", "none", "yarn", "linear\n\x1b[2J", "1" * 5000,
+    [], [0], [1, 2], [2] * 600, [None], ["full_attention"] * 4, {}, {"rope_type": "yarn"},
+    {"type": "llama3", "factor": 0},
+]  # fmt: skip
+DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
+LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
+FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS)
+
+
+@cache
+def original(name: str) -> Path:
+    """The file or directory that is changed."""
+    if name in ("dense", "hybrid"):
+        return tiny_gguf(0) if name == "dense" else tiny_hybrid()
+    folder = Path(tempfile.mkdtemp())
+    if name == "dense directory":
+        return dense_directory(folder)
+    if name in LAYOUTS:
+        return directory(folder, LAYOUTS[name], name, rows=120 if name == "safeailab" else None)
+    target = tiny_target(weights=False)
+    write(trained(name, target), target, folder / f"{name}.gguf", "gguf", "f32")
+    return folder / f"{name}.gguf"
+
+
+def dense_directory(folder: Path) -> Path:
+    """A qwen3 of transformers, with more than one safetensors dtype."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    from tests.targets.tiny import SIZES
+
+    torch.manual_seed(0)
+    config = transformers.Qwen3Config(**SIZES, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
+    path = folder / "model.safetensors"
+    save_file({n: t.bfloat16() if "mlp" in n else t for n, t in load_file(path).items()}, path)
+    return folder
+
+
+def mutated(seed: int, folder: Path) -> tuple[str, Path]:
+    """The name of the original, and a changed copy of it in the folder."""
+    rng = random.Random(seed)
+    name = FILES[seed % len(FILES)]
+    path = folder / original(name).name
+    if path.suffix == ".gguf":
+        path.write_bytes(gguf(original(name), rng))
+        return name, path
+    shutil.copytree(original(name), path)
+    (config if rng.random() < 0.6 else safetensors)(path, rng)
+    return name, path
+
+
+# GGUF
+
+
+@cache
+def parts(path: Path) -> Model:
+    return opened(path)
+
+
+def gguf(path: Path, rng: random.Random) -> bytes:
+    """Its bytes with one field changed."""
+    model = parts(path).copy()
+    kind = rng.random()
+    if kind < 0.5:
+        pair(model, rng)
+    elif kind < 0.8:
+        tensor(model, rng)
+    data = bytearray(model.bytes())
+    if kind >= 0.8:
+        at = rng.choice([4, 8, 16, 24, *rng.choices(range(24, len(data) // 4), k=4)])
+        data[at : at + 8] = struct.pack("<Q", rng.choice([0, 1, 7, 255, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1]))
+    return bytes(data)
+
+
+def pair(model: Model, rng: random.Random) -> None:
+    """A value of the metadata left out, under another name, or another one."""
+    key = rng.choice(list(model.pairs))
+    value = model.pairs.pop(key)
+    if (kind := rng.random()) < 0.1:
+        model.pairs[key[: rng.randrange(len(key))] + "x"] = value
+    elif kind < 0.9:
+        model.pairs[key] = typed(*rng.choice(VALUES))
+
+
+def tensor(model: Model, rng: random.Random) -> None:
+    """A description of a tensor left out, or with another name, shape or type."""
+    name = rng.choice(list(model.tensors))
+    shape, kind, raw = model.tensors.pop(name)
+    change = rng.randrange(4)
+    if change == 1:
+        name = rng.choice([name[:-1], f"blk.{'9' * 5000}.attn_q.weight", "output.weight", "", "d2t"])
+    if change == 2:
+        shape = rng.choice([shape[::-1], shape[1:], (*shape, 1), (0, *shape), (2**31,), (1,), [n + 1 for n in shape]])
+    if change == 3:
+        kind = rng.choice(list(TYPES))
+    if change:
+        model.tensors[name] = [tuple(shape), kind, raw]
+
+
+# Hugging Face directories
+
+
+def config(path: Path, rng: random.Random) -> None:
+    """A value of config.json left out or replaced, at any depth."""
+    whole = json.loads((path / "config.json").read_text("utf-8"))
+    inside = whole
+    while True:
+        key = rng.choice(list(inside))
+        if not (isinstance(inside[key], dict) and inside[key] and rng.random() < 0.8):
+            break
+        inside = inside[key]
+    inside.pop(key)
+    if rng.random() < 0.9:
+        inside[key] = rng.choice(JSON)
+    (path / "config.json").write_text(json.dumps(whole), "utf-8")
+
+
+def safetensors(path: Path, rng: random.Random) -> None:
+    """A field of the header of model.safetensors changed, or the header's length."""
+    file = path / "model.safetensors"
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    name = rng.choice([name for name in header if name != "__metadata__"])
+    change = rng.randrange(6)
+    if change == 0:
+        del header[name]
+    elif change == 1:
+        header[rng.choice([name[:-1], f"layers.{'9' * 5000}.x", "lm_head.weight", "d2t", ""])] = header.pop(name)
+    elif change == 2:
+        header[name]["dtype"] = rng.choice(DTYPES)
+    elif change == 3:
+        shape = header[name]["shape"]
+        header[name]["shape"] = rng.choice([shape[::-1], [], [0], [2**40, 2**40], [-1], [1.5], "x", None])
+    elif change == 4:
+        begin, end = header[name]["data_offsets"]
+        header[name]["data_offsets"] = rng.choice(
+            [[end, begin], [begin, end + 4], [begin], [0, 2**63], [-4, end], None]
+        )
+    text = json.dumps(header).encode()
+    size = rng.choice([0, 1, 2**31, 2**63, 2**64 - 1, len(text) - 1, len(text) + 1]) if change == 5 else len(text)
+    file.write_bytes(struct.pack("<Q", size) + text + data[8 + length :])
+
+
+# using them
+
+
+def fault(seed: int) -> str | None:
+    """What is wrong with the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        name, path = mutated(seed, Path(folder))
+        began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        wrong = misused(name, path)
+        if time.process_time() - began > SECONDS:
+            wrong = f"took {time.process_time() - began:.0f} s"
+        if (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 > ROOM:
+            wrong = "took too much memory"
+    return None if wrong is None else f"{name}: {wrong}"
+
+
+def misused(name: str, path: Path) -> str | None:
+    try:
+        used(name, path)
+    except (UsageError, Refused) as error:
+        said = error.reason
+        bad = not error.hint or "\n" in said or "\x1b" in said or len(said) > 4000
+        return f"a bad message: {said[:300]!r}, {error.hint!r}" if bad else None
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return None
+
+
+def used(name: str, path: Path) -> None:
+    """A model writes a few tokens; a head drafts for its target."""
+    if name in ("dense", "hybrid", "dense directory"):
+        load(path, weights=False)
+        written(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
+    else:
+        written(Run(base(), [f"{LAYOUTS.get(name, name)}={path}"]))
+
+
+@cache
+def base() -> Target:
+    return tiny_target()
+
+
+def written(run: Run) -> None:
+    """Weights that make no numbers end the text with an error of the target."""
+    try:
+        assert run.generate(Request([3, 1, 4, 3, 1], max_tokens=5, ignore_eos=True)).result.tokens
+    except TargetError:
+        return
+
+
+def faults(first: int, last: int) -> dict[int, str]:
+    """{seed: fault} of seeds first to last - 1."""
+    return {seed: wrong for seed in range(first, last) if (wrong := fault(seed))}
+
+
+def main() -> int:
+    from tests.native.sanitized import extension
+
+    extension(sys.argv[1])
+    found = faults(int(sys.argv[2]), int(sys.argv[3]))
+    print(found or "nothing found")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
