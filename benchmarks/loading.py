@@ -1,6 +1,10 @@
 """Loading a model: seconds after the imports, and the memory that the process has more.
 
     python benchmarks/loading.py -m MODEL [--rounds 5]
+    python benchmarks/loading.py -m MODEL --start      seconds of a whole `spec generate` of one token
+
+With --start every round runs `import torch` and the program in turn; wall time and CPU time are medians, and so is what
+the program takes more than the import. Modules are compiled and files are cached by a round that does not count.
 
 Every round is a process of its own, which has imported all modules. Memory is told apart: what is the process's own
 (weights, tokenizer, buffers), pages of the model's file, and pages of libraries, which another model would have
@@ -11,9 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import statistics
 import subprocess
 import sys
+from time import perf_counter
 
 MIB = 1 << 20
 WORK = """
@@ -55,11 +62,35 @@ print(json.dumps({"seconds": seconds, "own": grown[0], "file": grown[1], "librar
 """
 
 
+def started(model: str, rounds: int) -> None:
+    """Print wall and CPU seconds of the program and of ``import torch``."""
+    generate = [sys.executable, "-m", "spec_core", "generate", "-m", model, "-p", "Hi", "-n", "1", "--threads", "1"]
+    commands = {"import torch": [sys.executable, "-c", "import torch"], "spec generate": generate}
+    taken = [{name: seconds(command) for name, command in commands.items()} for _ in range(rounds + 1)][1:]
+    for name in commands:
+        wall, cpu = (statistics.median(one[name][i] for one in taken) for i in (0, 1))
+        print(f"{name:16}{wall:6.2f} s wall {cpu:6.2f} s CPU")
+    wall, cpu = (statistics.median(one["spec generate"][i] - one["import torch"][i] for one in taken) for i in (0, 1))
+    print(f"{'more':16}{wall:6.2f} s wall {cpu:6.2f} s CPU")
+
+
+def seconds(command: list[str]) -> tuple[float, float]:
+    """Wall and CPU seconds of a process."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), perf_counter()
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    wall, after = perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", default="zoo:pico")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--start", action="store_true", help="time the whole program instead")
     args = parser.parse_args()
+    if args.start:
+        return started(args.model, args.rounds)
     command = [sys.executable, "-c", WORK, args.model]
     said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(args.rounds)]
     found = [json.loads(text.splitlines()[-1]) for text in said]

@@ -2,14 +2,16 @@
 
     python benchmarks/random_gguf.py --size 0.6b --type Q4_K FILE
 
-90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. Matrices and the tied table of embeddings have
-the type, norms are ones. The blocks of a matrix are the same few thousand again and again: what is measured reads them
-all.
+90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. vocabulary: one small layer, with as many
+tokens and merges as Qwen3 has, for measuring what a program does before its first token. Matrices and the tied table of
+embeddings have the type, norms are ones. The blocks of a matrix are the same few thousand again and again: what is
+measured reads them all.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ import numpy as np
 
 SHAPES: dict[str, dict[str, int]] = {
     "90m": {"layers": 12, "width": 768, "ff": 2048, "heads": 12, "kv_heads": 4, "head": 64, "vocab": 20_000},
+    "vocabulary": {"layers": 1, "width": 256, "ff": 256, "heads": 2, "kv_heads": 1, "head": 128, "vocab": 151_936},
     "0.6b": {"layers": 28, "width": 1024, "ff": 3072, "heads": 16, "kv_heads": 8, "head": 128, "vocab": 151_936},
 }
+MERGES = {"vocabulary": 151_387}
+"""Of the tokenizer; others have one."""
 CONTEXT = 4096
 PART = 4096
 """Blocks that are drawn; a matrix repeats them."""
@@ -78,7 +83,7 @@ def norms(s: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def describe(writer: Any, s: dict[str, int]) -> None:
+def describe(writer: Any, s: dict[str, int], merges: int) -> None:
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(s["width"])
     writer.add_block_count(s["layers"])
@@ -90,28 +95,43 @@ def describe(writer: Any, s: dict[str, int]) -> None:
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(1e6)
     writer.add_vocab_size(s["vocab"])
-    add_tokenizer(writer, s["vocab"])
+    add_tokenizer(writer, s["vocab"], merges)
 
 
-def add_tokenizer(writer: Any, vocab: int) -> None:
-    """Bytes, one pair, and names without a meaning: both programs want a list, and nobody tokenises."""
+def add_tokenizer(writer: Any, vocab: int, merges: int) -> None:
+    """Bytes, merged pairs, and names without a meaning: both programs want a list, and nobody tokenises."""
     letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
     letters += [chr(256 + i) for i in range(256 - len(letters))]
-    tokens = [*letters, "ab", *(f"<{i}>" for i in range(257, vocab))]
+    pairs = merged(letters, merges)
+    known = [*letters, *(left + right for left, right in pairs)]
+    tokens = [*known, *(f"<{i}>" for i in range(len(known), vocab))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
     writer.add_token_types([1] * vocab)
-    writer.add_token_merges(["a b"])
+    writer.add_token_merges([f"{left} {right}" for left, right in pairs])
     writer.add_eos_token_id(vocab - 1)
     writer.add_bos_token_id(vocab - 1)
     writer.add_add_bos_token(False)
 
 
+def merged(letters: list[str], count: int) -> list[tuple[str, str]]:
+    """Pairs of earlier tokens, each of which makes a new one of at most 16 letters; the first is ``a b``."""
+    rng, known, pairs = random.Random(0), [*letters, "ab"], [("a", "b")]
+    seen = set(known)
+    while len(pairs) < count:
+        left, right = rng.choice(known), rng.choice(known)
+        if len(left + right) <= 16 and left + right not in seen:
+            pairs.append((left, right))
+            known.append(left + right)
+            seen.add(left + right)
+    return pairs
+
+
 def write(path: Path, size: str, kind: str) -> None:
     shape, draw = SHAPES[size], np.random.default_rng(0)
     writer = gguf.GGUFWriter(path, "qwen3")
-    describe(writer, shape)
+    describe(writer, shape, MERGES.get(size, 1))
     blocks = BLOCKS[kind][0](draw)
     for name, width in norms(shape).items():
         writer.add_tensor(name, np.ones(width, np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -20,6 +21,8 @@ from spec_core.settings.tables import fields
 INTERRUPTED = 130
 STDOUT = 1
 """The number of the standard output."""
+COLLECT = 50_000
+"""New objects between two garbage collections: by default 700 are, and a start makes a million that stay."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 """Errors of an output that takes nothing more: full, too long, closed or broken."""
 HINT = "standard output must be open and have room, or send it elsewhere: spec ... > FILE"
@@ -68,6 +71,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the program: a user's mistake is one message with a hint, a bug keeps its traceback."""
+    gc.set_threshold(COLLECT)
     if sys.stdout is None:
         sys.stdout = _closed()
     for stream in (sys.stdout, sys.stderr):

@@ -51,6 +51,17 @@ def test_listing_imports_nothing_that_takes_long(arguments):
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_generating_imports_nothing_that_takes_long_and_is_not_used():
+    """Beside torch itself: what chat templates, reports, training and other models need."""
+    unused = {"transformers", "triton", "torch._dynamo", "sympy", "jinja2", "rich", "gguf", "safetensors", "scipy"}
+    command = ["generate", "-m", MODEL, *PROMPT, "-n", "1", "--method", "ngram"]
+    script = f"import sys; from spec_cli.main import run; run({command!r}); print({unused!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monkeypatch):
     """They are a file of every distribution that is installed, and every run looks for plugins by name."""
     reads, real = [], metadata.entry_points

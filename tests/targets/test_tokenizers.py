@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_targets.files.gguf import open_gguf
 from spec_targets.tokenizer import chat
+from spec_targets.tokenizer import gguf as tokenizers_of_gguf
 from spec_targets.tokenizer.chat import render
 from spec_targets.tokenizer.gguf import from_gguf
 from spec_targets.tokenizer.hf import from_hf
@@ -139,3 +142,39 @@ def test_a_hostile_template_is_refused(name, monkeypatch):
         text = render(HOSTILE[name], [{"role": "user", "content": "x"}])
         assert text == "", text[:100]
         raise UsageError("chat template said nothing", hint="-")
+
+
+WORDS = st.sampled_from(["a", "b", "ab", "ba", "aab", "", " ", "a b", "c", "\n"])
+MERGES = st.lists(st.one_of(st.tuples(WORDS, WORDS).map(" ".join), WORDS, st.none(), st.integers()), max_size=12)
+
+
+@settings(deadline=None)
+@given(st.lists(WORDS, unique=True), MERGES)
+def test_merges_read_together_are_those_read_one_by_one(tokens, merges):
+    """Damaged ones are left out either way."""
+    vocab = {token: i for i, token in enumerate(tokens)}
+    one_by_one = [pair for text in merges if (pair := tokenizers_of_gguf._merge(text, vocab, tokens))]
+
+    assert tokenizers_of_gguf._pairs(merges, vocab, tokens) == one_by_one
+
+
+def test_merges_of_whole_parts_and_of_a_last_one_are_all_read(monkeypatch):
+    monkeypatch.setattr(tokenizers_of_gguf, "PART", 3)
+    tokens = ["a", "b", "ab", "ba"]
+    vocab = {token: i for i, token in enumerate(tokens)}
+
+    assert tokenizers_of_gguf._pairs(["a b", "b a"] * 4, vocab, tokens) == [("a", "b"), ("b", "a")] * 4
+
+
+def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(monkeypatch):
+    """A command reads metadata first; a file that was replaced is read again."""
+    made, real = [], tokenizers_of_gguf.from_gguf
+    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *given: made.append(real(*given)) or made[-1])
+    path = Path(mkdtemp()) / "model.gguf"
+    path.write_bytes(tiny_gguf(0).read_bytes())
+    bare = load(path, weights=False)
+    assert load(path).tokenizer is bare.tokenizer and len(made) == 1
+
+    path.unlink()
+    path.write_bytes(tiny_gguf(0, salt="other words ").read_bytes())
+    assert load(path).tokenizer is not bare.tokenizer and len(made) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile, open_gguf
@@ -11,6 +12,9 @@ from spec_targets.runtime.target import TorchTarget
 
 if TYPE_CHECKING:
     from spec_targets.heads.file import HeadFile
+
+_files: WeakValueDictionary[tuple[Any, ...], GgufFile] = WeakValueDictionary()
+_tokenizers: WeakKeyDictionary[GgufFile, Any] = WeakKeyDictionary()
 
 HEADS = ("eagle3", "dflash")
 """Architectures of files that hold a draft head."""
@@ -26,21 +30,50 @@ def load(
     from spec_targets.gguf.metadata import config_of
     from spec_targets.gguf.weights import GgufWeights
     from spec_targets.runtime.load import make_target
-    from spec_targets.tokenizer.gguf import from_gguf
 
-    file = open_gguf(location)
+    file = _opened(Path(location))
     if file.metadata.get("general.architecture") in HEADS:
         from spec_targets.heads.file import from_gguf as head_of
 
         return head_of(file, weights is not False)
     config = config_of(file)
     source = GgufWeights(file, config)
-    tokenizer = from_gguf(file.metadata, file.path.name) if "tokenizer.ggml.model" in file.metadata else None
+    tokenizer = _tokenizer(file)
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
     told = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
     extras = told | (extras or {})
     return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
+
+
+def _opened(path: Path) -> GgufFile:
+    """The file, read once for all who hold it: a command reads metadata first, and weights when all is well."""
+    found = _files.get(key) if (key := _identity(path)) else None
+    if found is None:
+        found = open_gguf(path)
+        if key:
+            _files[key] = found
+    return found
+
+
+def _identity(path: Path) -> tuple[Any, ...] | None:
+    """Of a path and what lies there, or None where that cannot be told."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _tokenizer(file: GgufFile) -> Any:
+    """Its tokenizer, made once, or None where it has none."""
+    from spec_targets.tokenizer.gguf import from_gguf
+
+    if "tokenizer.ggml.model" not in file.metadata:
+        return None
+    if file not in _tokenizers:
+        _tokenizers[file] = from_gguf(file.metadata, file.path.name)
+    return _tokenizers[file]
 
 
 def _check_vocabulary(file: GgufFile, tokenizer: Any, rows: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import tokenizers
 
 from spec_core.errors import UsageError
-from spec_targets.tokenizer.chat import render
 from spec_targets.tokenizer.stream import ByteStream
 
 END_TEXTS = frozenset(
@@ -35,7 +34,8 @@ BYTE_OF = _byte_alphabet()
 class Tokenizer:
     """Text to ids and back.
 
-    pieces: the text of each token as its file has it, in memory or not. control: ids that are never text. spm: pieces
+    pieces: the text of each token as its file has it, in memory or not; texts: the same in memory, where the caller has
+    them, which are not kept. control: ids that are never text. spm: pieces
     are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
     """
 
@@ -43,6 +43,7 @@ class Tokenizer:
         self,
         backend: tokenizers.Tokenizer,
         pieces: Sequence[str],
+        texts: Sequence[str] | None = None,
         *,
         control: frozenset[int],
         plain: frozenset[int] = frozenset(),
@@ -61,7 +62,7 @@ class Tokenizer:
         self.bos = special_ids.get("bos")
         self.eos = special_ids.get("eos")
         self.add_bos = add_bos and self.bos is not None
-        texts = list(pieces)
+        texts = list(pieces) if texts is None else texts
         self.eog = _end_ids(
             texts, ends | {i for i in (self.eos, special_ids.get("eot"), special_ids.get("eom")) if i is not None}
         )
@@ -105,6 +106,8 @@ class Tokenizer:
         """Messages through the model's chat template. Raises UsageError where it has none."""
         if self.chat_template is None:
             raise UsageError("this model has no chat template", hint="give the prompt as text (-p) instead of messages")
+        from spec_targets.tokenizer.chat import render  # jinja2: for those who render
+
         bos, eos = self._piece(self.bos), self._piece(self.eos)
         return render(self.chat_template, messages, bos=bos, eos=eos, **keywords)
 

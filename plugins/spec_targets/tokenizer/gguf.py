@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
+from operator import add
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
@@ -16,6 +18,8 @@ from spec_targets.tokenizer.patterns import ADD_BOS, IGNORE_MERGES, NO_BOS, PATT
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LISTS = (list, Texts)
 DAMAGED = "the file is damaged; get it again"
+PART = 8192
+"""Merges that are split at once."""
 
 
 class Metadata:
@@ -74,7 +78,7 @@ def _bpe(meta: Metadata) -> Tokenizer:
     if pre not in PATTERNS:
         raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is not known", hint=f"known: {nearest(pre, PATTERNS)}")
     vocab = _first_ids(meta.tokens)
-    merges = [pair for text in meta.of("merges", LISTS) or [] if (pair := _merge(text, vocab, meta.tokens))]
+    merges = _pairs(meta.of("merges", LISTS) or [], vocab, meta.tokens)
     backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
     splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PATTERNS[pre]]
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -88,6 +92,33 @@ def _bpe(meta: Metadata) -> Tokenizer:
 def _first_ids(tokens: list[str]) -> dict[str, int]:
     """Text -> id; of equal texts the first counts."""
     return dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
+
+
+def _pairs(texts: Sequence[Any], vocab: Mapping[str, int], tokens: Sequence[str]) -> list[tuple[str, str]]:
+    """The two sides of every merge whose sides and whole are tokens, as the texts in ``tokens``.
+
+    Some thousands at a time, so that the strings of one part are freed before those of the next are made.
+    """
+    known, rest = dict(zip(tokens, tokens, strict=True)), iter(texts)
+    pairs: list[tuple[str, str]] = []
+    while part := list(islice(rest, PART)):
+        if (sides := _all_known(part, known)) is not None:
+            pairs += zip(*sides, strict=True)
+        else:
+            pairs += [pair for text in part if (pair := _merge(text, vocab, tokens))]
+    return pairs
+
+
+def _all_known(texts: list[Any], known: Mapping[str, str]) -> tuple[list[str], list[str]] | None:
+    """Left and right sides where every merge has one space and is of known tokens, as nearly always; else None."""
+    if "" in known or set(map(type, texts)) != {str}:
+        return None
+    split = [text.split(" ") for text in texts]
+    if set(map(len, split)) != {2}:
+        return None
+    left, right = (list(map(known.get, side)) for side in zip(*split, strict=True))
+    complete = None not in left and None not in right and all(map(known.__contains__, map(add, left, right)))
+    return (left, right) if complete else None
 
 
 def _merge(text: Any, vocab: Mapping[str, int], tokens: Sequence[str]) -> tuple[str, str] | None:
@@ -169,6 +200,7 @@ def _finish(
     return Tokenizer(
         backend,
         meta.pieces,
+        meta.tokens,
         control=frozenset(control),
         plain=frozenset(user),
         special_ids=ids,
