@@ -1,4 +1,4 @@
-"""Where a head is written: under another name first, and put in place when it is whole."""
+"""Output paths: locked during training, written under a temporary name, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ import torch
 
 from spec_core.errors import UsageError, why
 
-FULL = "the disk is full, or files may not be so long"
-ROOM, WHERE = "make room, or give another --out", "give another --out"
+DISK_FULL = "the disk is full, or the file is longer than the limit of this process"
+FREE_SPACE, OTHER_PATH = "free some disk space, or pass another --out", "pass another --out"
 
 
 @contextmanager
-def taken(out: Path) -> Iterator[None]:
-    """The place of a head, for one training at a time: what lies beside it is of one of them only.
+def locked(out: Path) -> Iterator[None]:
+    """Reserve the path of a head for one training run: the checkpoint beside it must have one writer.
 
-    Raises UsageError where something is there, where nothing can be written, or while another training has the place.
+    Raises UsageError if the path exists, if nothing can be written there, or if another run holds the lock.
     """
     lock = out.with_name(out.name + ".lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("a")
     except OSError as error:
-        raise unwritable(out, error, WHERE) from error
+        raise unwritable(out, error, OTHER_PATH) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UsageError(f"another training writes to {out}", hint="wait for it, or give another --out") from error
+            raise UsageError(f"another training run writes to {out}", hint=f"wait, or {OTHER_PATH}") from error
         try:
             if out.exists():
-                raise UsageError(f"{out} exists", hint="remove it, or give another --out")
+                raise UsageError(f"{out} exists", hint="remove it, or pass another --out")
             yield
         finally:
             lock.unlink(missing_ok=True)
 
 
 @contextmanager
-def beside(out: Path) -> Iterator[Path]:
-    """A name to write to; what is there at the end gets the final name, what an error left is removed.
+def atomic(out: Path) -> Iterator[Path]:
+    """A temporary path to write to. It is renamed to ``out`` at the end, or removed after an error.
 
-    Raises UsageError for a disk that is full or cannot be written to.
+    Raises UsageError if the disk is full or cannot be written to.
     """
     part = out.with_name(out.name + ".part")
     remove(part)
@@ -59,26 +59,32 @@ def beside(out: Path) -> Iterator[Path]:
         remove(part)
 
 
-def keep(path: Path, state: dict[str, Any]) -> None:
-    """Tensors and plain values, written beside and put in place. Raises UsageError for a full disk."""
+def save_tensors(path: Path, state: dict[str, Any]) -> None:
+    """Write tensors and plain values to a temporary file, then rename it. Raises UsageError if the disk is full."""
     part = path.with_name(path.name + ".part")
     try:
         torch.save(state, part)
         part.replace(path)
-    except (OSError, RuntimeError) as error:  # torch has an error of its own for a full disk
-        reason = why(error) if isinstance(error, OSError) else FULL
-        raise UsageError(f"{path} cannot be written: {reason}", hint=ROOM) from error
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
+        reason = why(error) if isinstance(error, OSError) else DISK_FULL
+        raise UsageError(f"{path} cannot be written: {reason}", hint=FREE_SPACE) from error
     finally:
         part.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
+    """Remove a file or a directory, if there is one."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def unwritable(out: Path, error: Exception, hint: str = ROOM) -> UsageError:
-    reason = FULL if "requested and" in str(error) else why(error)  # numpy says how many items were written
+def beside(out: Path, what: str) -> Path:
+    """The path of an intermediate file: ``head.gguf.checkpoint``."""
+    return out.with_name(f"{out.name}.{what}")
+
+
+def unwritable(out: Path, error: Exception, hint: str = FREE_SPACE) -> UsageError:
+    reason = DISK_FULL if "requested and" in str(error) else why(error)  # numpy reports how many items it wrote
     return UsageError(f"{out} cannot be written: {reason}", hint=hint)

@@ -1,16 +1,16 @@
-"""The time of a training goes on where it was."""
+"""A resumed training continues its clock."""
 
 from __future__ import annotations
 
 import pytest
-from spec_train import loop
-from spec_train.loop import Clock
+from spec_train.training import schedule
+from spec_train.training.schedule import Clock
 
 
-def test_shares_go_up_to_one_and_what_was_spent_counts(monkeypatch):
+def test_shares_rise_to_one_and_include_the_time_before_an_interruption(monkeypatch):
     """Ten seconds a step, of two minutes, half a minute of which was spent before."""
     now = iter(range(0, 10_000, 10))
-    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(schedule.time, "monotonic", lambda: float(next(now)))
     clock = Clock(2.0, 30.0)
 
     shares = list(clock.shares())

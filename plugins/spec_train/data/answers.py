@@ -1,7 +1,6 @@
-"""The target writes on: prompts become texts of its own, which is what its heads will have to draft.
+"""The target answers prompts: text of its own is what its head will have to draft.
 
-Answers are kept in a file beside the head's, and what the target said of them on the shelf, so that an interrupted run
-goes on where it was.
+Answers are written to a file beside the head, and their samples to the cache, so that an interrupted run can resume.
 """
 
 from __future__ import annotations
@@ -18,128 +17,134 @@ import numpy as np
 from spec_core import Run, Sampling
 from spec_core import Sequence as Running
 from spec_core.errors import UsageError, why
-from spec_train.lessons import Row, Teacher
-from spec_train.listen import Listener
-from spec_train.shelf import Shelf
+from spec_train.data.cache import SampleCache
+from spec_train.data.capture import Capture
+from spec_train.data.samples import Teacher, Text
 
 SLOTS = 16
-"""Prompts that are answered together; a place is taken again as soon as it is free."""
-SHORTEST, LONGEST = 0.3, 0.7
-"""Where a text is cut to make a prompt of it, as shares of it."""
+"""Number of prompts that are answered at the same time."""
+CUT_MIN, CUT_MAX = 0.3, 0.7
+"""Where a text is cut to make a prompt of it, as shares of its length."""
 
 
-def prompts(rows: Sequence[Row], most: int, length: int, seed: int) -> list[tuple[int, ...]]:
-    """``most`` prompts: those of rows that have one, else beginnings of pieces of texts."""
+def make_prompts(texts: Sequence[Text], count: int, length: int, seed: int) -> list[tuple[int, ...]]:
+    """``count`` prompts of at most ``length`` tokens: the prompts of texts that have one, else the beginnings of
+    random pieces."""
     rng = np.random.default_rng([seed, 1])
-    found = []
-    for i in range(most):
-        row = rows[i % len(rows)] if most <= len(rows) else rows[int(rng.integers(len(rows)))]
-        if row.start:
-            found.append(row.tokens[: row.start][-length:])
+    prompts = []
+    for i in range(count):
+        text = texts[i % len(texts)] if count <= len(texts) else texts[int(rng.integers(len(texts)))]
+        if text.start:
+            prompts.append(text.tokens[: text.start][-length:])
             continue
-        at = int(rng.integers(max(1, len(row.tokens) - length + 1)))
-        piece = row.tokens[at : at + length]
-        found.append(piece[: max(1, round(len(piece) * rng.uniform(SHORTEST, LONGEST)))])
-    return found
+        at = int(rng.integers(max(1, len(text.tokens) - length + 1)))
+        piece = text.tokens[at : at + length]
+        prompts.append(piece[: max(1, round(len(piece) * rng.uniform(CUT_MIN, CUT_MAX)))])
+    return prompts
 
 
 @attrs.frozen
-class Asking:
-    """How prompts are answered. n: most tokens of an answer. temperatures: each answer has one of them, drawn."""
+class AnswerOptions:
+    """How prompts are answered. max_tokens: of an answer. temperatures: one is drawn for each answer."""
 
-    n: int
+    max_tokens: int
     temperatures: tuple[float, ...]
     seed: int
 
-    def sampling(self, number: int) -> Sampling:
-        """Of the answer to a prompt."""
-        drawn = np.random.default_rng([self.seed, 5, number]).integers(len(self.temperatures))
+    def sampling(self, index: int) -> Sampling:
+        """Of the answer to prompt ``index``."""
+        drawn = np.random.default_rng([self.seed, 5, index]).integers(len(self.temperatures))
         return Sampling(temperature=self.temperatures[int(drawn)])
 
 
 @attrs.define(eq=False)
-class Desk:
-    """Where prompts are answered, what the target says is taken down, and both are kept."""
+class Answerer:
+    """Answers prompts, captures the samples of the answers, and saves both."""
 
     teacher: Teacher
-    shelf: Shelf
-    _listener: Listener = attrs.field(init=False)
+    cache: SampleCache
+    _capture: Capture = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._listener = Listener(self.teacher)
+        self._capture = Capture(self.teacher)
 
-    def kept(
+    def answers(
         self,
         path: Path,
-        asked: Sequence[tuple[int, ...]],
-        how: Asking,
+        prompts: Sequence[tuple[int, ...]],
+        options: AnswerOptions,
         seconds: float = math.inf,
-        told: Callable[[int], None] = lambda done: None,
-    ) -> list[Row]:
-        """All answers; those that are in the file already are not written again.
+        on_answer: Callable[[int], None] = lambda done: None,
+    ) -> list[Text]:
+        """All answers. Those that the file has already are not generated again.
 
-        seconds: after which no other prompt is begun. told: called with the number of answers. Raises UsageError for a
-        full disk, and for a file of answers to other prompts."""
-        rows = held(path)[: len(asked)]
-        if any(row.tokens[: row.start] != self._prompt(prompt, how) for row, prompt in zip(rows, asked, strict=False)):
-            raise UsageError(f"{path} has answers to other prompts", hint="remove it, or give another --out")
+        seconds: after which no further prompt is started. on_answer: called with the number of answers so far. Raises
+        UsageError if the disk is full, and for a file of answers to other prompts."""
+        texts = read_answers(path)[: len(prompts)]
+        if any(text.tokens[: text.start] != self._cut(p, options) for text, p in zip(texts, prompts, strict=False)):
+            raise UsageError(f"{path} has answers to other prompts", hint="remove it, or pass another --out")
         try:
             with path.open("a", encoding="utf-8") as file:
-                for row in self.answered(asked, len(rows), how, time.monotonic() + seconds):
-                    file.write(json.dumps({"start": row.start, "tokens": row.tokens}) + "\n")
+                for text in self.generate(prompts, len(texts), options, time.monotonic() + seconds):
+                    file.write(json.dumps({"start": text.start, "tokens": text.tokens}) + "\n")
                     file.flush()
-                    rows.append(row)
-                    told(len(rows))
+                    texts.append(text)
+                    on_answer(len(texts))
         except OSError as error:
             raise UsageError(
-                f"{path} cannot be written: {why(error)}", hint="make room, or give another --out"
+                f"{path} cannot be written: {why(error)}", hint="free some disk space, or pass another --out"
             ) from error
-        return rows
+        return texts
 
-    def answered(self, asked: Sequence[tuple[int, ...]], first: int, how: Asking, until: float) -> Iterator[Row]:
-        """Prompt and answer of ``asked[first:]``, in order, without the last token, which was never evaluated.
+    def generate(
+        self, prompts: Sequence[tuple[int, ...]], first: int, options: AnswerOptions, until: float
+    ) -> Iterator[Text]:
+        """Prompt and answer of ``prompts[first:]``, in order, without the last token, which was not evaluated.
 
-        until: of time.monotonic; none is begun later.
+        until: time.monotonic() after which no prompt is started.
         """
-        run = Run(self.teacher.target, [("listener", self._listener)], max_sequences=SLOTS)
+        run = Run(self.teacher.target, [("capture", self._capture)], max_sequences=SLOTS)
         running: dict[int, Running] = {}
-        ended: dict[int, Row] = {}
-        begun = first
+        finished: dict[int, Text] = {}
+        started = first
         while True:
-            while begun < len(asked) and len(running) < SLOTS and time.monotonic() < until:
-                prompt, sampling = list(self._prompt(asked[begun], how)), how.sampling(begun)
-                running[begun] = run.submit(prompt, max_tokens=how.n, sampling=sampling, seed=how.seed + begun)
-                begun += 1
+            while started < len(prompts) and len(running) < SLOTS and time.monotonic() < until:
+                running[started] = self._submit(run, prompts[started], options, started)
+                started += 1
             if not running:
                 return
             run.step()
-            ended |= {i: self._taken(run, running.pop(i)) for i in [i for i, seq in running.items() if seq.finish]}
-            while first in ended:
-                yield ended.pop(first)
+            finished |= {i: self._take(run, running.pop(i)) for i in [i for i, seq in running.items() if seq.finish]}
+            while first in finished:
+                yield finished.pop(first)
                 first += 1
 
-    def _prompt(self, tokens: Sequence[int], how: Asking) -> tuple[int, ...]:
-        """Its end, so that there is room for the answer."""
-        return tuple(tokens[-max(1, self.teacher.target.info.context - how.n - 1) :])
+    def _submit(self, run: Run, prompt: Sequence[int], options: AnswerOptions, index: int) -> Running:
+        tokens, sampling = list(self._cut(prompt, options)), options.sampling(index)
+        return run.submit(tokens, max_tokens=options.max_tokens, sampling=sampling, seed=options.seed + index)
 
-    def _taken(self, run: Run, seq: Running) -> Row:
+    def _cut(self, tokens: Sequence[int], options: AnswerOptions) -> tuple[int, ...]:
+        """The end of a prompt, so that the answer fits into the context."""
+        return tuple(tokens[-max(1, self.teacher.target.info.context - options.max_tokens - 1) :])
+
+    def _take(self, run: Run, seq: Running) -> Text:
         run.take(seq)
-        row = Row(tuple(seq.tokens[: seq.delivered]), seq.prompt_len)
-        self.shelf.put(row, self._listener.lesson(seq, row.start))
-        return row
+        text = Text(tuple(seq.tokens[: seq.delivered]), seq.prompt_len)
+        self.cache.put(text, self._capture.sample(seq, text.start))
+        return text
 
 
-def held(path: Path) -> list[Row]:
-    """Whole lines of an earlier run; what was cut off is dropped."""
+def read_answers(path: Path) -> list[Text]:
+    """The complete lines of an earlier run; a truncated last line is removed from the file."""
     if not path.exists():
         return []
-    rows, whole = [], []
+    texts, complete = [], []
     for line in path.read_text("utf-8").splitlines(keepends=True):
         try:
             entry = json.loads(line)
-            rows.append(Row(tuple(entry["tokens"]), int(entry["start"])))
+            texts.append(Text(tuple(entry["tokens"]), int(entry["start"])))
         except (ValueError, KeyError, TypeError):
             break
-        whole.append(line)
-    path.write_text("".join(whole), "utf-8")
-    return rows
+        complete.append(line)
+    path.write_text("".join(complete), "utf-8")
+    return texts

@@ -1,4 +1,4 @@
-"""Lessons on disk, one file each: what a target said once is not asked for again, in this run or a resumed one."""
+"""Samples on disk, one file each, so that a resumed run evaluates no text twice."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import attrs
 import numpy as np
 import torch
 
-from spec_train import place
-from spec_train.lessons import Lesson, Likely, Row
+from spec_train import output
+from spec_train.data.samples import Sample, Text, TopK
 
 
 @attrs.define(eq=False)
-class Shelf:
-    """A folder. room: bytes that may still be written; what does not fit is not kept. device: where lessons go."""
+class SampleCache:
+    """A folder. free: bytes that may still be written; a larger sample is not stored. device: of the loaded samples."""
 
     folder: Path
-    room: int
+    free: int
     device: str = "cpu"
 
     def __attrs_post_init__(self) -> None:
         if self.folder.is_dir():
-            self.room -= sum(path.stat().st_size for path in self.folder.iterdir())
+            self.free -= sum(path.stat().st_size for path in self.folder.iterdir())
 
-    def get(self, row: Row) -> Lesson | None:
-        """The lesson of a row, or None. A file that was cut off, or damaged, is none."""
+    def get(self, text: Text) -> Sample | None:
+        """The sample of a text; None if it is not stored, or its file is truncated or damaged."""
         try:
-            kept = torch.load(self._file(row), weights_only=True, map_location=self.device)
+            saved = torch.load(self._file(text), weights_only=True, map_location=self.device)
         except FileNotFoundError:
             return None
-        except Exception:  # torch has several for a damaged file
+        except Exception:  # torch raises several types for a damaged file
             return None
-        return Lesson(kept["tokens"], kept["features"], Likely(kept["ids"], kept["p"]), row.start)
+        return Sample(saved["tokens"], saved["features"], TopK(saved["ids"], saved["p"]), text.start)
 
-    def put(self, row: Row, lesson: Lesson) -> None:
-        """Raises UsageError for a disk that is full."""
-        if lesson.bytes > self.room:
+    def put(self, text: Text, sample: Sample) -> None:
+        """Raises UsageError if the disk is full."""
+        if sample.bytes > self.free:
             return
-        self.room -= lesson.bytes
+        self.free -= sample.bytes
         self.folder.mkdir(parents=True, exist_ok=True)
-        likely = {"ids": lesson.likely.ids, "p": lesson.likely.p}
-        place.keep(self._file(row), {"tokens": lesson.tokens, "features": lesson.features, **likely})
+        state = {"tokens": sample.tokens, "features": sample.features, "ids": sample.top_k.ids, "p": sample.top_k.p}
+        output.save_tensors(self._file(text), state)
 
-    def _file(self, row: Row) -> Path:
-        marked = np.array([row.start, *row.tokens], dtype=np.int32)
-        return self.folder / f"{hashlib.blake2b(marked.tobytes(), digest_size=12).hexdigest()}.pt"
+    def _file(self, text: Text) -> Path:
+        key = np.array([text.start, *text.tokens], dtype=np.int32)
+        return self.folder / f"{hashlib.blake2b(key.tobytes(), digest_size=12).hexdigest()}.pt"

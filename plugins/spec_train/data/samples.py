@@ -1,13 +1,11 @@
-"""What a target says about a text: its hidden states, and the distribution of the next token after every one.
+"""Training samples: the hidden states of a target on a text, and its distribution of the next token at every position.
 
-Any target can teach that serves hidden states through its protocol; nothing of it is changed.
+Any target that provides hidden states can be the teacher; it is not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Texts
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import attrs
 import torch
@@ -15,72 +13,72 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from spec_core import Needs, Target
-from spec_core.errors import UsageError
 from spec_core.toolkit import evaluate
 
-if TYPE_CHECKING:
-    from spec_train.shelf import Shelf
-
-LIKELY = 32
-"""Tokens of a distribution that are kept: the likeliest."""
+TOP_K = 32
+"""Number of the likeliest tokens that are stored of each distribution."""
 
 
 @attrs.frozen
-class Row:
-    """Tokens of one text. What counts begins at ``start``: before it is a prompt."""
+class Text:
+    """One text as token ids. Tokens from ``start`` on are trained on; those before it are a prompt."""
 
     tokens: tuple[int, ...]
     start: int = 0
 
 
 @attrs.frozen(eq=False)
-class Likely:
-    """The likeliest tokens after each of T positions: ids [T, k] int32 and p [T, k] float16, their probabilities."""
+class TopK:
+    """The likeliest tokens at each of T positions: ids [T, k] int32, and their probabilities p [T, k] float16."""
 
     ids: Tensor
     p: Tensor
 
     @classmethod
-    def of(cls, logits: Tensor) -> Likely:
+    def of(cls, logits: Tensor) -> TopK:
         """logits: [T, V]"""
         logits = logits.float()
-        top, ids = logits.topk(min(LIKELY, logits.shape[-1]), -1, sorted=False)
+        top, ids = logits.topk(min(TOP_K, logits.shape[-1]), -1, sorted=False)
         return cls(ids.int(), (top - logits.logsumexp(-1, keepdim=True)).exp().half())
 
     @classmethod
-    def joined(cls, parts: Texts[Likely]) -> Likely:
+    def concat(cls, parts: Sequence[TopK]) -> TopK:
         return cls(torch.cat([x.ids for x in parts]), torch.cat([x.p for x in parts]))
 
-    def behind(self, rows: int) -> Likely:
-        """With so many rows of zeros before them, which teach nothing."""
-        return Likely(*(F.pad(x, (0, 0, rows, 0)) for x in (self.ids, self.p)))
+    def pad_front(self, rows: int) -> TopK:
+        """With ``rows`` rows of probability zero in front, which add nothing to the loss."""
+        return TopK(*(F.pad(x, (0, 0, rows, 0)) for x in (self.ids, self.p)))
 
-    def __getitem__(self, rows: Tensor | slice) -> Likely:
+    def __getitem__(self, rows: Tensor | slice) -> TopK:
         """As int64 and float32."""
-        return Likely(self.ids[rows].long(), self.p[rows].float())
+        return TopK(self.ids[rows].long(), self.p[rows].float())
 
 
 @attrs.frozen(eq=False)
-class Lesson:
-    """tokens: [T] int64. features: [T, inputs x width] bfloat16. likely: of the tokens after each, from the last one of
-    the prompt on."""
+class Sample:
+    """A text with what the target computes on it.
+
+    tokens: [T] int64. features: [T, inputs x width] bfloat16. top_k: of the token after each position, from the last
+    position of the prompt on.
+    """
 
     tokens: Tensor
     features: Tensor
-    likely: Likely
+    top_k: TopK
     start: int
 
     @property
     def bytes(self) -> int:
-        return sum(t.nbytes for t in (self.tokens, self.features, self.likely.ids, self.likely.p))
+        return sum(t.nbytes for t in (self.tokens, self.features, self.top_k.ids, self.top_k.p))
 
 
 @attrs.define(eq=False)
 class Teacher:
-    """A target, and which hidden states are read: i enters block i, i = number of blocks is after the final norm."""
+    """A target, and the hidden states that are read of it: i is the input of block i, the number of blocks is the state
+    after the final norm."""
 
     target: Target
-    sources: Texts[int]
+    sources: Sequence[int]
 
     @property
     def needs(self) -> Needs:
@@ -92,58 +90,22 @@ class Teacher:
         last = self.target.info.layers
         return torch.cat([(final if i == last else hidden[i]).bfloat16() for i in self.sources], -1)
 
-    def lesson(self, row: Row) -> Lesson:
-        """One forward over a row from position 0."""
-        found = evaluate(self.target, list(row.tokens), self.needs | Needs(all_logits=True))
-        told = max(0, row.start - 1)
-        return Lesson(
-            torch.tensor(row.tokens, device=self.target.info.device),
-            self.features(found.hidden, found.final),
-            Likely.of(found.logits[told:]).behind(told),
-            row.start,
+    def sample(self, text: Text) -> Sample:
+        """One forward over a text from position 0."""
+        output = evaluate(self.target, list(text.tokens), self.needs | Needs(all_logits=True))
+        first = max(0, text.start - 1)
+        return Sample(
+            torch.tensor(text.tokens, device=self.target.info.device),
+            self.features(output.hidden, output.final),
+            TopK.of(output.logits[first:]).pad_front(first),
+            text.start,
         )
 
-
-@attrs.define(eq=False)
-class Lessons:
-    """Lessons by number. Those that fit into ``room`` bytes stay in memory, others come from the shelf; a row that is
-    nowhere is asked for."""
-
-    teacher: Teacher
-    rows: Texts[Row]
-    room: int
-    shelf: Shelf | None = None
-    _kept: dict[int, Lesson] = attrs.field(factory=dict, init=False)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Lesson]:
-        return (self[i] for i in range(len(self)))
-
-    def __getitem__(self, i: int) -> Lesson:
-        if i in self._kept:
-            return self._kept[i]
-        lesson = self._found(self.rows[i])
-        if lesson.bytes <= self.room:
-            self._kept[i] = lesson
-            self.room -= lesson.bytes
-        return lesson
-
-    def _found(self, row: Row) -> Lesson:
-        if self.shelf is None:
-            return self.teacher.lesson(row)
-        if (lesson := self.shelf.get(row)) is None:
-            lesson = self.teacher.lesson(row)
-            self.shelf.put(row, lesson)
-        return lesson
-
-
-def matrix(target: Target, name: str, about: str) -> Tensor:
-    """A weight of the target, float32. Raises UsageError where it has none of that name."""
-    try:
-        return target.tensor(name).detach().float().clone()
-    except KeyError as error:
-        raise UsageError(
-            f"{target.info.name} shows no {about} ({name})", hint="train on a target that does, such as a GGUF file"
-        ) from error
+    def final_states(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """[T, D] of each sample, the input of the output matrix. One forward each, unless features have them."""
+        last, width = self.target.info.layers, self.target.info.width
+        if last in self.sources:
+            at = self.sources.index(last) * width
+            return [x.features[:, at : at + width] for x in samples]
+        teacher = Teacher(self.target, (last,))
+        return [teacher.sample(Text(tuple(x.tokens.tolist()), x.start)).features for x in samples]

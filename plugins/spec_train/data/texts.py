@@ -1,4 +1,4 @@
-"""What is learnt from: texts and prompts of a JSONL file, or the texts that a target brings along."""
+"""Texts and prompts to train on: from a JSONL file, or those that a target provides."""
 
 from __future__ import annotations
 
@@ -14,54 +14,52 @@ from spec_cli.prompts import json_lines
 
 from spec_core import Target
 from spec_core.errors import UsageError
-from spec_train.lessons import Row
+from spec_train.data.samples import Text
 
 EXAMPLE = (
     'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
     'in place of "prompt" also "messages": [{"role": "user", "content": "..."}]'
 )
-FEW = 8192
-"""Fewest tokens that can be drafted of a vocabulary that is at least twice as large."""
-HELD_OUT, MOST_HELD_OUT = 0.05, 16
-"""Share of a file's texts that is never trained on, and most of them."""
+HELD_OUT, HELD_OUT_MAX = 0.05, 16
+"""Share of a file's texts that is held out for the evaluation, and their max number."""
 
 
 @attrs.frozen
 class Entry:
-    """A line: a prompt that may be empty, as a text or as messages, and what follows it; None where that is still to be
-    written."""
+    """A line of the file: a prompt, as text or as messages, may be empty; and the text after it, None if the target has
+    to answer first."""
 
     prompt: str | list[dict[str, Any]]
     text: str | None
 
     def prompt_tokens(self, target: Target) -> list[int]:
-        """The prompt's; of messages through the chat template. Raises UsageError for a model that has none."""
+        """Token ids; messages go through the chat template. Raises UsageError if the model has no template."""
         tokenizer = target.tokenizer
         if isinstance(self.prompt, str):
             return tokenizer.encode(self.prompt)
         if tokenizer.chat_template is None:
-            raise UsageError(f"{target.info.name} has no chat template", hint='give "prompt" in place of "messages"')
+            raise UsageError(f"{target.info.name} has no chat template", hint='use "prompt" in place of "messages"')
         return tokenizer.encode_chat(self.prompt)
 
 
 def read(path: Path) -> list[Entry]:
-    """Entries of a file. Raises UsageError naming the line that is wrong."""
-    found = [_entry(path, i, line) for i, line in json_lines(path, f"--data is a JSONL file: {EXAMPLE}")]
-    if not found:
+    """Entries of a file. Raises UsageError with the number of the first invalid line."""
+    entries = [_entry(path, i, line) for i, line in json_lines(path, f"--data is a JSONL file: {EXAMPLE}")]
+    if not entries:
         raise UsageError(f"{path} has no texts", hint=EXAMPLE)
-    return found
+    return entries
 
 
 def _entry(path: Path, number: int, line: str) -> Entry:
     try:
-        given = json.loads(line)
-        texts = {key: given.get(key) for key in ("text", "prompt", "answer")}
-        messages = given.get("messages")
+        fields = json.loads(line)
+        texts = {key: fields.get(key) for key in ("text", "prompt", "answer")}
+        messages = fields.get("messages")
     except (ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path.name}, line {number}: no JSON object", hint=EXAMPLE) from error
+        raise UsageError(f"{path.name}, line {number}: not a JSON object", hint=EXAMPLE) from error
     wrong = any(not isinstance(value, str) for value in texts.values() if value is not None)
     if wrong or (messages is None and not any(texts.values())):
-        raise UsageError(f"{path.name}, line {number}: neither a text nor a prompt", hint=EXAMPLE)
+        raise UsageError(f"{path.name}, line {number}: no text and no prompt", hint=EXAMPLE)
     answer = texts["answer"] if texts["answer"] is not None else texts["text"]
     if messages is not None and texts["prompt"] is None:
         return Entry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), answer)
@@ -70,86 +68,57 @@ def _entry(path: Path, number: int, line: str) -> Entry:
     return Entry(texts["prompt"], answer)
 
 
-def brought(target: Target) -> list[Entry]:
-    """Texts that came with the model. Raises UsageError where there are none."""
+def of_target(target: Target) -> list[Entry]:
+    """Texts that the target provides. Raises UsageError if it has none."""
     texts = target.info.extras.get("texts")
     if texts is None:
-        raise UsageError(f"{target.info.name} brings no training text", hint=f"give some: --data FILE.jsonl; {EXAMPLE}")
+        raise UsageError(f"{target.info.name} provides no training text", hint=f"pass --data FILE.jsonl; {EXAMPLE}")
     return [Entry("", text) for text in texts()]
 
 
-def asked(target: Target, most: int) -> list[Entry]:
-    """Prompts that came with the model, to be answered by it."""
+def prompts_of_target(target: Target, count: int) -> list[Entry]:
+    """Up to ``count`` prompts that the target provides, and has to answer first."""
     questions = target.info.extras.get("questions")
-    return [] if questions is None or not most else [Entry(text, None) for text in questions(most)]
+    return [] if questions is None or not count else [Entry(text, None) for text in questions(count)]
 
 
-def tokenized(entries: Sequence[Entry], target: Target) -> list[Row]:
-    """Entries whose text is there, as tokens."""
+def tokenize(entries: Sequence[Entry], target: Target) -> list[Text]:
+    """The entries that have a text, as token ids."""
     encode = target.tokenizer.encode
-    rows = []
+    texts = []
     for entry in entries:
         if entry.text is not None:
             prompt = entry.prompt_tokens(target) if entry.prompt else []
-            rows.append(Row((*prompt, *encode(entry.text, bos=not prompt)), len(prompt)))
-    return rows
+            texts.append(Text((*prompt, *encode(entry.text, bos=not prompt)), len(prompt)))
+    return texts
 
 
 def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
-    """Those to learn from, and those to be tried on; the same ones for the same seed. Raises UsageError."""
+    """Entries for training and entries for the evaluation, by the seed. Raises UsageError for fewer than two."""
     if len(entries) < 2:
-        raise UsageError("there is one text", hint="give at least two: one is held out, to be tried on")
+        raise UsageError("there is one text, two were needed", hint="add another: one is held out for the evaluation")
     order = np.random.default_rng(seed).permutation(len(entries))
-    held = max(1, min(MOST_HELD_OUT, round(HELD_OUT * len(entries))))
+    held = max(1, min(HELD_OUT_MAX, round(HELD_OUT * len(entries))))
     return [entries[i] for i in sorted(order[held:])], [entries[i] for i in sorted(order[:held])]
 
 
-def pieces(rows: Sequence[Row], length: int) -> list[Row]:
-    """Texts cut into pieces of at most ``length`` tokens; what is only a prompt is left out."""
+def pieces(texts: Sequence[Text], length: int) -> list[Text]:
+    """Texts cut into pieces of at most ``length`` tokens; pieces that are part of a prompt only are left out."""
     found = []
-    for row in rows:
-        for at in range(0, len(row.tokens), length):
-            piece = Row(row.tokens[at : at + length], max(0, row.start - at))
+    for text in texts:
+        for at in range(0, len(text.tokens), length):
+            piece = Text(text.tokens[at : at + length], max(0, text.start - at))
             found += [piece] if piece.start < len(piece.tokens) else []
     return found
 
 
-def long_enough(rows: Sequence[Row], least: int, what: str) -> list[Row]:
-    """Rows that teach anything. Raises UsageError where none does."""
-    good = [row for row in rows if len(row.tokens) >= max(least, row.start + 1)]
-    if rows and not good:
-        longest = max(len(row.tokens) for row in rows)
+def long_enough(texts: Sequence[Text], min_tokens: int, what: str) -> list[Text]:
+    """Texts that have something to train on. Raises UsageError if none has."""
+    usable = [text for text in texts if len(text.tokens) >= max(min_tokens, text.start + 1)]
+    if texts and not usable:
+        longest = max(len(text.tokens) for text in texts)
         raise UsageError(
-            f"the longest {what} has {longest} tokens, {least} were needed",
-            hint="give longer texts, a smaller --block, or a smaller --depth",
+            f"the longest {what} has {longest} tokens, {min_tokens} were needed",
+            hint="pass longer texts, a smaller --block, or a smaller --depth",
         )
-    return good
-
-
-def frequencies(rows: Sequence[Row], vocab: int) -> np.ndarray:
-    """[vocab] how often each token occurs."""
-    counts = np.zeros(vocab, dtype=np.int64)
-    for row in rows:
-        counts += np.bincount(row.tokens, minlength=vocab)[:vocab]
-    return counts
-
-
-def enough(vocab: int) -> int:
-    """How many tokens a head drafts unless it is told: of a large vocabulary a quarter, as published heads do."""
-    return vocab if vocab < 2 * FEW else max(FEW, vocab // 4)
-
-
-def most_frequent(answers: np.ndarray, all_texts: np.ndarray, most: int) -> tuple[np.ndarray, float]:
-    """Ids, ascending, of the ``most`` most frequent tokens, and what share they are. Counts of answers go before those
-    of everything, which decide where answers have none."""
-    chosen = np.sort(np.lexsort((-all_texts, -answers))[:most])
-    counts = answers if answers.any() else all_texts
-    return chosen, float(counts[chosen].sum() / max(1, counts.sum()))
-
-
-def unused(counts: np.ndarray) -> int:
-    """The last token that no text has: to stand for an unknown one. Raises UsageError where all occur."""
-    free = np.flatnonzero(counts == 0)
-    if not len(free):
-        raise UsageError("every token occurs in the texts", hint="name one that may stand for unknown ones: --mask ID")
-    return int(free[-1])
+    return usable

@@ -1,4 +1,4 @@
-"""The sizes and flags of a head in training: what of a head's description changes its arithmetic."""
+"""The sizes and flags of a head that its forward depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import attrs
 class Shape:
     """Fields have the names and meanings of a head's description (``load(FILE, weights=False).info.extras["head"]``).
 
-    sources: hidden states that are read: i enters block i, i = number of blocks is the one after the final norm.
+    sources: hidden states that are read: i is the input of block i, the number of blocks is the state after the final
+    norm.
     """
 
     kind: Literal["eagle3", "dflash"]
@@ -46,24 +47,24 @@ class Shape:
 
     @classmethod
     def of(cls, head: Any, sources: tuple[int, ...] = ()) -> Shape:
-        """The shape of a description that was read from a file."""
+        """The shape of a description, as read from a file."""
         fields = (f.name for f in attrs.fields(cls) if f.name != "sources")
         return cls(**{name: getattr(head, name) for name in fields}, sources=sources)
 
 
-FEW = 16
-"""Fewer attention heads have keys of their own, each, and fetch as many dimensions as there are."""
+GROUPED_MIN = 16
+"""Min number of attention heads that share key heads; fewer have one key head each."""
 
 
-def sized(
+def default_shape(
     kind: Literal["eagle3", "dflash"], target: Any, layers: int, heads: int | None, ff: int | None, **more: Any
 ) -> Shape:
-    """Sizes that suit a target (its TargetInfo) where none are given: attention heads of 64, of 128 in wide models,
-    a fourth as many key heads where there are many, a feed-forward layer of 8/3 the width."""
+    """Default sizes for a target (its TargetInfo): attention heads of 64 dimensions, of 128 in wide models, a quarter
+    as many key heads if there are many heads, a feed-forward layer of 8/3 the width."""
     width = target.width
     head = min(width - width % 2, 64 if width < 2048 else 128)
     heads = heads or max(1, width // head)
-    keys = min(n for n in range(1, heads + 1) if heads % n == 0 and 4 * n >= heads) if heads >= FEW else heads
+    keys = min(n for n in range(1, heads + 1) if heads % n == 0 and 4 * n >= heads) if heads >= GROUPED_MIN else heads
     return Shape(
         kind=kind,
         width=width,

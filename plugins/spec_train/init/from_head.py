@@ -1,4 +1,4 @@
-"""A head that begins as another one: to go on with other data, or with more tokens that can be drafted."""
+"""Initialises a head with the weights of another one: to continue with other data, or with more draftable tokens."""
 
 from __future__ import annotations
 
@@ -8,48 +8,56 @@ import torch
 
 from spec_core import load
 from spec_core.errors import UsageError
-from spec_train.pupils import Pupil
+from spec_train.heads.student import Student
 
 OUTPUT = "output.weight"
 
 
 @torch.no_grad()
-def follow(pupil: Pupil, path: Path, layers: int) -> None:
-    """Take over the weights of a head's file. Rows of its output matrix go where the same tokens are drafted; those of
-    other tokens stay the target's. layers: of the target. Raises UsageError for a head of another kind, size or source.
+def copy_weights(student: Student, path: Path, layers: int) -> None:
+    """Copy the weights of a head's file. Rows of its output matrix go to the rows of the same tokens; the rows of other
+    tokens stay the target's. layers: of the target. Raises UsageError for a head of another kind, size or source.
     """
-    holder, shape = load(path, weights=False), pupil.head.shape
-    head = holder.info.extras.get("head")
+    source, shape = load(path, weights=False), student.head.shape
+    head = source.info.extras.get("head")
     if head is None or head.kind != shape.kind:
-        raise UsageError(f"{path} is no {shape.kind} head", hint="give one of the kind that is trained")
+        raise UsageError(f"{path} is not a head of kind {shape.kind}", hint="pass a head of the kind that is trained")
     if (sources := head.sources(layers)) != shape.sources:
-        hint = f"give --sources {','.join(map(str, sources))}"
+        hint = f"pass --sources {','.join(map(str, sources))}"
         raise UsageError(f"{path} reads hidden states {sources}, not {shape.sources}", hint=hint)
-    named = {name: holder.tensor(name).float() for name in holder.info.extras["tensors"]}
-    for name, own in pupil.head.named_parameters():
-        _take(path, own, name.replace("/", "."), named, pupil, head.d2t)
+    tensors = {name: source.tensor(name).float() for name in source.info.extras["tensors"]}
+    for name, weight in student.head.named_parameters():
+        _copy(path, weight, name.replace("/", "."), tensors, student, head.d2t)
 
 
-def _take(
-    path: Path, own: torch.Tensor, name: str, named: dict[str, torch.Tensor], pupil: Pupil, d2t: torch.Tensor | None
+def _copy(
+    path: Path,
+    weight: torch.Tensor,
+    name: str,
+    tensors: dict[str, torch.Tensor],
+    student: Student,
+    d2t: torch.Tensor | None,
 ) -> None:
-    given = named.get(name)
-    if name == OUTPUT and given is not None:
-        _rows(own, given, pupil.lent.d2t, d2t)
-    elif given is None or given.shape != own.shape:
-        found = "none" if given is None else f"one of {tuple(given.shape)}"
+    other = tensors.get(name)
+    if name == OUTPUT and other is not None:
+        _copy_rows(weight, other, student.vocab.d2t, d2t)
+    elif other is None or other.shape != weight.shape:
+        found = "none" if other is None else f"one of {tuple(other.shape)}"
         raise UsageError(
-            f"{name} is of {tuple(own.shape)}, {path} has {found}", hint="give --layers, --heads and --ff of that head"
+            f"{name} is of {tuple(weight.shape)}, {path} has {found}",
+            hint="pass --layers, --heads and --ff of that head",
         )
     else:
-        own.copy_(given)
+        weight.copy_(other)
 
 
-def _rows(own: torch.Tensor, given: torch.Tensor, ids: torch.Tensor | None, given_ids: torch.Tensor | None) -> None:
-    """ids: the token of every row; None: its own number."""
-    ids = torch.arange(len(own)) if ids is None else ids.cpu()
-    given_ids = torch.arange(len(given)) if given_ids is None else given_ids
-    row = {int(token): i for i, token in enumerate(given_ids)}
+def _copy_rows(
+    weight: torch.Tensor, other: torch.Tensor, ids: torch.Tensor | None, other_ids: torch.Tensor | None
+) -> None:
+    """ids: the token of every row; None: row i is token i."""
+    ids = torch.arange(len(weight)) if ids is None else ids.cpu()
+    other_ids = torch.arange(len(other)) if other_ids is None else other_ids
+    row = {int(token): i for i, token in enumerate(other_ids)}
     both = [(i, row[int(token)]) for i, token in enumerate(ids) if int(token) in row]
     here, there = (torch.tensor(x) for x in zip(*both, strict=True))
-    own[here.to(own.device)] = given[there].to(own.device)
+    weight[here.to(weight.device)] = other[there].to(weight.device)

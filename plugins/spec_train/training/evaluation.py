@@ -1,7 +1,7 @@
-"""What a head is worth: how many tokens a step would bring on held-out prompts, at temperature 0.
+"""Tokens per step that a head would reach on held-out prompts, at temperature 0.
 
-The target's own greedy answers are written once. A draft is accepted where it is the answer's next token, so a walk
-over them gives what a run with this head would: the last known token, drafts, the accepted ones and the next token.
+The target's greedy answers are generated once. A draft is accepted if it is the answer's next token, so a walk over the
+answers gives the result of a run with this head: the last known token, the draft, the accepted part and one more token.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import attrs
 
-from spec_train.lessons import Lesson
-from spec_train.pupils import Pupil
+from spec_train.data.samples import Sample
+from spec_train.heads.student import Student
 
 
 @attrs.frozen
-class Marks:
-    """tokens_per_step: tokens over steps, of all answers together. accepted: per position of a draft, the share of
-    drafts accepted there among those tested there, i.e. accepted up to it."""
+class Result:
+    """tokens_per_step: tokens over steps, of all answers together. accepted: for each position of a draft, the share
+    of accepted drafts among those tested there, i.e. accepted up to it."""
 
     tokens_per_step: float
     accepted: tuple[float, ...]
@@ -28,42 +28,43 @@ class Marks:
 
 
 @attrs.define(eq=False)
-class Exam:
-    """Lessons of held-out answers, made once."""
+class Evaluation:
+    """The samples of held-out answers."""
 
-    lessons: list[Lesson]
+    samples: list[Sample]
 
-    def mark(self, pupil: Pupil) -> Marks:
-        tally = Tally(pupil.depth)
-        for lesson in self.lessons:
-            tally.walk(pupil.accepted(lesson), max(1, lesson.start), len(lesson.tokens))
-        return tally.marks()
+    def run(self, student: Student) -> Result:
+        counts = Counts(student.draft_max)
+        for sample in self.samples:
+            counts.walk(student.accepted(sample), max(1, sample.start), len(sample.tokens))
+        return counts.result()
 
 
 @attrs.define
-class Tally:
-    """Counts of a walk; position i is the i-th token of a draft."""
+class Counts:
+    """Of a walk over answers. Position i is the i-th token of a draft."""
 
-    depth: int
+    draft_max: int
     steps: int = 0
     tokens: int = 0
     tested: list[int] = attrs.field(init=False)
-    kept: list[int] = attrs.field(init=False)
+    accepted: list[int] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.tested, self.kept = [0] * self.depth, [0] * self.depth
+        self.tested, self.accepted = [0] * self.draft_max, [0] * self.draft_max
 
     def walk(self, accepted: Sequence[int], first: int, length: int) -> None:
-        """first: position of the first known token of the answer. As in a run the last token of all is not drafted."""
+        """accepted: drafts accepted after each position. first: position of the first known token of the answer. As in
+        a run, the very last token is not drafted."""
         last = first
         while last < length - 1:
-            drafted = min(self.depth, length - 2 - last)
+            drafted = min(self.draft_max, length - 2 - last)
             kept = min(accepted[last], drafted)
             for i in range(min(drafted, kept + 1)):
                 self.tested[i] += 1
-                self.kept[i] += i < kept
+                self.accepted[i] += i < kept
             self.steps, self.tokens, last = self.steps + 1, self.tokens + kept + 1, last + kept + 1
 
-    def marks(self) -> Marks:
-        shares = (kept / max(1, tested) for kept, tested in zip(self.kept, self.tested, strict=True))
-        return Marks(self.tokens / max(1, self.steps), tuple(shares))
+    def result(self) -> Result:
+        shares = (accepted / max(1, tested) for accepted, tested in zip(self.accepted, self.tested, strict=True))
+        return Result(self.tokens / max(1, self.steps), tuple(shares))

@@ -1,4 +1,4 @@
-"""How a training is shown: a line now and then with the time that is left, and the curve of the loss at the end."""
+"""Progress on standard error: a line every few seconds with the time left, and the curve of the loss at the end."""
 
 from __future__ import annotations
 
@@ -8,45 +8,47 @@ from collections.abc import Sequence
 import attrs
 from spec_cli.common import note
 
-from spec_train.course import Diary, Plan
-from spec_train.exam import Marks
+from spec_train.training.evaluation import Result
+from spec_train.training.log import Log
+from spec_train.training.schedule import Schedule
 
 BARS = "▁▂▃▄▅▆▇█"
-SECONDS, MINUTE = 15.0, 60.0
+STEP_SECONDS, ANSWER_SECONDS = 15.0, 60.0
+"""Max time between two lines."""
 WIDTH = 60
 
 
 @attrs.define
-class Progress:
-    """Of answers: a note for every tenth of all, and at least once a minute."""
+class AnswerProgress:
+    """A line for every tenth of all answers, and at least one a minute."""
 
-    of: int
+    total: int
     shown: float = attrs.field(factory=time.monotonic)
 
     def __call__(self, done: int) -> None:
-        if done % max(1, self.of // 10) == 0 or time.monotonic() - self.shown > MINUTE:
+        if done % max(1, self.total // 10) == 0 or time.monotonic() - self.shown > ANSWER_SECONDS:
             self.shown = time.monotonic()
-            note(f"answered {done} of {self.of} prompts")
+            note(f"answered {done} of {self.total} prompts")
 
 
 @attrs.define
-class Teller:
-    """Notes on standard error."""
+class StepProgress:
+    """A line for every evaluation, and one every 15 seconds."""
 
-    plan: Plan
+    schedule: Schedule
     shown: float = attrs.field(factory=time.monotonic)
 
-    def __call__(self, diary: Diary, progress: float, marks: Marks | None) -> None:
-        if marks is not None:
-            note(f"{progress:4.0%}  step {diary.step}  loss {diary.loss:.3f}  {marks}")
-        elif time.monotonic() - self.shown > SECONDS:
+    def __call__(self, log: Log, progress: float, result: Result | None) -> None:
+        if result is not None:
+            note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {result}")
+        elif time.monotonic() - self.shown > STEP_SECONDS:
             self.shown = time.monotonic()
-            note(f"{progress:4.0%}  step {diary.step}  loss {diary.loss:.3f}  {self._left(diary, progress)}")
+            note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {self._left(log, progress)}")
 
-    def _left(self, diary: Diary, progress: float) -> str:
-        if self.plan.minutes:
-            return f"{clock(60 * self.plan.minutes - diary.spent)} left"
-        return f"about {clock(diary.spent / progress - diary.spent)} left" if progress else ""
+    def _left(self, log: Log, progress: float) -> str:
+        if self.schedule.minutes:
+            return f"{clock(60 * self.schedule.minutes - log.spent)} left"
+        return f"about {clock(log.spent / progress - log.spent)} left" if progress else ""
 
 
 def clock(seconds: float) -> str:
@@ -56,7 +58,7 @@ def clock(seconds: float) -> str:
 
 
 def curve(losses: Sequence[float], width: int = WIDTH) -> str:
-    """One line: the loss from the beginning to the end, low bars are low losses."""
+    """One line: the loss from the first step to the last, as bars between the first and the last value."""
     if not losses:
         return "no steps"
     columns = [losses[int(i * len(losses) / width)] for i in range(min(width, len(losses)))] + [losses[-1]]

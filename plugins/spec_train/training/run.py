@@ -1,12 +1,10 @@
-"""From a target and options to a trained head in its file."""
+"""A training run: from a target and options to a head in its file."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import click
@@ -15,237 +13,186 @@ import torch
 from spec_cli.common import note
 from torch import Tensor
 
-from spec_core import Target
+from spec_core import Target, TargetInfo
 from spec_core.errors import UsageError
-from spec_train import answers, begin, fitted, hops, induction, place, texts
-from spec_train.answers import Asking, Desk
-from spec_train.course import Course, Plan
-from spec_train.exam import Exam
-from spec_train.follow import follow
-from spec_train.lessons import Lesson, Lessons, Row, Teacher
-from spec_train.picking import pick
-from spec_train.pupils import DFlashPupil, Eagle3Pupil, Pupil, parameters
-from spec_train.shape import Shape, sized
-from spec_train.shelf import Shelf
-from spec_train.show import Progress, Teller, curve
-from spec_train.texts import Entry
-from spec_train.write import Trained, write
+from spec_train import output
+from spec_train.data import vocabulary
+from spec_train.data.answers import Answerer, AnswerOptions, make_prompts, read_answers
+from spec_train.data.cache import SampleCache
+from spec_train.data.dataset import Dataset
+from spec_train.data.samples import Teacher, Text
+from spec_train.data.training_data import TrainingData, read_data
+from spec_train.heads.dflash_student import DFlashStudent
+from spec_train.heads.eagle3_student import Eagle3Student
+from spec_train.heads.export.trained import Trained
+from spec_train.heads.export.write import write
+from spec_train.heads.shape import Shape, default_shape
+from spec_train.heads.sources import choose_sources
+from spec_train.heads.student import Student, count_parameters
+from spec_train.init import dflash_copy, eagle3_copy, from_head, least_squares
+from spec_train.init.random import new_student
+from spec_train.options import DFlashOptions, Eagle3Options, HeadOptions, ScheduleOptions, TrainOptions
+from spec_train.training import fingerprint
+from spec_train.training.evaluation import Evaluation
+from spec_train.training.log import Log
+from spec_train.training.progress import AnswerProgress, StepProgress, curve
+from spec_train.training.schedule import Schedule
+from spec_train.training.trainer import Trainer
 
 MINUTES = 20.0
-ASKED = 4000
-"""Prompts that a zoo model answers at most, unless it is told how many."""
-ASKING = 0.5
-"""How long it does that at most, beside the time of the training."""
-ROOM, DISK = 1 << 30, 16 << 30
-"""Bytes of hidden states that are kept in memory, and on disk; what does not fit is asked again."""
-LOOKED_AT = 96
-"""Rows that a beginning is fitted to."""
-LEARNING = 2.5e-3
-"""Learning rate at a width of 192 and below; it falls with the square root of the width."""
+"""Default duration."""
+MEMORY_BYTES, DISK_BYTES = 1 << 30, 16 << 30
+"""Max bytes of samples in memory, and on disk; what does not fit is computed again."""
+INIT_SAMPLES = 96
+"""Number of samples that the initialisation is fitted to."""
+LR, LR_WIDTH = 2.5e-3, 192
+"""Learning rate at this width and below; it falls with the square root of the width."""
 
 
-@attrs.frozen
-class Reading:
-    """What is learnt from: texts, prompts that the target may answer, its answers; and what is tried on."""
+@attrs.frozen(eq=False)
+class TrainingRun:
+    """The steps of one call of ``spec train``."""
 
-    rows: list[Row]
-    prompts: list[Row]
-    held: list[tuple[int, ...]]
-    answers: list[Row] = attrs.field(factory=list)
+    target: Target
+    options: TrainOptions
+    teacher: Teacher
+    answerer: Answerer
+
+    @classmethod
+    def of(cls, target: Target, options: TrainOptions) -> TrainingRun:
+        """Raises UsageError for options that the target does not allow."""
+        if target.tokenizer is None:
+            raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
+        schedule = options.schedule
+        schedule = attrs.evolve(schedule, length=min(schedule.length, target.info.context - 1))
+        teacher = Teacher(target, choose_sources(options.head, target.info.layers))
+        folder = output.beside(options.output.out, f"states-{fingerprint.of_states(teacher)}")
+        answerer = Answerer(teacher, SampleCache(folder, DISK_BYTES, target.info.device))
+        return cls(target, attrs.evolve(options, schedule=schedule), teacher, answerer)
+
+    def run(self) -> None:
+        data = self.with_answers(read_data(self.target, self.options.data, self.options.schedule, MINUTES))
+        shape, d2t = choose_shape(self.options.head, self.target.info, self.teacher.sources, data)
+        student = new_student(shape, d2t, self.target, self.options.schedule.seed, depth_of(self.options.head))
+        note(f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}")
+        log = self.trainer(student, data).run()
+        self.finish(student, d2t)
+        self.report(log)
+
+    def with_answers(self, data: TrainingData) -> TrainingData:
+        """With the target's answers to as many prompts as were requested."""
+        if not data.generate:
+            return data
+        options, seed = self.options.data, self.options.schedule.seed
+        length = max(2, min(self.options.schedule.length, self.target.info.context - options.answer - 2))
+        prompts = make_prompts(data.prompts or data.texts, data.generate, length, seed)
+        how = AnswerOptions(options.answer, options.temperature, seed)
+        path = self.beside(f"answers-{fingerprint.of_answers(self.target, how)}.jsonl")
+        if self.checkpoint.exists():  # the answers it was trained on, however many there are
+            return attrs.evolve(data, answers=read_answers(path))
+        answers = self.answerer.answers(path, prompts, how, data.seconds, AnswerProgress(len(prompts)))
+        tokens = sum(len(text.tokens) - text.start for text in answers)
+        note(f"{len(answers)} answers of {tokens:,} tokens to train on")
+        return attrs.evolve(data, answers=answers)
+
+    def trainer(self, student: Student, data: TrainingData) -> Trainer:
+        """Everything that a training needs; the student is initialised unless there is a checkpoint."""
+        options, shape = self.options.schedule, student.head.shape
+        texts = data.training_texts(student.min_tokens, options.length)
+        dataset = Dataset(self.teacher, texts, MEMORY_BYTES, self.answerer.cache)
+        if not self.checkpoint.exists():
+            self.initialise(student, dataset)
+        schedule = make_schedule(options, shape.width)
+        evaluation = self.evaluation(data.held_out)
+        run = fingerprint.of_run(self.target, shape, data, self.options)
+        return Trainer(student, dataset, evaluation, schedule, self.checkpoint, run, StepProgress(schedule))
+
+    def initialise(self, student: Student, dataset: Dataset) -> None:
+        """Set the weights to those of another head, or to those that can be computed without training."""
+        if self.options.head.first is not None:
+            from_head.copy_weights(student, self.options.head.first, self.target.info.layers)
+            return
+        samples = dataset.batch(self.options.schedule.seed, 0, INIT_SAMPLES)
+        if isinstance(student, Eagle3Student):
+            least_squares.fit(student, samples, self.teacher.final_states(samples))
+            eagle3_copy.add_copy_head(student, samples)
+            least_squares.calibrate(student, samples)
+        elif isinstance(student, DFlashStudent):
+            dflash_copy.add_copy_layers(student, samples)
+
+    def evaluation(self, prompts: list[tuple[int, ...]]) -> Evaluation:
+        """The target's greedy answers to held-out prompts."""
+        how = AnswerOptions(self.options.data.answer, (0.0,), self.options.schedule.seed)
+        path = self.beside(f"held-out-{fingerprint.of_answers(self.target, how)}.jsonl")
+        texts = [text for text in self.answerer.answers(path, prompts, how) if len(text.tokens) > text.start + 1]
+        return Evaluation(list(Dataset(self.teacher, texts, 0, self.answerer.cache)))
+
+    def finish(self, student: Student, d2t: Tensor | None) -> None:
+        """Write the head, and remove the intermediate files."""
+        shape, options = student.head.shape, self.options.output
+        trained = Trained(shape, student.head.named(), d2t, f"{self.target.info.name}-{shape.kind}")
+        write(trained, self.target, options.out, options.layout, options.stored)
+        output.remove(self.checkpoint)
+        prefixes = tuple(self.beside(f"{what}-").name for what in ("answers", "held-out", "states"))
+        for path in options.out.parent.iterdir():
+            if path.name.startswith(prefixes):
+                output.remove(path)
+
+    def report(self, log: Log) -> None:
+        note(f"loss {curve(log.losses)}")
+        click.echo(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
+        click.echo(f"written: {self.options.output.out}")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.beside("checkpoint")
+
+    def beside(self, what: str) -> Path:
+        return output.beside(self.options.output.out, what)
 
 
-def train_head(kind: Literal["eagle3", "dflash"], target: Target, **given: Any) -> None:
-    """Train and write. Raises UsageError for data, options or places that will not do."""
-    if target.tokenizer is None:
-        raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
-    given["length"] = min(given["length"], target.info.context - 1)
-    sources = begin.sources(kind, target.info.layers, given)
-    teacher = Teacher(target, sources)
-    desk = Desk(teacher, Shelf(beside(given["out"], f"states-{of_states(teacher)}"), DISK, target.info.device))
-    reading = answered(desk, read(target, given), given)
-    shape, d2t = shaped(kind, target, sources, reading, given)
-    pupil = begin.begun(shape, d2t, target, given["seed"], given.get("depth", 0))
-    note(f"{kind} head of {parameters(pupil.head):,} parameters reads hidden states {shape.sources}")
-    mark = fingerprint(kind, target, shape, reading, given)
-    course = enrolled(desk, pupil, reading, mark, given)
-    diary = course.run()
-    finished(course, target, shape, d2t, given)
-    note(f"loss {curve(diary.losses)}")
-    click.echo(f"{diary.step} steps, loss {diary.loss:.8f}, {diary.marks[-1][1]}")
-    click.echo(f"written: {given['out']}")
+def depth_of(options: HeadOptions) -> int:
+    """Unrolled steps of eagle3; 0 for other heads."""
+    return options.depth if isinstance(options, Eagle3Options) else 0
 
 
-def read(target: Target, given: dict[str, Any]) -> Reading:
-    """Texts and prompts; of a file of one's own some are held out, a zoo model has prompts for that.
-
-    Texts of a zoo model are not read where it has prompts whose answers are learnt from."""
-    own = given["data"] is not None
-    asked = [] if own else texts.asked(target, ASKED if given["generate"] is None else given["generate"])
-    entries = texts.read(given["data"]) if own else [] if asked else texts.brought(target)
-    timed = given["generate"] is None and given["steps"] is None
-    given["asking"] = 60 * ASKING * (given["minutes"] or MINUTES) if timed else math.inf
-    given["generate"] = given["generate"] or len(asked)
-    shipped = None if own else target.info.extras.get("prompts")
-    entries, held = texts.split(entries, given["seed"]) if shipped is None else (entries, texts.read(Path(shipped)))
-    note(f"{len(entries) or len(asked)} {'texts' if entries else 'prompts'} to learn from, {len(held)} held out")
-    rows = texts.tokenized(entries, target)
-    prompts = [Row(tuple(p := e.prompt_tokens(target)), len(p)) for e in [*entries, *asked] if e.text is None]
-    if not rows and not given["generate"]:
-        raise UsageError("all lines are prompts without an answer", hint="let the target answer them: --generate N")
-    return Reading(rows, prompts, held_prompts(held, target, given))
+def make_schedule(options: ScheduleOptions, width: int) -> Schedule:
+    """With the defaults of duration and learning rate. width: of the head."""
+    minutes = None if options.steps else options.minutes or MINUTES
+    lr = options.lr or LR * min(1.0, (LR_WIDTH / width) ** 0.5)
+    return Schedule(options.seed, lr, options.batch, options.steps, minutes)
 
 
-def held_prompts(held: list[Entry], target: Target, given: dict[str, Any]) -> list[tuple[int, ...]]:
-    """Tokens of prompts, spread over all there are; the first half of a text is one. Room is left for the answer."""
-    room = max(2, target.info.context - given["answer"] - 2)
-    chosen = [held[i] for i in np.linspace(0, len(held) - 1, min(len(held), given["held_out"])).astype(int)]
-    found = []
-    for entry in chosen:
-        tokens = entry.prompt_tokens(target) if entry.prompt else target.tokenizer.encode(entry.text)
-        found.append(tuple(tokens if entry.prompt else tokens[: max(2, min(len(tokens) // 2, 256))])[-room:])
-    return found
-
-
-def answered(desk: Desk, reading: Reading, given: dict[str, Any]) -> Reading:
-    """With what the target answers to as many prompts as were asked for."""
-    if not given["generate"]:
-        return reading
-    target = desk.teacher.target
-    room = max(2, min(given["length"], target.info.context - given["answer"] - 2))
-    asked = answers.prompts(reading.prompts or reading.rows, given["generate"], room, given["seed"])
-    how = Asking(given["answer"], given["temperature"], given["seed"])
-    path = beside(given["out"], f"answers-{of_answers(target, how)}.jsonl")
-    if beside(given["out"], "checkpoint").exists():  # what was learnt from then
-        return attrs.evolve(reading, answers=answers.held(path))
-    written = desk.kept(path, asked, how, given["asking"], Progress(len(asked)))
-    note(f"{len(written)} answers of {sum(len(row.tokens) - row.start for row in written):,} tokens to learn from")
-    return attrs.evolve(reading, answers=written)
-
-
-def of_answers(target: Target, how: Asking) -> str:
-    """What answers belong to: their model, and how they were asked for."""
-    return short([target.info.name, target.info.dtype, attrs.asdict(how)])
-
-
-def of_states(teacher: Teacher) -> str:
-    """What hidden states belong to."""
-    return short([teacher.target.info.name, teacher.target.info.dtype, list(teacher.sources)])
-
-
-def short(facts: Any) -> str:
-    """Eight letters for anything JSON can say."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def shaped(
-    kind: Literal["eagle3", "dflash"],
-    target: Target,
-    sources: tuple[int, ...],
-    reading: Reading,
-    given: dict[str, Any],
+def choose_shape(
+    options: HeadOptions, target: TargetInfo, sources: Sequence[int], data: TrainingData
 ) -> tuple[Shape, Tensor | None]:
-    """Sizes of the head, and which tokens it can draft."""
-    info = target.info
-    counts = texts.frequencies([*reading.rows, *reading.prompts, *reading.answers], info.vocab)
-    most = min(given["draft_vocab"] or texts.enough(info.vocab), info.vocab)
-    d2t = None
-    if most < info.vocab:
-        written = texts.frequencies([Row(row.tokens[row.start :]) for row in reading.answers], info.vocab)
-        chosen, covered = texts.most_frequent(written, counts, most)
-        note(f"{most} of {info.vocab} tokens can be drafted: {covered:.1%} of the texts")
-        d2t = torch.from_numpy(chosen)
-    if kind == "eagle3":
-        more = {"norm_before_residual": given["norm_before_residual"], "own_output": True}
-        layers = 1
-    else:
-        layers = given["layers"]
-        mask = masked(given["mask"], info.vocab, counts)
-        more = {"qk_norm": True, "block": given["block"], "mask": mask, "own_output": d2t is not None}
-        more |= {"windows": (0,) * layers, "causal": (False,) * layers}
-    common = {"draft_vocab": most, "inputs": len(sources), "sources": sources}
-    return sized(kind, info, layers, given["heads"], given["ff"], **common, **more), d2t
+    """Sizes of the head, and the ids of the tokens that it can draft (None: all)."""
+    counts = vocabulary.count_tokens(data.all, target.vocab)
+    d2t = choose_draft_vocab(options.draft_vocab, target.vocab, data, counts)
+    draft_vocab = target.vocab if d2t is None else len(d2t)
+    if isinstance(options, DFlashOptions):
+        layers = options.layers
+        more: dict[str, Any] = {"qk_norm": True, "block": options.block, "mask": choose_mask(options.mask, target.vocab, counts)}
+        more |= {"own_output": d2t is not None, "windows": (0,) * layers, "causal": (False,) * layers}
+    elif isinstance(options, Eagle3Options):
+        layers, more = 1, {"norm_before_residual": options.norm_before_residual, "own_output": True}
+    more |= {"draft_vocab": draft_vocab, "inputs": len(sources), "sources": tuple(sources)}
+    return default_shape(options.kind, target, layers, options.heads, options.ff, **more), d2t
 
 
-def masked(given: int | None, vocab: int, counts: np.ndarray) -> int:
-    """The token for unknown ones. Raises UsageError."""
-    if given is not None and given >= vocab:
-        raise UsageError(f"--mask {given}: the vocabulary has {vocab} tokens", hint=f"give one of 0 to {vocab - 1}")
-    return texts.unused(counts) if given is None else given
+def choose_draft_vocab(count: int | None, vocab: int, data: TrainingData, counts: np.ndarray) -> Tensor | None:
+    """[Vd] int64 ids of the most frequent tokens; None: all tokens."""
+    count = min(count or vocabulary.default_draft_vocab(vocab), vocab)
+    if count == vocab:
+        return None
+    answers = vocabulary.count_tokens([Text(text.tokens[text.start :]) for text in data.answers], vocab)
+    chosen, covered = vocabulary.most_frequent(answers, counts, count)
+    note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
+    return torch.from_numpy(chosen)
 
 
-def fingerprint(kind: str, target: Target, shape: Shape, reading: Reading, given: dict[str, Any]) -> str:
-    """What a checkpoint belongs to: everything but how long it goes on."""
-    digest = hashlib.sha256(repr(shape).encode())
-    for row in (*reading.rows, *reading.prompts, *reading.answers):
-        digest.update(np.array(row.tokens, dtype=np.int32).tobytes())
-    names = ("generate", "answer", "temperature", "held_out", "batch", "length", "lr", "seed", "depth")
-    options = {name: given.get(name) for name in names} | {"first": str(given["first"])}
-    digest.update(json.dumps([kind, target.info.name, target.info.dtype, options], sort_keys=True).encode())
-    return digest.hexdigest()[:16]
-
-
-def enrolled(desk: Desk, pupil: Pupil, reading: Reading, mark: str, given: dict[str, Any]) -> Course:
-    """A course with everything it needs."""
-    lessons = Lessons(desk.teacher, learnt_from(reading, pupil.least, given["length"]), ROOM, desk.shelf)
-    checkpoint = beside(given["out"], "checkpoint")
-    if not checkpoint.exists():  # which has what it began with
-        beginning(pupil, lessons, given)
-    minutes = None if given["steps"] else given["minutes"] or MINUTES
-    lr = given["lr"] or LEARNING * min(1.0, (192 / pupil.head.shape.width) ** 0.5)
-    plan = Plan(given["seed"], lr, given["batch"], given["steps"], minutes)
-    exam = examined(desk, reading.held, given)
-    return Course(pupil, lessons, exam, plan, checkpoint, mark, Teller(plan))
-
-
-def examined(desk: Desk, prompts: list[tuple[int, ...]], given: dict[str, Any]) -> Exam:
-    """What the target says to held-out prompts, greedily."""
-    how = Asking(given["answer"], (0.0,), given["seed"])
-    path = beside(given["out"], f"held-out-{of_answers(desk.teacher.target, how)}.jsonl")
-    rows = [row for row in desk.kept(path, prompts, how) if len(row.tokens) > row.start + 1]
-    return Exam(list(Lessons(desk.teacher, rows, 0, desk.shelf)))
-
-
-def beginning(pupil: Pupil, lessons: Lessons, given: dict[str, Any]) -> None:
-    """As the head that is gone on from, or as one that says what can be told without training."""
-    if given["first"] is not None:
-        follow(pupil, given["first"], lessons.teacher.target.info.layers)
-        return
-    looked_at = pick(lessons, given["seed"], 0, LOOKED_AT)
-    if isinstance(pupil, Eagle3Pupil):
-        fitted.start(pupil, looked_at, finals(lessons.teacher, looked_at))
-        induction.start(pupil, looked_at)
-        fitted.sure(pupil, looked_at)
-    elif isinstance(pupil, DFlashPupil):
-        hops.start(pupil, looked_at)
-
-
-def finals(teacher: Teacher, lessons: list[Lesson]) -> list[Tensor]:
-    """[T, D] of each lesson, what the output matrix reads: asked for where it is no hidden state of the head."""
-    last, width = teacher.target.info.layers, teacher.target.info.width
-    if last in teacher.sources:
-        at = teacher.sources.index(last) * width
-        return [x.features[:, at : at + width] for x in lessons]
-    asked = Teacher(teacher.target, (last,))
-    return [asked.lesson(Row(tuple(x.tokens.tolist()), x.start)).features for x in lessons]
-
-
-def learnt_from(reading: Reading, least: int, length: int) -> list[Row]:
-    """The target's own answers where there are any, else the texts in pieces of ``length`` tokens."""
-    if reading.answers:
-        return texts.long_enough(reading.answers, least, "answer")
-    return texts.long_enough(texts.pieces(reading.rows, length), least, "text")
-
-
-def finished(course: Course, target: Target, shape: Shape, d2t: Tensor | None, given: dict[str, Any]) -> None:
-    """The head under its final name; what was kept on the way is removed then."""
-    name = f"{target.info.name}-{shape.kind}"
-    write(Trained(shape, course.pupil.head.named(), d2t, name), target, given["out"], given["layout"], given["stored"])
-    place.remove(course.place)
-    kept = tuple(beside(given["out"], f"{what}-").name for what in ("answers", "held-out", "states"))
-    for path in given["out"].parent.iterdir():
-        if path.name.startswith(kept):
-            place.remove(path)
-
-
-def beside(out: Path, what: str) -> Path:
-    return out.with_name(f"{out.name}.{what}")
+def choose_mask(mask: int | None, vocab: int, counts: np.ndarray) -> int:
+    """The id of the mask token. Raises UsageError for an id outside the vocabulary."""
+    if mask is not None and mask >= vocab:
+        raise UsageError(f"--mask {mask}: the vocabulary has {vocab} tokens", hint=f"pass one of 0 to {vocab - 1}")
+    return vocabulary.unused_token(counts) if mask is None else mask

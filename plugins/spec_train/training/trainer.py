@@ -1,4 +1,4 @@
-"""Training proper: rows are picked by the number of the step, so a course goes on after a kill as if undisturbed."""
+"""The training loop. The samples of a step depend on its number only, so a resumed run gives the same head."""
 
 from __future__ import annotations
 
@@ -12,151 +12,122 @@ import numpy as np
 from spec_cli.common import note
 
 from spec_core.errors import UsageError
-from spec_train.exam import Exam, Marks
-from spec_train.lessons import Lessons
-from spec_train.loop import Clock, advance, fast, optimizers, rate, restore, save, set_rate
-from spec_train.picking import pick
-from spec_train.pupils import Pupil
+from spec_train.data.dataset import Dataset
+from spec_train.heads.student import Student
+from spec_train.training import checkpoint
+from spec_train.training.evaluation import Evaluation, Result
+from spec_train.training.log import Log
+from spec_train.training.optimizers import autocast, make_optimizers, optimizer_step
+from spec_train.training.schedule import Clock, Schedule, lr_factor, set_lr
 
-SLOWER = 0.2
-"""How fast a matrix with a row per token learns, which began as the target's, beside all others."""
-EXAMS = 10
-"""How often a head is tried on held-out prompts."""
-EVERY = 30.0
-"""Seconds between checkpoints."""
-SMOOTH = 0.95
-
-
-@attrs.frozen
-class Plan:
-    """How long, and how: by ``steps`` or by ``minutes``. batch: rows of a step."""
-
-    seed: int
-    lr: float
-    batch: int
-    steps: int | None = None
-    minutes: float | None = None
-
-
-@attrs.define
-class Diary:
-    """What happened so far: the smoothed loss after every step, and (share of the course, what the head is worth)."""
-
-    step: int = 0
-    spent: float = 0.0
-    losses: list[float] = attrs.field(factory=list)
-    marks: list[tuple[float, Marks]] = attrs.field(factory=list)
-
-    @property
-    def loss(self) -> float:
-        return self.losses[-1] if self.losses else float("nan")
-
-    def add(self, loss: float) -> None:
-        self.step += 1
-        self.losses.append(SMOOTH * self.loss + (1 - SMOOTH) * loss if self.losses else loss)
+OUTPUT_LR_SHARE = 0.2
+"""Factor of the learning rate of the output matrix, which is initialised as the target's."""
+EVALUATIONS = 10
+"""Number of evaluations in a training run."""
+CHECKPOINT_SECONDS = 30.0
+"""Time between checkpoints."""
 
 
 @attrs.define(eq=False)
-class Course:
-    """told: called after every step, and with marks after every trial; ``place``: the checkpoint's file."""
+class Trainer:
+    """checkpoint: path of the checkpoint. fingerprint: what a checkpoint must belong to. on_step: called with the log,
+    the share of the training and None after every step, and with the result in place of None after every evaluation."""
 
-    pupil: Pupil
-    lessons: Lessons
-    exam: Exam
-    plan: Plan
-    place: Path
-    mark: str
-    told: Callable[[Diary, float, Marks | None], None]
-    diary: Diary = attrs.field(factory=Diary)
+    student: Student
+    dataset: Dataset
+    evaluation: Evaluation
+    schedule: Schedule
+    checkpoint: Path
+    fingerprint: str
+    on_step: Callable[[Log, float, Result | None], None]
+    log: Log = attrs.field(factory=Log)
 
-    def run(self) -> Diary:
-        """Learn to the end of the plan. Raises UsageError for a checkpoint of something else, and for a full disk."""
-        opts = optimizers(self.pupil.head, self.plan.lr, lambda name: name == "output/weight", SLOWER)
-        self._resume(opts)
+    def run(self) -> Log:
+        """Train to the end of the schedule. Raises UsageError for a checkpoint of another training run, for a full
+        disk, and for a loss or weight that became NaN or infinite."""
+        is_output = lambda name: name == "output/weight"
+        optimizers = make_optimizers(self.student.head, self.schedule.lr, is_output, OUTPUT_LR_SHARE)
+        self._resume(optimizers)
         try:
-            self._learn(opts)
+            self._train(optimizers)
         except KeyboardInterrupt:
-            self._keep(opts)
-            note(f"stopped at step {self.diary.step}")
+            self._save(optimizers)
+            note(f"stopped at step {self.log.step}")
             raise
-        if not all(p.isfinite().all() for p in self.pupil.head.parameters()):
-            raise self._unsound()
-        self._try(1.0)
-        return self.diary
+        if not all(p.isfinite().all() for p in self.student.head.parameters()):
+            raise self._diverged()
+        self._evaluate(1.0)
+        return self.log
 
-    def _learn(self, opts: list) -> None:
-        kept = time.monotonic()
+    def _train(self, optimizers: list) -> None:
+        saved = time.monotonic()
         for progress in self._progress():
-            if int(progress * EXAMS) > int(self._tried * EXAMS):
-                self._try(progress)
-            set_rate(opts, self.plan.lr * rate(progress))
-            loss = self._step()
+            if int(progress * EVALUATIONS) > int(self.log.evaluated * EVALUATIONS):
+                self._evaluate(progress)
+            set_lr(optimizers, self.schedule.lr * lr_factor(progress))
+            loss = self._backward()
             if not math.isfinite(loss):
-                raise self._unsound()
-            self.diary.add(loss)
-            advance(self.pupil.head, opts)
-            self.told(self.diary, progress, None)
-            if time.monotonic() - kept > EVERY:
-                self._keep(opts)
-                kept = time.monotonic()
+                raise self._diverged()
+            self.log.add(loss)
+            optimizer_step(self.student.head, optimizers)
+            self.on_step(self.log, progress, None)
+            if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                self._save(optimizers)
+                saved = time.monotonic()
 
     def _progress(self) -> Iterator[float]:
-        """Shares of the course, until it is over."""
-        clock = Clock(self.plan.minutes or math.inf, self.diary.spent)
+        """Shares of the training, until it is over."""
+        clock = Clock(self.schedule.minutes or math.inf, self.log.spent)
         for share in clock.shares():
-            self.diary.spent = clock.spent
-            done = self.diary.step / self.plan.steps if self.plan.steps else share
+            self.log.spent = clock.spent
+            done = self.log.step / self.schedule.steps if self.schedule.steps else share
             if done >= 1:
                 return
             yield done
 
-    @property
-    def _tried(self) -> float:
-        return self.diary.marks[-1][0] if self.diary.marks else 0.0
-
-    def _step(self) -> float:
+    def _backward(self) -> float:
         """Gradients of the mean loss of a batch."""
-        rng = np.random.default_rng([self.plan.seed, 2, self.diary.step])
-        lessons = pick(self.lessons, self.plan.seed, self.diary.step, self.plan.batch)
-        with fast(self.pupil.head.theta.device):
-            loss = self.pupil.loss(lessons, rng)
+        rng = np.random.default_rng([self.schedule.seed, 2, self.log.step])
+        samples = self.dataset.batch(self.schedule.seed, self.log.step, self.schedule.batch)
+        with autocast(self.student.head.theta.device):
+            loss = self.student.loss(samples, rng)
         loss.backward()
         return float(loss.detach())
 
-    def _unsound(self) -> UsageError:
-        """Such a head has nothing to keep."""
+    def _diverged(self) -> UsageError:
+        """There is nothing worth saving."""
         return UsageError(
-            f"after {self.diary.step} steps the loss is no number any more",
-            hint=f"give a smaller --lr than {self.plan.lr:g}, and remove {self.place.name} where there is one",
+            f"after {self.log.step} steps the loss or a weight became NaN or infinite",
+            hint=f"pass a smaller --lr than {self.schedule.lr:g}, and remove {self.checkpoint.name} if there is one",
         )
 
-    def _try(self, progress: float) -> None:
-        marks = self.exam.mark(self.pupil)
-        self.diary.marks.append((progress, marks))
-        self.told(self.diary, progress, marks)
+    def _evaluate(self, progress: float) -> None:
+        result = self.evaluation.run(self.student)
+        self.log.results.append((progress, result))
+        self.on_step(self.log, progress, result)
 
-    def _keep(self, opts: list) -> None:
-        d = self.diary
-        marks = [(at, m.tokens_per_step, list(m.accepted)) for at, m in d.marks]
-        save(
-            self.place, self.pupil.head, opts,
-            of=self.mark, step=d.step, spent=d.spent, losses=d.losses, marks=marks,
+    def _save(self, optimizers: list) -> None:
+        log = self.log
+        results = [(at, r.tokens_per_step, list(r.accepted)) for at, r in log.results]
+        checkpoint.save(
+            self.checkpoint, self.student.head, optimizers,
+            of=self.fingerprint, step=log.step, spent=log.spent, losses=log.losses, marks=results,
         )  # fmt: skip
 
-    def _resume(self, opts: list) -> None:
+    def _resume(self, optimizers: list) -> None:
         try:
-            state = restore(self.place, self.pupil.head, opts)
+            state = checkpoint.restore(self.checkpoint, self.student.head, optimizers)
         except Exception as error:
-            raise self._foreign("cannot be read") from error
+            raise self._unusable("cannot be read") from error
         if state is None:
             return
-        if state["of"] != self.mark:
-            raise self._foreign("is of another head, other data or other options")
-        marks = [(at, Marks(worth, tuple(accepted))) for at, worth, accepted in state["marks"]]
-        self.diary = Diary(state["step"], state["spent"], state["losses"], marks)
+        if state["of"] != self.fingerprint:
+            raise self._unusable("is of another head, other data or other options")
+        results = [(at, Result(tokens, tuple(accepted))) for at, tokens, accepted in state["marks"]]
+        self.log = Log(state["step"], state["spent"], state["losses"], results)
 
-    def _foreign(self, found: str) -> UsageError:
+    def _unusable(self, found: str) -> UsageError:
         return UsageError(
-            f"the checkpoint {self.place} {found}",
-            hint="give the same options to go on, or remove it to begin again",
+            f"the checkpoint {self.checkpoint} {found}",
+            hint="pass the same options to continue, or remove it to start again",
         )

@@ -1,6 +1,6 @@
-"""A head as a GGUF file, as llama.cpp reads it; the tokenizer of the target is inside.
+"""Writes a head as a GGUF file for llama.cpp, with the tokenizer of the target.
 
-Models of the zoo are written by the same functions.
+Models of the zoo are written with the same functions.
 """
 
 from __future__ import annotations
@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gguf
 import numpy as np
 from torch import Tensor
 
 from spec_core import Target
-from spec_train.shape import Shape
-
-if TYPE_CHECKING:
-    from spec_train.write import Trained
+from spec_train.heads.export.trained import Trained
+from spec_train.heads.shape import Shape
 
 TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 BLOCK = 32
-"""Numbers in a block of Q8_0."""
+"""Values in a block of Q8_0."""
 
 
 def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
@@ -34,7 +32,7 @@ def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
 
 @contextmanager
 def written(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
-    """A writer whose file is whole when the block ends."""
+    """A writer whose file is complete when the with block ends."""
     writer = gguf.GGUFWriter(path, arch)
     try:
         yield writer
@@ -46,7 +44,7 @@ def written(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
 
 
 def add_sizes(writer: gguf.GGUFWriter, s: Any, blocks: int) -> None:
-    """What every model states of itself. s: context, width, ff, heads, kv_heads, head (width of an attention head),
+    """The metadata that every model has. s: context, width, ff, heads, kv_heads, head (width of an attention head),
     eps, rope_base and vocab."""
     writer.add_block_count(blocks)
     writer.add_context_length(s.context)
@@ -78,7 +76,7 @@ def _add_metadata(writer: gguf.GGUFWriter, trained: Trained) -> None:
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, metadata: Mapping[str, Any], shape: Shape) -> None:
-    """The target's own tokenizer, key by key; a mask token that the target has is the head's to say."""
+    """The target's own tokenizer, key by key; the mask token of a dflash head is its own."""
     for key, value in metadata.items():
         if key == "tokenizer.ggml.mask_token_id" and shape.kind == "dflash":
             continue
@@ -95,29 +93,30 @@ def add_tokenizer(writer: gguf.GGUFWriter, metadata: Mapping[str, Any], shape: S
 
 
 def tensors(trained: Trained) -> Iterator[tuple[str, Tensor]]:
-    """Weights as llama.cpp names and orders them."""
+    """Weights with the names and row order of llama.cpp."""
     s = trained.shape
     rename = {"input_norm.weight": "enc.output_norm.weight", "hidden_norm.weight": "enc.output_norm.weight"}
     for name, tensor in trained.weights.items():
-        turned = s.kind == "eagle3" and any(part in name for part in ("attn_q.", "attn_k."))
+        rotary = s.kind == "eagle3" and any(part in name for part in ("attn_q.", "attn_k."))
         heads = s.heads if "attn_q." in name else s.kv_heads
-        yield rename.get(name, name), neighbours(tensor, heads) if turned else tensor
+        yield rename.get(name, name), interleave(tensor, heads) if rotary else tensor
     if trained.d2t is not None:
         yield "d2t", trained.d2t
 
 
-def neighbours(rows: Tensor, heads: int) -> Tensor:
+def interleave(rows: Tensor, heads: int) -> Tensor:
     """Rows i and i + d/2 of an attention head become rows 2i and 2i + 1."""
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
 def add_tensors(writer: gguf.GGUFWriter, named: Iterable[tuple[str, Tensor]], kind: str) -> None:
-    """Matrices in a type of GGUF, Q8_0 where their rows are whole blocks and many; vectors float32, ids as they are."""
+    """Matrices in a type of GGUF, in Q8_0 only if rows are whole blocks and there are at least 32; vectors as float32,
+    ids as int64."""
     for name, tensor in named:
         array = tensor.contiguous().numpy()
         if array.dtype == np.int64:
             writer.add_tensor(name, array)
             continue
-        whole = array.ndim > 1 and (kind != "Q8_0" or (array.shape[1] % BLOCK == 0 and len(array) >= BLOCK))
-        stored = gguf.GGMLQuantizationType[kind if whole else "F32"]
+        quantise = array.ndim > 1 and (kind != "Q8_0" or (array.shape[1] % BLOCK == 0 and len(array) >= BLOCK))
+        stored = gguf.GGMLQuantizationType[kind if quantise else "F32"]
         writer.add_tensor(name, gguf.quants.quantize(array, stored), raw_dtype=stored)

@@ -1,10 +1,10 @@
-"""A head as a Hugging Face directory: SafeAILab and speculators (eagle3), z-lab and speculators (dflash)."""
+"""Writes a head as a Hugging Face directory: SafeAILab and speculators (eagle3), z-lab and speculators (dflash)."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -12,10 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from spec_core import Target
-from spec_train.shape import Shape
-
-if TYPE_CHECKING:
-    from spec_train.write import Trained
+from spec_train.heads.export.trained import Trained
+from spec_train.heads.shape import Shape
 
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 NAMES = {"output_norm.weight": "norm.weight", "output.weight": "lm_head.weight"}
@@ -31,11 +29,11 @@ LAYER = {
     "ffn_down.weight": "mlp.down_proj.weight",
 } | {f"attn_{x}.weight": f"self_attn.{x}_proj.weight" for x in "qkv"}
 VERSION = "0.9.0"
-"""Of speculators, whose layout is written."""
+"""Version of speculators whose layout is written."""
 
 
 def write(path: Path, trained: Trained, config: dict[str, Any], kind: str, only: str | None = None) -> None:
-    """config.json and model.safetensors. only: what the names of a single layer begin with."""
+    """config.json and model.safetensors. only: prefix of the tensor names of a head with one layer."""
     path.mkdir()
     named = {name_of(name, only): t.to(TYPES[kind]).contiguous() for name, t in trained.weights.items()}
     try:
@@ -46,7 +44,7 @@ def write(path: Path, trained: Trained, config: dict[str, Any], kind: str, only:
 
 
 def name_of(name: str, only: str | None) -> str:
-    """Our name of a tensor in these layouts."""
+    """The name of a tensor in these layouts."""
     if not name.startswith("blk."):
         return NAMES.get(name, name)
     _, layer, rest = name.split(".", 2)
@@ -54,12 +52,12 @@ def name_of(name: str, only: str | None) -> str:
 
 
 def mapping(d2t: Tensor | None, vocab: int) -> dict[str, Tensor]:
-    """Distances of a row's token from its own number, and which tokens there are."""
+    """d2t: token id minus row index. t2d: whether a token can be drafted."""
     if d2t is None:
         return {}
-    there = torch.zeros(vocab, dtype=torch.bool)
-    there[d2t] = True
-    return {"d2t": d2t - torch.arange(len(d2t)), "t2d": there}
+    draftable = torch.zeros(vocab, dtype=torch.bool)
+    draftable[d2t] = True
+    return {"d2t": d2t - torch.arange(len(d2t)), "t2d": draftable}
 
 
 def layer_config(s: Shape, model_type: str) -> dict[str, Any]:
@@ -128,7 +126,7 @@ def speculators(trained: Trained, target: Target) -> dict[str, Any]:
 
 
 def z_lab(trained: Trained, target: Target) -> dict[str, Any]:
-    """Layers are counted as those that are left."""
+    """z-lab counts hidden states as outputs of blocks, from 0."""
     s = trained.shape
     return {
         "architectures": ["DFlashDraftModel"],
