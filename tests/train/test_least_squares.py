@@ -22,7 +22,7 @@ SOURCES = {"with the final state": (1, 6, 10), "without it": (2, 5, 7)}
 
 @pytest.fixture(scope="module", params=SOURCES)
 def read(request):
-    """A teacher, and samples of read_answers-out prompts: some to fit to, others to try on."""
+    """A teacher, and samples of held-out prompts: some to fit to, others to evaluate on."""
     teacher = Teacher(load("zoo:pico", threads=1), SOURCES[request.param])
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
     samples = [teacher.sample(Text(tuple(teacher.target.tokenizer.encode(text)[:300]), 20)) for text in texts]

@@ -39,7 +39,7 @@ def data(tmp_path) -> Path:
 
 def words(kind, out, *more, model=None) -> list[str]:
     target = str(model or tiny_gguf(0, layers=4))
-    small = ["--length", "40", "--batch", "2", "--answer", "12", "--read_answers-out", "2", "--threads", "1"]
+    small = ["--length", "40", "--batch", "2", "--answer", "12", "--held-out", "2", "--threads", "1"]
     return ["train", kind, "-m", target, "--out", str(out), *small, *SHORT[kind], *map(str, more)]
 
 
@@ -58,7 +58,7 @@ def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys)
 
     assert "tokens per step, accepted by position" in printed.out
     assert "12 texts" not in printed.err
-    assert "11 texts to train on, 1 read_answers out" in printed.err
+    assert "11 texts to train on, 1 held out" in printed.err
     assert head.info.family == kind
     assert head.misfit(load(model(), weights=False)) is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["head.gguf", "texts.jsonl"]
@@ -164,7 +164,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_pat
     assert cli.run(words(kind, tmp_path / "whole.gguf", *options)) == 0
     whole = loss(capsys.readouterr().out)
     with monkeypatch.context() as patch:
-        patch.setattr(StepProgress, "__call__", lambda self, *told: Stop(3)(*told))
+        patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(3)(*args))
         assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 130
     left = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("broken"))
     error = capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_pat
     assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
 
     assert [name.split("-")[0] for name in left] == [
-        "broken.gguf.answers", "broken.gguf.checkpoint", "broken.gguf.read_answers", "broken.gguf.states",
+        "broken.gguf.answers", "broken.gguf.checkpoint", "broken.gguf.held", "broken.gguf.states",
     ]  # fmt: skip
     assert abs(loss(capsys.readouterr().out) - whole) < 1e-6
     assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
@@ -182,7 +182,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_pat
 def test_ctrl_c_before_the_first_step_says_how_to_continue(during, data, tmp_path, capsys, monkeypatch):
     options = ["--data", data, "--steps", 2, "--generate", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(f"spec_train.{during}", lambda *given: Stop(0)(Log(), 0.0, None))
+        patch.setattr(f"spec_train.{during}", lambda *_: Stop(0)(Log(), 0.0, None))
         assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 130
     assert "stopped: run the same command again" in capsys.readouterr().err
     assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 0
@@ -216,7 +216,7 @@ def spec(argv):
 
 def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(StepProgress, "__call__", lambda self, *told: Stop(1)(*told))
+        patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(1)(*args))
         cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4, "--seed", 1)) == 2
@@ -229,7 +229,7 @@ def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, capsys, monke
 def test_a_longer_training_continues_from_a_checkpoint(data, tmp_path, capsys, monkeypatch):
     """The duration is not part of the fingerprint of a checkpoint."""
     with monkeypatch.context() as patch:
-        patch.setattr(StepProgress, "__call__", lambda self, *told: Stop(3)(*told))
+        patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(3)(*args))
         cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 8)) == 0
@@ -347,7 +347,7 @@ def test_a_full_disk_ends_clearly_and_leaves_nothing_under_the_final_name(layout
     error = capsys.readouterr().err
     assert "head cannot be written" in error
     assert "free some disk space" in error
-    assert beside_data(tmp_path) == ["read_answers", "states"]
+    assert beside_data(tmp_path) == ["held", "states"]
 
 
 def beside_data(folder) -> list[str]:
@@ -356,11 +356,11 @@ def beside_data(folder) -> list[str]:
 
 
 def test_a_full_disk_at_a_checkpoint_ends_clearly(data, tmp_path, capsys, full, monkeypatch):
-    monkeypatch.setattr(StepProgress, "__call__", lambda self, *told: Stop(1)(*told))
+    monkeypatch.setattr(StepProgress, "__call__", lambda self, *args: Stop(1)(*args))
 
     assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 2)) == 2
     assert "head.checkpoint cannot be written" in capsys.readouterr().err
-    assert beside_data(tmp_path) == ["read_answers", "states"]
+    assert beside_data(tmp_path) == ["held", "states"]
 
 
 # shown

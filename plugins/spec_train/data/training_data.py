@@ -61,14 +61,14 @@ def read_data(target: Target, options: DataOptions, schedule: ScheduleOptions, m
         held_out = texts.read(Path(shipped))
     note(f"{len(entries) or len(prompts)} {'texts' if entries else 'prompts'} to train on, {len(held_out)} held out")
     tokenized = texts.tokenize(entries, target)
-    asked = [entry.prompt_tokens(target) for entry in [*entries, *prompts] if entry.text is None]
+    unanswered = [entry.prompt_tokens(target) for entry in [*entries, *prompts] if entry.text is None]
     generate = options.generate or len(prompts)
     if not tokenized and not generate:
         raise UsageError("all lines are prompts without an answer", hint="let the target answer them: --generate N")
     by_time = options.generate is None and schedule.steps is None
     seconds = 60 * ANSWER_SHARE * (schedule.minutes or minutes) if by_time else math.inf
-    answered = [Text(tuple(tokens), len(tokens)) for tokens in asked]
-    return TrainingData(tokenized, answered, _held_out_prompts(held_out, target, options), generate, seconds)
+    prompt_texts = [Text(tuple(tokens), len(tokens)) for tokens in unanswered]
+    return TrainingData(tokenized, prompt_texts, _held_out_prompts(held_out, target, options), generate, seconds)
 
 
 def _entries(target: Target, options: DataOptions) -> tuple[list[Entry], list[Entry]]:

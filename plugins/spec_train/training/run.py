@@ -172,7 +172,8 @@ def choose_shape(
     draft_vocab = target.vocab if d2t is None else len(d2t)
     if isinstance(options, DFlashOptions):
         layers = options.layers
-        more: dict[str, Any] = {"qk_norm": True, "block": options.block, "mask": choose_mask(options.mask, target.vocab, counts)}
+        mask = choose_mask(options.mask, target.vocab, counts)
+        more: dict[str, Any] = {"qk_norm": True, "block": options.block, "mask": mask}
         more |= {"own_output": d2t is not None, "windows": (0,) * layers, "causal": (False,) * layers}
     elif isinstance(options, Eagle3Options):
         layers, more = 1, {"norm_before_residual": options.norm_before_residual, "own_output": True}
