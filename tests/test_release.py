@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from tools import release
 
 ROOT = Path(__file__).parents[1]

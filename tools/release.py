@@ -56,7 +56,7 @@ def check_ready(root: Path, version: str, tag: bool) -> None:
 
 
 def git(root: Path, *arguments: str) -> str:
-    return run(("git", *arguments), root, quiet=True).strip()
+    return run(("git", *arguments), root, quiet=True).rstrip()
 
 
 def run(command: Sequence[str | Path], folder: Path, quiet: bool = False) -> str:

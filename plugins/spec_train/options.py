@@ -98,9 +98,6 @@ class DFlashOptions(HeadOptions):
     mask: int | None
 
 
-HEADS: Mapping[Kind, type[HeadOptions]] = {"eagle3": Eagle3Options, "dflash": DFlashOptions}
-
-
 @attrs.frozen
 class TrainOptions:
     data: DataOptions
