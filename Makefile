@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo demo-smollm2 test quick lint docs bench soak clean
+.PHONY: demo demo-smollm2 test quick lint lint-c docs bench soak release clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1
@@ -28,6 +28,11 @@ quick: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 
+# C against .clang-format.
+lint-c: $(READY)
+	$(BIN)/python -m pip install -q -c constraints.txt clang-format
+	$(BIN)/clang-format --dry-run -Werror $(shell git ls-files '*.c' '*.h' '*.inc')
+
 # The site, in build/docs: every warning is an error.
 docs: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
@@ -39,6 +44,12 @@ bench: $(READY)
 # Hours, in parts: what is finished is recorded in build/soak.jsonl, and skipped on the next call.
 soak: $(READY)
 	$(BIN)/python benchmarks/soak.py
+
+# Sdist and wheel in dist/, checked in a clean environment, then the tag; TAG=0 leaves out the tag. Nothing is uploaded.
+TAG ?= 1
+
+release: $(READY)
+	$(BIN)/python tools/release.py $(if $(filter 0,$(TAG)),--no-tag)
 
 NATIVE := $(foreach d,kernels/spec_kernels/native kernels/spec_kernels/native/* spec_core/sampling/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
 

@@ -42,8 +42,6 @@ from spec_core import (
 from spec_core.sampling.noise import gumbel
 
 V, K, PROMPT, CONTEXT = 4096, 4, 32, 1 << 20
-BUDGET = 100e-6
-"""Seconds per step at batch 1 that the design allows on a laptop."""
 
 
 class NullTarget:

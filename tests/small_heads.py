@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from spec_train import begin
-from spec_train.shape import sized
-from spec_train.write import Trained, write
+from spec_train.heads.export.trained import Trained
+from spec_train.heads.export.write import write
+from spec_train.heads.shape import default_shape
+from spec_train.init.random import random_weights
 
 from spec_core import Target, load
 from tests.small_models import tiny_gguf
@@ -28,7 +29,7 @@ def trained(kind: str, target: Target, rows: int | None = None, seed: int = 0, *
     """A head with random weights; rows: of its logits, where it drafts part of the vocabulary only."""
     d2t = None if rows is None else torch.randperm(target.info.vocab)[:rows].sort()[0]
     block = {"qk_norm": True, "block": 4, "mask": 299, "windows": (0, 0), "causal": (False, False)}
-    shape = sized(
+    shape = default_shape(
         kind,
         target.info,
         1 if kind == "eagle3" else 2,
@@ -39,7 +40,7 @@ def trained(kind: str, target: Target, rows: int | None = None, seed: int = 0, *
         sources=SOURCES[kind],
         **({"own_output": kind == "eagle3" or rows is not None} | (block if kind == "dflash" else {}) | more),
     )
-    weights = begin.start(shape, torch.randn(shape.draft_vocab, shape.width), None, seed)
+    weights = random_weights(shape, torch.randn(shape.draft_vocab, shape.width), None, seed)
     return Trained(shape, weights, d2t, f"{target.info.name}-{kind}")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
-from spec_train.write import write
+from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.small_heads import edit_config, trained

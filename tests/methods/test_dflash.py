@@ -7,10 +7,11 @@ import pytest
 import torch
 from spec_methods.dflash import DFlash
 from spec_methods.dflash.layer import Known, Layers
-from spec_train.dflash import DFlash as Trainable
-from spec_train.shape import Shape
-from spec_train.weights import radians
-from spec_train.write import Trained, write
+from spec_train.heads.dflash import DFlash as Trainable
+from spec_train.heads.export.trained import Trained
+from spec_train.heads.export.write import write
+from spec_train.heads.module import rope_frequencies
+from spec_train.heads.shape import Shape
 
 from spec_core import load
 from spec_core.testing import DrafterConformance
@@ -54,7 +55,7 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     given = trained("dflash", target, windows=(3, 6), causal=causal)
     tokens, states = [5, 9, 2, 77, 31, 8, 4, 1, 60, 12, 3], torch.randn(10, 2, 32)
     features = states.flatten(1)
-    oracle = Trainable(given.shape, given.weights, radians(given.shape))
+    oracle = Trainable(given.shape, given.weights, rope_frequencies(given.shape))
     table = target.tensor("token_embd.weight").float()
     block = table[torch.tensor([tokens[-1], 299, 299, 299])]
     with torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_train.write import write
+from spec_train.heads.export.write import write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused

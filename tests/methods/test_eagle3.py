@@ -10,8 +10,8 @@ import torch
 from spec_kernels.model.source import bytes_of
 from spec_methods.eagle3 import Eagle3
 from spec_methods.eagle3.layer import Layer
-from spec_train.eagle3 import Eagle3 as Trainable
-from spec_train.weights import radians
+from spec_train.heads.eagle3 import Eagle3 as Trainable
+from spec_train.heads.module import rope_frequencies
 
 from spec_core import Sampling, load
 from spec_core.testing import DrafterConformance
@@ -78,7 +78,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     norms |= {f"input_norm.{i}.weight": 32 for i in range(3)} if name == "fc_norm" else {}
     weights = {**given.weights, **{n: torch.rand(size) + 0.5 for n, size in norms.items()}}
     weights["output_norm.weight"] = torch.rand(32) + 0.5
-    oracle, states = Trainable(given.shape, weights, radians(given.shape)), torch.randn(3, 6, 32)
+    oracle, states = Trainable(given.shape, weights, rope_frequencies(given.shape)), torch.randn(3, 6, 32)
     tokens = [5, 9, 2, 7, 3, 1]
     table = target.tensor("token_embd.weight").float()
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
         outputs = oracle.unroll(embedded, torch.cat([fused, more]), 2)
         wanted = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
 
-    turning = radians(given.shape), 1.0
+    turning = rope_frequencies(given.shape), 1.0
     facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
     layer = Layer(facts, target.info.extras["executor"]())
     memory = layer.memory()
@@ -130,7 +130,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     given = trained("eagle3", target)
     weights = {**given.weights, "output.weight": torch.randn(300, 32) / 2}
-    turning = radians(given.shape), 1.0
+    turning = rope_frequencies(given.shape), 1.0
     facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
     layer = Layer(facts, target.info.extras["executor"]())
     tokens, features = [5, 9, 2, 7, 3, 1], layer.features([torch.randn(6, 32) for _ in range(3)])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_cli.main import run
-from spec_train.write import write
+from spec_train.heads.export.write import write
 
 from spec_core import UsageError, load
 from tests.golden import golden

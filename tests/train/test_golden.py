@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file
-from spec_train.dflash import DFlash
-from spec_train.eagle3 import Eagle3
-from spec_train.shape import Shape
-from spec_train.weights import Weights
+from spec_train.heads.dflash import DFlash
+from spec_train.heads.eagle3 import Eagle3
+from spec_train.heads.module import HeadModule
+from spec_train.heads.shape import Shape
 
 from spec_core import Target, load
 from tests.golden import golden
@@ -17,7 +17,7 @@ HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "d
 RATIO = 5e-5
 
 
-def lent(file, target: Target, name: str) -> torch.Tensor:
+def vocab(file, target: Target, name: str) -> torch.Tensor:
     """A matrix of the head, or the target's."""
     return (file if name in file.info.extras["tensors"] else target).tensor(name).float()
 
@@ -44,7 +44,7 @@ def dflash(head: DFlash, g, embedding, output, d2t):
     return logits.argmax(-1).tolist(), logits
 
 
-def of(file) -> Weights:
+def of(file) -> HeadModule:
     """The module of a head that was read."""
     head = file.info.extras["head"]
     cls = Eagle3 if head.kind == "eagle3" else DFlash
@@ -62,7 +62,7 @@ def test_a_published_head_drafts_what_its_original_drafts(name, form, context):
     g = {key.removeprefix(context): value for key, value in vectors.items() if key.startswith(context)}
     head = of(file)
     drafting = eagle3 if isinstance(head, Eagle3) else dflash
-    matrices = (lent(file, target, tensor) for tensor in ("token_embd.weight", "output.weight"))
+    matrices = (vocab(file, target, tensor) for tensor in ("token_embd.weight", "output.weight"))
 
     drafts, logits = drafting(head, g, *matrices, file.info.extras["head"].d2t)
 

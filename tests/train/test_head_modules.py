@@ -1,4 +1,4 @@
-"""What the heads in training see, and what they are marked by."""
+"""What heads attend to in training, their losses, and how they are evaluated."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import numpy as np
 import pytest
 import torch
 from spec_targets.heads.head import Head
-from spec_train import begin, pupils
-from spec_train.eagle3 import Eagle3
-from spec_train.exam import Exam, Tally
-from spec_train.lessons import Lesson, Likely, Row, Teacher
-from spec_train.nats import Nats
-from spec_train.pupils import DFlashPupil
-from spec_train.shape import Shape
-from spec_train.weights import radians
+from spec_train.data.samples import Sample, Teacher, Text, TopK
+from spec_train.heads import eagle3_student
+from spec_train.heads.cross_entropy import CrossEntropy
+from spec_train.heads.dflash_student import DFlashStudent
+from spec_train.heads.eagle3 import Eagle3
+from spec_train.heads.module import rope_frequencies
+from spec_train.heads.shape import Shape
+from spec_train.init.random import new_student
+from spec_train.training.evaluation import Counts, Evaluation
 
 from tests.small_heads import SOURCES, tiny_target, trained
 
 
-def pupil(kind, target, **more):
+def untrained(kind, target, **more):
     given = trained(kind, target, **more)
-    return begin.begun(given.shape, given.d2t, target, 0, 3)
+    return new_student(given.shape, given.d2t, target, 0, 3)
 
 
-def lesson(target, kind, length=20, start=0):
+def sample(target, kind, length=20, start=0):
     tokens = tuple(np.random.default_rng(1).integers(0, 299, length).tolist())
-    return Teacher(target, SOURCES[kind]).lesson(Row(tokens, start))
+    return Teacher(target, SOURCES[kind]).sample(Text(tokens, start))
 
 
 def test_a_shape_has_the_names_of_the_description():
@@ -36,10 +37,10 @@ def test_a_shape_has_the_names_of_the_description():
 
 
 def test_unrolled_training_is_drafting():
-    """Row p of step j is what a chain gives that begins at p and is fed the same tokens."""
+    """Row p of step j equals a chain that starts at p with the same tokens."""
     target = tiny_target()
     given = trained("eagle3", target)
-    head = Eagle3(given.shape, given.weights, radians(given.shape))
+    head = Eagle3(given.shape, given.weights, rope_frequencies(given.shape))
     embedded, fused = torch.randn(12, 32), torch.randn(12, 32)
     whole = head.unroll(embedded, fused, 4)
 
@@ -49,123 +50,125 @@ def test_unrolled_training_is_drafting():
             assert torch.allclose(chain[j][-1], whole[j][row], atol=1e-5)
 
 
-def drafted(kind, learner, given, before):
+def drafted(kind, student, given, before):
     """Outputs for the token at position 10, the last that is known."""
     if kind == "dflash":
-        return learner._states([given], [torch.tensor([10])])
-    return learner.head.unroll(learner.lent.embed(given.tokens[1:11]), learner.head.fused(before), 1)[0]
+        return student.states([given], [torch.tensor([10])])
+    return student.head.unroll(student.vocab.embed(given.tokens[1:11]), student.head.fused(before), 1)[0]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_draft_knows_nothing_of_what_comes_after_it(kind):
+def test_a_draft_does_not_depend_on_later_positions(kind):
     """Tokens and hidden states after the last known token change no draft."""
     target = tiny_target()
-    learner, given = pupil(kind, target), lesson(target, kind)
-    changed = Lesson(given.tokens.clone(), given.features.clone(), given.likely, 0)
+    student, given = untrained(kind, target), sample(target, kind)
+    changed = Sample(given.tokens.clone(), given.features.clone(), given.top_k, 0)
     changed.features[10:] += 5
     before = given.features[:10]
 
-    drafts = [drafted(kind, learner, x, before) for x in (given, changed)]
+    drafts = [drafted(kind, student, x, before) for x in (given, changed)]
     assert torch.equal(*drafts)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_blocks_and_rows_do_not_see_each_other(kind):
-    """What is accepted at a position is the same, whatever else is looked at."""
+def test_blocks_and_rows_do_not_attend_to_each_other(kind):
+    """The accepted length at a position does not depend on the positions that are evaluated with it."""
     target = tiny_target()
-    learner, given = pupil(kind, target), lesson(target, kind, 24)
-    short = Lesson(given.tokens[:16], given.features[:16], given.likely, 0)
+    student, given = untrained(kind, target), sample(target, kind, 24)
+    short = Sample(given.tokens[:16], given.features[:16], given.top_k, 0)
 
-    assert learner.accepted(given)[:10] == learner.accepted(short)[:10]
+    assert student.accepted(given)[:10] == student.accepted(short)[:10]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 @pytest.mark.parametrize("rows", [None, 100])
-def test_learning_one_text_by_heart_ends_in_drafts_that_are_accepted(kind, rows):
-    """Loss, gradients and marks belong together: told what comes next, a head drafts it."""
+def test_a_head_overfitted_to_one_text_drafts_it(kind, rows):
+    """Loss, gradients and evaluation agree."""
     target = tiny_target()
-    learner = pupil(kind, target, rows=rows)
-    known = torch.arange(290) if rows is None else learner.lent.d2t
+    student = untrained(kind, target, rows=rows)
+    known = torch.arange(290) if rows is None else student.vocab.d2t
     tokens = known[torch.from_numpy(np.random.default_rng(0).integers(0, len(known), 24))]
-    seen = Teacher(target, SOURCES[kind]).lesson(Row(tuple(tokens.tolist())))
-    told = 30.0 * torch.nn.functional.one_hot(tokens.roll(-1), 300).float()
-    given = Lesson(tokens, seen.features, Likely.of(told), 4)
-    exam, optimizer = Exam([given]), torch.optim.Adam(learner.head.parameters(), 1e-2)
-    first = exam.mark(learner).tokens_per_step
+    seen = Teacher(target, SOURCES[kind]).sample(Text(tuple(tokens.tolist())))
+    logits = 30.0 * torch.nn.functional.one_hot(tokens.roll(-1), 300).float()
+    given = Sample(tokens, seen.features, TopK.of(logits), 4)
+    evaluation, optimizer = Evaluation([given]), torch.optim.Adam(student.head.parameters(), 1e-2)
+    first = evaluation.run(student).tokens_per_step
     for i in range(80):
-        learner.loss([given], np.random.default_rng(i)).backward()
+        student.loss([given], np.random.default_rng(i)).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     assert first < 1.5
-    assert exam.mark(learner).tokens_per_step > 2.5
+    assert evaluation.run(student).tokens_per_step > 2.5
 
 
-def test_the_walk_counts_as_a_run_does():
+def test_the_evaluation_counts_as_a_run_does():
     """Ten tokens, three drafts a step: all, none and two accepted; the last token is never drafted."""
-    tally = Tally(3)
-    tally.walk([0, 3, 0, 0, 0, 0, 2, 0, 0, 9], 1, 10)
-    marks = tally.marks()
+    counts = Counts(3)
+    counts.walk([0, 3, 0, 0, 0, 0, 2, 0, 0, 9], 1, 10)
+    result = counts.result()
 
     # at 1: three of three, at 5: none, at 6: two of two that still may be drafted
-    assert (tally.steps, tally.tokens) == (3, 8)
-    assert marks.tokens_per_step == pytest.approx(8 / 3)
-    assert marks.accepted == (2 / 3, 1.0, 1.0)
+    assert (counts.steps, counts.tokens) == (3, 8)
+    assert result.tokens_per_step == pytest.approx(8 / 3)
+    assert result.accepted == (2 / 3, 1.0, 1.0)
 
 
-def test_a_distribution_over_part_of_the_vocabulary_is_not_made_whole():
-    """Tokens that cannot be drafted take their share away: rows they dominate hardly teach."""
+def test_probabilities_over_a_draft_vocabulary_are_not_renormalised():
+    """The share of tokens that cannot be drafted is lost, so rows that they dominate have little weight."""
     target = tiny_target()
-    learner, given = pupil("eagle3", target, rows=50), lesson(target, "eagle3")
-    whole = given.likely[:]
-    likely = learner.lent.draftable(whole)
-    spread = torch.zeros(20, 50).scatter_add_(1, likely.ids, likely.p)
-    wanted = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, learner.lent.d2t]
+    student, given = untrained("eagle3", target, rows=50), sample(target, "eagle3")
+    whole = given.top_k[:]
+    top_k = student.vocab.draftable(whole)
+    spread = torch.zeros(20, 50).scatter_add_(1, top_k.ids, top_k.p)
+    wanted = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, student.vocab.d2t]
 
     assert (spread.sum(-1) < 1).all()
     assert torch.allclose(spread, wanted)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_several_lessons_teach_what_each_of_them_teaches(kind, monkeypatch):
-    """Texts side by side, with prompts of different lengths: the loss is the mean over all that is taught."""
+def test_the_loss_of_several_samples_is_the_mean_over_their_rows(kind, monkeypatch):
+    """Packed samples with prompts of different lengths: the mean over all trained rows."""
     target = tiny_target()
-    learner = pupil(kind, target)
-    given = [lesson(target, kind, 20, 6), lesson(target, kind, 13), lesson(target, kind, 17, 12)]
-    taught = [13, 10, 4] if kind == "eagle3" else None
-    monkeypatch.setattr(pupils, "ONE_IN", 1)
+    student = untrained(kind, target)
+    given = [sample(target, kind, 20, 6), sample(target, kind, 13), sample(target, kind, 17, 12)]
+    trained_rows = [13, 10, 4] if kind == "eagle3" else None
+    monkeypatch.setattr(eagle3_student, "UNROLL_ONE_IN", 1)
     if kind == "dflash":
-        monkeypatch.setattr(DFlashPupil, "_anchors", lambda self, x, rng: torch.arange(1, len(x.tokens) - 3))
-        taught = [len(x.tokens) - 4 for x in given]
-    each = torch.stack([learner.loss([x], np.random.default_rng(0)).detach() for x in given])
-    together = learner.loss(given, np.random.default_rng(0)).detach()
+        monkeypatch.setattr(DFlashStudent, "_anchors", lambda self, x, rng: torch.arange(1, len(x.tokens) - 3))
+        trained_rows = [len(x.tokens) - 4 for x in given]
+    each = torch.stack([student.loss([x], np.random.default_rng(0)).detach() for x in given])
+    together = student.loss(given, np.random.default_rng(0)).detach()
 
-    assert float(together) == pytest.approx(float((each * torch.tensor(taught)).sum() / sum(taught)), rel=1e-5)
+    assert float(together) == pytest.approx(
+        float((each * torch.tensor(trained_rows)).sum() / sum(trained_rows)), rel=1e-5
+    )
 
 
-def test_of_texts_that_are_not_unrolled_the_first_step_is_taught():
+def test_texts_that_are_not_unrolled_train_the_first_step():
     """Two texts, one of them unrolled: the first step counts the rows of both."""
     target = tiny_target()
-    learner = pupil("eagle3", target)
-    first, second = lesson(target, "eagle3", 20), lesson(target, "eagle3", 15)
-    (n1, r1), *ahead = learner._said([first], 3)
-    ((n2, r2),) = learner._said([second], 1)
+    student = untrained("eagle3", target)
+    first, second = sample(target, "eagle3", 20), sample(target, "eagle3", 15)
+    (n1, r1), *ahead = student.step_losses([first], 3)
+    ((n2, r2),) = student.step_losses([second], 1)
     wanted = ((n1 + n2) / (r1 + r2) + sum(0.8**j * n / r for j, (n, r) in enumerate(ahead, 1))) / (1 + 0.8 + 0.64)
 
-    assert learner.loss([first, second], np.random.default_rng(0)).item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert student.loss([first, second], np.random.default_rng(0)).item() == pytest.approx(wanted.item(), rel=1e-5)
     assert r2 == 14
 
 
-def test_the_slope_that_is_made_on_the_way_is_that_of_the_cross_entropy():
+def test_the_gradient_of_the_chunked_cross_entropy_is_exact():
     torch.manual_seed(0)
     hidden, output = torch.randn(700, 8, requires_grad=True), torch.randn(30, 8, requires_grad=True)
     ids = torch.stack([torch.randperm(30)[:5] for _ in range(700)])
     p, weight = torch.rand(700, 5) / 5, torch.rand(700)
-    likely = torch.zeros(700, 30).scatter_add_(1, ids, p)
-    plain = (weight * torch.nn.functional.cross_entropy(hidden @ output.T, likely, reduction="none")).sum()
+    full = torch.zeros(700, 30).scatter_add_(1, ids, p)
+    plain = (weight * torch.nn.functional.cross_entropy(hidden @ output.T, full, reduction="none")).sum()
     wanted = torch.autograd.grad(plain, (hidden, output))
-    ours = Nats.apply(hidden, output, ids, p, weight)
+    ours = CrossEntropy.apply(hidden, output, ids, p, weight)
 
     assert ours.item() == pytest.approx(plain.item(), rel=1e-5)
     for found, slope in zip(torch.autograd.grad(ours, (hidden, output)), wanted, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_train.muon import Muon, orthogonal
+from spec_train.training.muon import Muon, orthogonalize
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon to compare with")
@@ -13,7 +13,7 @@ def test_steps_are_those_of_torch(shape):
     """Momentum, decay and scale: in bfloat16, as torch does it, to the bit."""
     torch.manual_seed(0)
     ours, theirs = (torch.nn.Parameter(torch.ones(shape)) for _ in range(2))
-    a = Muon([ours], lr=1e-2, kind=torch.bfloat16)
+    a = Muon([ours], lr=1e-2, dtype=torch.bfloat16)
     b = torch.optim.Muon([theirs], lr=1e-2, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     for _ in range(4):
         ours.grad = torch.randn(shape)
@@ -28,13 +28,13 @@ def test_singular_values_come_near_one():
     torch.manual_seed(0)
     x = torch.randn(20, 50)
     u, _, v = torch.linalg.svd(x, full_matrices=False)
-    made = orthogonal(x)
+    made = orthogonalize(x)
 
     assert torch.linalg.svdvals(made).sub(0.95).abs().max() < 0.3
     assert torch.allclose(u.T @ made @ v.T, torch.diag(torch.linalg.svdvals(made)), atol=0.35)
 
 
-def test_what_has_no_gradient_is_left_alone():
+def test_a_parameter_without_a_gradient_is_left_alone():
     p = torch.nn.Parameter(torch.ones(3, 4))
     Muon([p], lr=1.0).step()
 

@@ -1,4 +1,4 @@
-"""``spec train`` as a user types it, on tiny models: what it writes, how it goes on, and how it ends."""
+"""``spec train`` as a user types it, on tiny models: what it writes, how it resumes, and how it fails."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 from spec_cli import main as cli
-from spec_train import course, place
-from spec_train.course import Diary
-from spec_train.show import Teller, clock, curve
+from spec_train import output
+from spec_train.training import trainer
+from spec_train.training.log import Log
+from spec_train.training.progress import StepProgress, clock, curve
 
 from spec_core import load
 from tests.methods.drafted import drafted
@@ -57,7 +58,7 @@ def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys)
 
     assert "tokens per step, accepted by position" in printed.out
     assert "12 texts" not in printed.err
-    assert "11 texts to learn from, 1 held out" in printed.err
+    assert "11 texts to train on, 1 held out" in printed.err
     assert head.info.family == kind
     assert head.misfit(load(model(), weights=False)) is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["head.gguf", "texts.jsonl"]
@@ -103,8 +104,8 @@ def test_a_reduced_vocabulary_says_what_it_covers(data, tmp_path, capsys):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [[], ["--draft-vocab", 64]], ids=["whole", "reduced"])
-def test_a_head_goes_on_from_another_one(kind, rows, data, tmp_path):
-    """With no more than one step at a rate of nothing it is that head; tokens it could not draft are the target's."""
+def test_a_head_starts_from_another_one(kind, rows, data, tmp_path):
+    """After one step at a learning rate near 0 it equals that head; rows of other tokens are the target's."""
     first, second = tmp_path / "first.gguf", tmp_path / "second.gguf"
     assert cli.run(words(kind, first, "--data", data, "--steps", 3, *rows)) == 0
     more = ["--from", first, "--lr", 1e-12]
@@ -122,7 +123,7 @@ def test_a_head_goes_on_from_another_one(kind, rows, data, tmp_path):
         assert torch.allclose(two.tensor("output.weight")[others], own[others], atol=1e-6)
 
 
-def test_a_head_of_another_size_or_source_is_no_beginning(data, tmp_path, capsys):
+def test_a_head_of_another_size_or_source_is_refused(data, tmp_path, capsys):
     first = tmp_path / "first.gguf"
     assert cli.run(words("eagle3", first, "--data", data, "--steps", 1)) == 0
     for more, found in ((["--ff", 32], "ffn_gate.weight is of (32, 32)"), (["--sources", "1,2,3"], "reads hidden")):
@@ -151,23 +152,23 @@ class Stop:
     def __init__(self, after):
         self.after = after
 
-    def __call__(self, diary, progress, marks):
-        if marks is None and diary.step == self.after:
+    def __call__(self, log, progress, result):
+        if result is None and log.step == self.after:
             raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kind, data, tmp_path, capsys, monkeypatch):
-    """Nothing stands under the final name; the loss at the end is that of a course without a break."""
+def test_ctrl_c_leaves_a_checkpoint_and_the_training_resumes(kind, data, tmp_path, capsys, monkeypatch):
+    """There is no file at --out; the resumed training gives the same loss and the same head."""
     options = ["--data", data, "--steps", 6, "--generate", 4]
     assert cli.run(words(kind, tmp_path / "whole.gguf", *options)) == 0
     whole = loss(capsys.readouterr().out)
     with monkeypatch.context() as patch:
-        patch.setattr(Teller, "__call__", lambda self, *told: Stop(3)(*told))
+        patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(3)(*args))
         assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 130
     left = sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("broken"))
     error = capsys.readouterr().err
-    assert "stopped at step 3\nstopped: the same command goes on from what lies beside" in error
+    assert "stopped at step 3\nstopped: run the same command again to continue from the files beside" in error
     assert cli.run(words(kind, tmp_path / "broken.gguf", *options)) == 0
 
     assert [name.split("-")[0] for name in left] == [
@@ -177,18 +178,18 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_course_goes_on_as_if_undisturbed(kin
     assert (tmp_path / "broken.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
 
-@pytest.mark.parametrize("during", ["spec_train.show.Progress.__call__", "spec_train.fitted.start"])
-def test_ctrl_c_before_the_course_says_how_to_go_on(during, data, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("during", ["training.progress.AnswerProgress.__call__", "init.least_squares.fit"])
+def test_ctrl_c_before_the_first_step_says_how_to_continue(during, data, tmp_path, capsys, monkeypatch):
     options = ["--data", data, "--steps", 2, "--generate", 4]
     with monkeypatch.context() as patch:
-        patch.setattr(during, lambda *given: Stop(0)(Diary(), 0.0, None))
+        patch.setattr(f"spec_train.{during}", lambda *_: Stop(0)(Log(), 0.0, None))
         assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 130
-    assert "stopped: the same command goes on" in capsys.readouterr().err
+    assert "stopped: run the same command again" in capsys.readouterr().err
     assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 0
 
 
 @pytest.mark.slow
-def test_a_killed_course_goes_on_as_if_undisturbed(data, tmp_path, capsys):
+def test_a_killed_training_resumes(data, tmp_path, capsys):
     """SIGKILL, in a process of its own, after a checkpoint was written."""
     out = tmp_path / "h.gguf"
     options = ["--data", data, "--steps", 40]
@@ -208,13 +209,14 @@ def test_a_killed_course_goes_on_as_if_undisturbed(data, tmp_path, capsys):
 
 def spec(argv):
     """The program, with a checkpoint after every step."""
-    source = "from spec_train import course; course.EVERY = 0.0; from spec_cli.main import main; main()"
+    patch = "from spec_train.training import trainer; trainer.CHECKPOINT_SECONDS = 0.0"
+    source = f"{patch}; from spec_cli.main import main; main()"
     return [sys.executable, "-c", source, *argv]
 
 
 def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Teller, "__call__", lambda self, *told: Stop(1)(*told))
+        patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(1)(*args))
         cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4, "--seed", 1)) == 2
@@ -224,10 +226,10 @@ def test_a_checkpoint_of_something_else_is_refused(data, tmp_path, capsys, monke
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_longer_course_goes_on_from_a_checkpoint(data, tmp_path, capsys, monkeypatch):
-    """How long is no part of what a checkpoint belongs to."""
+def test_a_longer_training_continues_from_a_checkpoint(data, tmp_path, capsys, monkeypatch):
+    """The duration is not part of the fingerprint of a checkpoint."""
     with monkeypatch.context() as patch:
-        patch.setattr(Teller, "__call__", lambda self, *told: Stop(3)(*told))
+        patch.setattr(StepProgress, "__call__", lambda self, *args: Stop(3)(*args))
         cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 4))
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--steps", 8)) == 0
@@ -239,20 +241,20 @@ def test_a_longer_course_goes_on_from_a_checkpoint(data, tmp_path, capsys, monke
 
 BAD = {
     "empty": ("", "has no texts"),
-    "no JSON": ("not json\n", "line 1: no JSON object"),
-    "a list": ("[1]\n", "line 1: no JSON object"),
-    "no text": ('{"text": "a"}\n{"body": "b"}\n', "line 2: neither a text nor a prompt"),
+    "no JSON": ("not json\n", "line 1: not a JSON object"),
+    "a list": ("[1]\n", "line 1: not a JSON object"),
+    "no text": ('{"text": "a"}\n{"body": "b"}\n', "line 2: no text and no prompt"),
     "messages without a role": ('{"messages": [{"content": "x"}]}\n', "line 1"),
-    "no answer": ('{"messages": [{"role": "user", "content": "x"}], "answer": 5}\n', "line 1: neither"),
-    "a number": ('{"text": 5}\n', "line 1: neither a text nor a prompt"),
+    "no answer": ('{"messages": [{"role": "user", "content": "x"}], "answer": 5}\n', "line 1: no text and no prompt"),
+    "a number": ('{"text": 5}\n', "line 1: no text and no prompt"),
     "one text": ('{"text": "abc"}\n', "there is one text"),
     "too short": ('{"text": "a"}\n' * 5, "the longest text has"),
-    "nested": ("[" * 100_000, "no JSON object"),
+    "nested": ("[" * 100_000, "not a JSON object"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_data_that_teach_nothing_are_refused_with_a_mend(name, tmp_path, capsys):
+def test_unusable_data_are_refused(name, tmp_path, capsys):
     content, found = BAD[name]
     path = tmp_path / "bad.jsonl"
     path.write_text(content, "utf-8")
@@ -268,13 +270,13 @@ def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
     assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", tmp_path / "none.jsonl")) == 2
     assert "No such file" in capsys.readouterr().err
     assert cli.run(words("eagle3", tmp_path / "h.gguf")) == 2
-    assert "brings no training text" in capsys.readouterr().err
+    assert "provides no training text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("more", "found"),
     [
-        (["--steps", "1", "--minutes", "1"], "were both given"),
+        (["--steps", "1", "--minutes", "1"], "were both passed"),
         (["--type", "q8_0", "--format", "safeailab"], "q8_0 is a type of GGUF"),
         (["--sources", "1,2,9"], "hidden states 0 to 4"),
         (["--sources", "a"], "--sources 'a': no hidden states"),
@@ -286,29 +288,29 @@ def test_options_that_contradict_are_refused(more, found, data, tmp_path, capsys
     assert found in capsys.readouterr().err
 
 
-def test_a_place_that_is_taken_or_cannot_be_written_is_refused_before_the_model_is_read(tmp_path, capsys):
-    taken = tmp_path / "taken.gguf"
-    taken.write_text("mine")
+def test_an_output_that_exists_or_cannot_be_written_is_refused_before_the_model_is_read(tmp_path, capsys):
+    existing = tmp_path / "taken.gguf"
+    existing.write_text("mine")
 
-    assert cli.run(words("eagle3", taken, model="nowhere.gguf")) == 2
+    assert cli.run(words("eagle3", existing, model="nowhere.gguf")) == 2
     assert "exists" in capsys.readouterr().err
-    assert cli.run(words("eagle3", taken / "h.gguf", model="nowhere.gguf")) == 2
+    assert cli.run(words("eagle3", existing / "h.gguf", model="nowhere.gguf")) == 2
     assert "cannot be written" in capsys.readouterr().err
-    assert taken.read_text() == "mine"
+    assert existing.read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["taken.gguf"]
 
 
-def test_two_trainings_do_not_share_a_place(data, tmp_path, capsys):
+def test_two_trainings_do_not_share_an_output(data, tmp_path, capsys):
     """Each would write over the other's checkpoint, and the slower one over the head of the faster one."""
     out = tmp_path / "new" / "h.gguf"
-    with place.taken(out):
+    with output.locked(out):
         assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 2
-        assert "another training writes to" in capsys.readouterr().err
+        assert "another training run writes to" in capsys.readouterr().err
     assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 0
     assert [p.name for p in out.parent.iterdir()] == ["h.gguf"]
 
 
-def test_a_directory_that_a_kill_left_half_written_is_no_obstacle(data, tmp_path):
+def test_a_partly_written_directory_is_replaced(data, tmp_path):
     (tmp_path / "head.part").mkdir()
 
     assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 1, "--format", "speculators")) == 0
@@ -316,15 +318,15 @@ def test_a_directory_that_a_kill_left_half_written_is_no_obstacle(data, tmp_path
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_head_that_is_no_numbers_is_not_written(steps, data, tmp_path, capsys, monkeypatch):
-    """After the last step of all only the weights tell."""
+def test_a_head_with_nan_weights_is_not_written(steps, data, tmp_path, capsys, monkeypatch):
+    """After the last step only the weights show it."""
     out = tmp_path / "h.gguf"
-    monkeypatch.setattr(course, "advance", lambda head, opts: [p.data.fill_(math.nan) for p in head.parameters()])
+    monkeypatch.setattr(trainer, "optimizer_step", lambda head, _: [p.data.fill_(math.nan) for p in head.parameters()])
 
     assert cli.run(words("eagle3", out, "--data", data, "--steps", steps, "--lr", 100)) == 2
     error = capsys.readouterr().err
-    assert "after 1 steps the loss is no number any more" in error
-    assert "give a smaller --lr than 100" in error
+    assert "after 1 steps the loss or a weight became NaN or infinite" in error
+    assert "pass a smaller --lr than 100" in error
     assert not out.exists()
 
 
@@ -344,17 +346,17 @@ def test_a_full_disk_ends_clearly_and_leaves_nothing_under_the_final_name(layout
     assert cli.run(words("eagle3", out, "--data", data, "--steps", 1, "--format", layout)) == 2
     error = capsys.readouterr().err
     assert "head cannot be written" in error
-    assert "make room" in error
+    assert "free some disk space" in error
     assert beside_data(tmp_path) == ["held", "states"]
 
 
 def beside_data(folder) -> list[str]:
-    """What a course left for the next one."""
+    """The intermediate files of a training."""
     return sorted(p.name.removeprefix("head.").split("-")[0] for p in folder.iterdir() if p.name != "texts.jsonl")
 
 
 def test_a_full_disk_at_a_checkpoint_ends_clearly(data, tmp_path, capsys, full, monkeypatch):
-    monkeypatch.setattr(Teller, "__call__", lambda self, *told: Stop(1)(*told))
+    monkeypatch.setattr(StepProgress, "__call__", lambda self, *args: Stop(1)(*args))
 
     assert cli.run(words("eagle3", tmp_path / "head", "--data", data, "--steps", 2)) == 2
     assert "head.checkpoint cannot be written" in capsys.readouterr().err
@@ -371,8 +373,8 @@ def test_the_curve_and_the_time_left_are_readable():
 
 
 @pytest.mark.parametrize("given", ["", "a", "0,,1", "-1", "inf", "nan"])
-def test_temperatures_that_are_none_are_refused(given, data, tmp_path, capsys):
+def test_invalid_temperatures_are_refused(given, data, tmp_path, capsys):
     options = ["--data", data, "--steps", 1, "--generate", 4, f"--temperature={given}"]
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 2
-    assert "is no list of numbers of at least 0" in capsys.readouterr().err
+    assert "is not a list of numbers of at least 0" in capsys.readouterr().err

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import gguf
 import torch
-from spec_train import place
-from spec_train.write.gguf import add_sizes, add_tensors, written
+from spec_train import output
+from spec_train.heads.export.gguf import add_sizes, add_tensors, written
 from torch import Tensor
 
 from spec_zoo.training import export_hybrid
@@ -82,7 +82,7 @@ def checkpoint(path: Path) -> dict[str, Tensor]:
 
 def write(path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict) -> None:
     """A dense model as one file."""
-    with place.beside(path) as part, written(part, "qwen3") as writer:
+    with output.atomic(path) as part, written(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         _add_tokenizer(writer, tokenizer)
         add_tensors(writer, floats(tensors(state, shape)), "Q8_0")
@@ -98,7 +98,7 @@ def write_hybrid(
 ) -> None:
     """A hybrid as one file, its MTP layer inside where there is one."""
     nextn = int(mtp is not None)
-    with place.beside(path) as part, written(part, "qwen35") as writer:
+    with output.atomic(path) as part, written(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)
         _add_tokenizer(writer, tokenizer)

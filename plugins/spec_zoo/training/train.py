@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from spec_train.loop import Clock, advance, optimizers, rate, restore, save, set_rate
+from spec_train.training.checkpoint import restore, save
+from spec_train.training.optimizers import make_optimizers, optimizer_step
+from spec_train.training.schedule import Clock, lr_factor, set_lr
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -91,15 +93,15 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     rows = Rows(out, length)
     held = np.load(prepare(out, length + 1))["held"]
     model = recipes.begin(name, out, lambda: rows.batch(MICRO), minutes)
-    opts = optimizers(model, lr)
+    opts = make_optimizers(model, lr)
     path = out / f"{name}.pt"
     spent, step, seen = _resumed(path, model, opts)
     shown, mean = time.monotonic(), 0.0
     clock = Clock(minutes, spent)
     for progress in clock.shares():
-        set_rate(opts, lr * rate(progress))
+        set_lr(opts, lr * lr_factor(progress))
         loss = backward(model, rows.batch(batch))
-        advance(model, opts)
+        optimizer_step(model, opts)
         step, seen = step + 1, seen + batch * length
         mean = loss if not mean else 0.95 * mean + 0.05 * loss
         if time.monotonic() - shown > report:

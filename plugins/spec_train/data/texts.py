@@ -1,0 +1,124 @@
+"""Texts and prompts to train on: from a JSONL file, or those that a target provides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from spec_cli.prompt import check_messages
+from spec_cli.prompts import json_lines
+
+from spec_core import Target
+from spec_core.errors import UsageError
+from spec_train.data.samples import Text
+
+EXAMPLE = (
+    'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
+    'in place of "prompt" also "messages": [{"role": "user", "content": "..."}]'
+)
+HELD_OUT, HELD_OUT_MAX = 0.05, 16
+"""Share of a file's texts that is held out for the evaluation, and their max number."""
+
+
+@attrs.frozen
+class Entry:
+    """A line of the file: a prompt, as text or as messages, may be empty; and the text after it, None if the target has
+    to answer first."""
+
+    prompt: str | list[dict[str, Any]]
+    text: str | None
+
+    def prompt_tokens(self, target: Target) -> list[int]:
+        """Token ids; messages go through the chat template. Raises UsageError if the model has no template."""
+        tokenizer = target.tokenizer
+        if isinstance(self.prompt, str):
+            return tokenizer.encode(self.prompt)
+        if tokenizer.chat_template is None:
+            raise UsageError(f"{target.info.name} has no chat template", hint='use "prompt" in place of "messages"')
+        return tokenizer.encode_chat(self.prompt)
+
+
+def read(path: Path) -> list[Entry]:
+    """Entries of a file. Raises UsageError with the number of the first invalid line."""
+    entries = [_entry(path, i, line) for i, line in json_lines(path, f"--data is a JSONL file: {EXAMPLE}")]
+    if not entries:
+        raise UsageError(f"{path} has no texts", hint=EXAMPLE)
+    return entries
+
+
+def _entry(path: Path, number: int, line: str) -> Entry:
+    try:
+        fields = json.loads(line)
+        texts = {key: fields.get(key) for key in ("text", "prompt", "answer")}
+        messages = fields.get("messages")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path.name}, line {number}: not a JSON object", hint=EXAMPLE) from error
+    wrong = any(not isinstance(value, str) for value in texts.values() if value is not None)
+    if wrong or (messages is None and not any(texts.values())):
+        raise UsageError(f"{path.name}, line {number}: no text and no prompt", hint=EXAMPLE)
+    answer = texts["answer"] if texts["answer"] is not None else texts["text"]
+    if messages is not None and texts["prompt"] is None:
+        return Entry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), answer)
+    if texts["prompt"] is None:
+        return Entry("", answer)
+    return Entry(texts["prompt"], answer)
+
+
+def of_target(target: Target) -> list[Entry]:
+    """Texts that the target provides. Raises UsageError if it has none."""
+    texts = target.info.extras.get("texts")
+    if texts is None:
+        raise UsageError(f"{target.info.name} provides no training text", hint=f"pass --data FILE.jsonl; {EXAMPLE}")
+    return [Entry("", text) for text in texts()]
+
+
+def prompts_of_target(target: Target, count: int) -> list[Entry]:
+    """Up to ``count`` prompts that the target provides, and has to answer first."""
+    questions = target.info.extras.get("questions")
+    return [] if questions is None or not count else [Entry(text, None) for text in questions(count)]
+
+
+def tokenize(entries: Sequence[Entry], target: Target) -> list[Text]:
+    """The entries that have a text, as token ids."""
+    encode = target.tokenizer.encode
+    texts = []
+    for entry in entries:
+        if entry.text is not None:
+            prompt = entry.prompt_tokens(target) if entry.prompt else []
+            texts.append(Text((*prompt, *encode(entry.text, bos=not prompt)), len(prompt)))
+    return texts
+
+
+def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
+    """Entries for training and entries for the evaluation, by the seed. Raises UsageError for fewer than two."""
+    if len(entries) < 2:
+        raise UsageError("there is one text, two were needed", hint="add another: one is held out for the evaluation")
+    order = np.random.default_rng(seed).permutation(len(entries))
+    held = max(1, min(HELD_OUT_MAX, round(HELD_OUT * len(entries))))
+    return [entries[i] for i in sorted(order[held:])], [entries[i] for i in sorted(order[:held])]
+
+
+def pieces(texts: Sequence[Text], length: int) -> list[Text]:
+    """Texts cut into pieces of at most ``length`` tokens; pieces that are part of a prompt only are left out."""
+    found = []
+    for text in texts:
+        for at in range(0, len(text.tokens), length):
+            piece = Text(text.tokens[at : at + length], max(0, text.start - at))
+            found += [piece] if piece.start < len(piece.tokens) else []
+    return found
+
+
+def long_enough(texts: Sequence[Text], min_tokens: int, what: str) -> list[Text]:
+    """Texts that have something to train on. Raises UsageError if none has."""
+    usable = [text for text in texts if len(text.tokens) >= max(min_tokens, text.start + 1)]
+    if texts and not usable:
+        longest = max(len(text.tokens) for text in texts)
+        raise UsageError(
+            f"the longest {what} has {longest} tokens, {min_tokens} were needed",
+            hint="pass longer texts, a smaller --block, or a smaller --depth",
+        )
+    return usable

@@ -1,0 +1,1 @@
+"""The trainable heads: their shape, their forward, their loss, and the files they are written to."""

@@ -1,0 +1,1 @@
+"""Writers of trained heads: GGUF and Hugging Face directories."""

@@ -1,0 +1,23 @@
+"""A trained head, written in the layouts of other projects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from spec_core import Target
+from spec_train import output
+from spec_train.heads.export import gguf, hf
+from spec_train.heads.export.trained import Trained
+
+
+def write(trained: Trained, target: Target, out: Path, layout: str, kind: str) -> None:
+    """One file (gguf) or a directory. kind: type of the matrices. Raises UsageError if the disk is full."""
+    writers: dict[str, Callable[[Path], None]] = {
+        "gguf": lambda path: gguf.write(trained, target, path, kind),
+        "speculators": lambda path: hf.write(path, trained, hf.speculators(trained, target), kind),
+        "safeailab": lambda path: hf.write(path, trained, hf.safeailab(trained, target), kind, "midlayer."),
+        "z-lab": lambda path: hf.write(path, trained, hf.z_lab(trained, target), kind),
+    }
+    with output.atomic(out) as part:
+        writers[layout](part)

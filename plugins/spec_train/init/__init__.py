@@ -1,0 +1,1 @@
+"""How the weights of a head are set before the first training step."""

@@ -1,0 +1,106 @@
+"""The options of a training run, as the command line passes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import attrs
+
+Kind = Literal["eagle3", "dflash"]
+
+
+class FromFlags:
+    """Made from the flags of a command, by the names of the fields."""
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> Self:
+        return cls(**{name: flags[name] for name in names(cls)})
+
+
+def names(*classes: type) -> list[str]:
+    """Names of the fields of attrs classes."""
+    return [field.name for cls in classes for field in attrs.fields(cls)]
+
+
+@attrs.frozen
+class DataOptions(FromFlags):
+    """What the head is trained and evaluated on.
+
+    data: a JSONL file; None: the texts or prompts of the target. generate: prompts that the target answers first; None:
+    the default of the target. answer: max tokens of an answer. temperature: of the answers; one is drawn for each.
+    held_out: max prompts of the evaluation.
+    """
+
+    data: Path | None
+    generate: int | None
+    answer: int
+    temperature: tuple[float, ...]
+    held_out: int
+
+
+@attrs.frozen
+class ScheduleOptions(FromFlags):
+    """minutes or steps: how long the training lasts. batch: texts of a step. length: max tokens of a text. lr: learning
+    rate; None: by the width of the head."""
+
+    minutes: float | None
+    steps: int | None
+    batch: int
+    length: int
+    lr: float | None
+    seed: int
+
+
+@attrs.frozen
+class OutputOptions(FromFlags):
+    """out: path of the head. stored: type of its matrices. layout: file format."""
+
+    out: Path
+    stored: str
+    layout: str
+
+
+@attrs.frozen
+class HeadOptions(FromFlags):
+    """first: a head whose weights are the initial ones. sources: hidden states that are read; None: the default of the
+    kind. heads: attention heads. ff: width of the feed-forward layer. draft_vocab: number of draftable tokens."""
+
+    kind: ClassVar[Kind]
+
+    first: Path | None
+    sources: tuple[int, ...] | None
+    heads: int | None
+    ff: int | None
+    draft_vocab: int | None
+
+
+@attrs.frozen
+class Eagle3Options(HeadOptions):
+    """depth: number of drafted tokens that training unrolls. norm_before_residual: see ``heads.shape.Shape``."""
+
+    kind: ClassVar[Kind] = "eagle3"
+
+    depth: int
+    norm_before_residual: bool
+
+
+@attrs.frozen
+class DFlashOptions(HeadOptions):
+    """layers: of the head. block: tokens of a block, the first of which is known. mask: id of the token that stands for
+    an unknown one; None: a token that does not occur in the data."""
+
+    kind: ClassVar[Kind] = "dflash"
+
+    layers: int
+    block: int
+    mask: int | None
+
+
+@attrs.frozen
+class TrainOptions:
+    data: DataOptions
+    schedule: ScheduleOptions
+    output: OutputOptions
+    head: HeadOptions

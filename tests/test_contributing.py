@@ -1,0 +1,21 @@
+"""CONTRIBUTING.md names files that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def paths(text: str) -> list[str]:
+    """What is in backticks and has a slash, without placeholders."""
+    return [p for p in re.findall(r"`([\w./]+/[\w./]+)`", text) if "NAME" not in p and not p.startswith("shared/")]
+
+
+def test_the_files_that_contributing_names_exist():
+    found = paths((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+
+    assert len(found) > 20
+    assert not [path for path in found if not (ROOT / path).exists()]
+    assert paths("`docs/x.md` `NAME/x.py` `a word`") == ["docs/x.md"]
