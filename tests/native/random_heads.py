@@ -150,18 +150,18 @@ def _accepted(made: Case, target: Target) -> Iterator[str]:
 
 
 def _texts(made: Case, target: Target) -> Iterator[str]:
-    for request in _requests(made):
+    for request in requests(made):
         plain, _ = made.generate(target, request, drafting=False)
         text, drafted = made.generate(target, request, drafting=True)
         if text != plain:
             yield f"another text{' behind embeddings' if request.embeds else ''}"
         if not drafted:
             yield f"no draft{' behind embeddings' if request.embeds else ''}"
-    if (far := _far(made, target)) > FAR[made.made.options["activations"]]:
-        yield f"drafts are far from the reference: {far:.2%}"
+    if (share := far(made, target)) > FAR[made.made.options["activations"]]:
+        yield f"drafts are far from the reference: {share:.2%}"
 
 
-def _requests(made: Case) -> Iterator[Request]:
+def requests(made: Case) -> Iterator[Request]:
     """A prompt of tokens, and one in which some are given as embeddings, among them mostly the last."""
     rng, config = random.Random(f"{made.seed} prompts"), made.made.config
     prompt = [rng.randrange(config.vocab) for _ in range(rng.randint(3, 30))]
@@ -189,7 +189,7 @@ def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
             pass
 
 
-def _far(made: Case, target: Target) -> float:
+def far(made: Case, target: Target) -> float:
     """Root mean square of the difference of a draft's logits to the reference's, as a share of their range."""
     if made.made.config.layers > SHALLOW:
         return 0.0
