@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[Model, str]] = {
         "Linear of 'both': the number of matrices of 'fc' is 3, 1 is needed",
     ),
     "norm": (model(norm={"weight": torch.ones(16)}), "Norm of 'x': the width of 'x' is 24, a multiple of 16 is needed"),
-    "norm of heads": (model(head_norm={"weight": torch.ones(36)}), "Norm of 'q': the width of 'q' is 48, a multiple of"),
+    "norm of heads": (model(head_norm={"weight": torch.ones(36)}), "Norm of 'q': the width of 'q' is 48, a multiple"),
     "norm without numbers": (model(norm={"weight": torch.ones(0)}), "Norm of 'x': the width of 'x' is 24, a multiple"),
     "rotate: heads": (
         model(rotate={"shape": replace(HEADS, dim=20)}),
@@ -215,7 +215,7 @@ def test_an_operation_of_sizes_that_do_not_fit_is_refused_by_name_before_a_weigh
 def test_every_operation_has_a_size_that_is_refused():
     words = " ".join(said for _, said in WRONG.values())
 
-    assert KINDS == {kind.__name__ for kind in ops.Op.__args__}
+    assert {kind.__name__ for kind in ops.Op.__args__} == KINDS
     assert [kind for kind in KINDS if kind not in words] == []
     sizes.check(model())
 

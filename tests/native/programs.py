@@ -172,8 +172,8 @@ def program(seed: int) -> Program:
 def differences(seed: int) -> list[str]:
     """What a random model's rows depend on that they must not, in words; none is right."""
     made, rng = program(seed), random.Random(f"{seed} rows")
-    most = 50 if made.config.layers <= SHALLOW else 14
-    tokens = [rng.randrange(made.config.vocab) for _ in range(rng.randint(12, most))]
+    some = (12, 50) if made.config.layers <= SHALLOW else (6, 8)
+    tokens = [rng.randrange(made.config.vocab) for _ in range(rng.randint(*some))]
     start = rng.randint(1, len(tokens) - 4)
     torch.set_num_threads(1)
     best = made.target(kernels="native", **made.options)

@@ -134,8 +134,7 @@ def wrong(seed: int) -> list[str]:
     made = case(seed)
     target = made.target("native")
     torch.set_num_threads(random.Random(f"{seed} threads").randint(1, 3))
-    found = [*_embeds_of_wrong_widths(made, target)]
-    return found + [*(_texts(made, target) if made.fits else _accepted(made, target))]
+    return [*_embeds_of_wrong_widths(made, target), *(_texts if made.fits else _accepted)(made, target)]
 
 
 def _accepted(made: Case, target: Target) -> Iterator[str]:
@@ -164,12 +163,14 @@ def _texts(made: Case, target: Target) -> Iterator[str]:
 def requests(made: Case) -> Iterator[Request]:
     """A prompt of tokens, and one in which some are given as embeddings, among them mostly the last."""
     rng, config = random.Random(f"{made.seed} prompts"), made.made.config
-    prompt = [rng.randrange(config.vocab) for _ in range(rng.randint(3, 30))]
+    shallow = config.layers <= SHALLOW
+    prompt = [rng.randrange(config.vocab) for _ in range(rng.randint(3, 30 if shallow else 6))]
+    limits: dict[str, Any] = {"max_tokens": TOKENS if shallow else 3, "ignore_eos": True}
     some = {rng.randrange(len(prompt)) for _ in range(3)} | ({len(prompt) - 1} if rng.random() < 0.7 else set())
     numbers = torch.Generator().manual_seed(made.seed)
-    yield Request(prompt, max_tokens=TOKENS, ignore_eos=True)
+    yield Request(prompt, **limits)
     embeds = {at: 0.06 * torch.randn(config.width, generator=numbers) for at in some}
-    yield Request(prompt, max_tokens=TOKENS, ignore_eos=True, embeds=embeds)
+    yield Request(prompt, embeds=embeds, **limits)
 
 
 def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:

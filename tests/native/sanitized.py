@@ -1,6 +1,6 @@
 """The extension compiled for the address and undefined-behaviour sanitizers, and programs that run on it.
 
-    python -m tests.native.sanitized LIBRARY models FIRST LAST    random models, with the sanitizers' libraries preloaded
+    python -m tests.native.sanitized LIBRARY models FIRST LAST    random models, the sanitizers preloaded
     python -m tests.native.sanitized LIBRARY heads FIRST LAST     random draft heads
 
 ``start`` compiles it where it is not there yet, which takes a minute, and calls such a program.

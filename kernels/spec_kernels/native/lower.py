@@ -23,9 +23,11 @@ HEADINGS = ("final", "logits")
 
 
 class Lowering:
-    """Writes a program. ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` those that a
-    product writes into the caller's memory, whose rows have room for whole tiles. Sizes of the model were checked
-    (model/sizes.py, limits.py)."""
+    """Writes a program. Sizes of the model were checked (model/sizes.py, limits.py).
+
+    ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` those that a product writes into
+    the caller's memory, whose rows have room for whole tiles.
+    """
 
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
         """bits: of rows in products with quantised weights. cache: type of what is cached. isa: None is the best."""

@@ -119,8 +119,8 @@ class Head:
         lacking = [name for name, own in named if not own]
         if self.width == target.width or not lacking:
             return None
-        found = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)} of its own"
-        return f"{found}; those of {target.name} have width {target.width}", "get a file that holds them"
+        found = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
+        return f"{found} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
 
     def _other_layers(self, target: Any, reading: Literal["auto", "inputs", "outputs"]) -> Problem | None:
         sources = self.sources(target.layers, reading)

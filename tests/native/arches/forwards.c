@@ -217,7 +217,7 @@ static uint64_t forward(model *m, memory *past, int start, int rows, int chain, 
     spec_request q = {.rows = rows, .sequences = 1, .tokens = tokens, .positions = positions, .sequence = &sequence,
                       .memory = &past->cache, .places = &places, .parents = parents, .matrices = past->matrices,
                       .windows = past->windows, .states = STATES, .source = source, .keep = keep, .recorded = recorded};
-    q.taps[0] = logits, q.tap_strides[0] = stride;
+    q.taps = &logits, q.tap_strides = &stride;
     if (spec_reserve(m->p, (int)spec_up((size_t)rows, 16)) || spec_run(m->p, &q)) abort();
     for (int i = 0; i < rows; i++) hash = hash_floats(hash, logits + (size_t)i * stride, (size_t)m->vocabulary);
     return hash;
