@@ -11,8 +11,9 @@ misbehaving one. choices: random choices of every setting, natively and by the r
 set. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
 texts: 400 prompts under every method on a dense, a mixture-of-experts and a hybrid model, alone and five at a time,
 against plain decoding. programs: 4,000 random models on every instruction set (tests/native/programs.py), and 1,000
-more with the extension compiled for the address and undefined-behaviour sanitizers. headers: 4,000 files of models and
-draft heads with one field of a header changed (tests/targets/mutations.py), under the sanitizers.
+more with the extension compiled for the address and undefined-behaviour sanitizers. heads: 4,000 random draft heads
+and 1,000 in the same way (tests/native/random_heads.py). headers: 4,000 files of models and draft heads with one field
+of a header changed (tests/targets/mutations.py), under the sanitizers.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -43,7 +44,7 @@ from spec_core import Target, load  # noqa: E402
 from spec_core.sampling import native  # noqa: E402
 from tests import choices, soak, texts  # noqa: E402
 from tests.misbehaving import misbehaving  # noqa: E402
-from tests.native import programs, sanitized  # noqa: E402
+from tests.native import programs, random_heads, sanitized  # noqa: E402
 
 Part = Callable[[], dict[str, Any]]
 PRODUCTS = {"native": nullcontext, "real": nullcontext, "misbehaving": misbehaving}
@@ -58,6 +59,11 @@ PROGRAMS = {"native": 200, "sanitized": 50}
 """Seeds of a part."""
 HEADERS = 200
 """Changed headers of a part."""
+RANDOM = {
+    "programs": (programs.differences, sanitized.random_models),
+    "heads": (random_heads.wrong, sanitized.random_heads),
+}
+"""What is drawn: one seed here, and a range of them under sanitizers."""
 
 
 def parts() -> Iterator[tuple[str, Part]]:
@@ -79,7 +85,9 @@ def parts() -> Iterator[tuple[str, Part]]:
             for method in methods:
                 yield f"texts/{kind}/{method}/{i:02}", functools.partial(texted, kind, method, i)
         for build, count in PROGRAMS.items():
-            yield f"programs/{build}/{i:02}", functools.partial(programmed, build, i * count, (i + 1) * count)
+            for what in RANDOM:
+                part = functools.partial(programmed, what, build, i * count, (i + 1) * count)
+                yield f"{what}/{build}/{i:02}", part
         yield f"headers/sanitized/{i:02}", functools.partial(headers, i * HEADERS, (i + 1) * HEADERS)
 
 
@@ -115,11 +123,12 @@ def texted(kind: str, method: str, part: int) -> dict[str, Any]:
     return {"count": count, "differ": texts.differing(kind, method, part, TEXT_PARTS)}
 
 
-def programmed(build: str, first: int, last: int) -> dict[str, Any]:
+def programmed(what: str, build: str, first: int, last: int) -> dict[str, Any]:
+    tried, checked = RANDOM[what]
     if build == "native":
-        found = {seed: wrong for seed in range(first, last) if (wrong := programs.differences(seed))}
+        found = {seed: wrong for seed in range(first, last) if (wrong := tried(seed))}
         return {"count": last - first, "differ": len(found), **({"said": str(found)} if found else {})}
-    done = sanitized.random_models(first, last)
+    done = checked(first, last)
     said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
     return {"count": last - first, "differ": int(done.returncode != 0), **said}
 

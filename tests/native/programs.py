@@ -29,6 +29,8 @@ SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromk
     ("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)
 )
 """Where a block has float16 numbers."""
+SHALLOW = 3
+"""Blocks of most models."""
 WEIGHT = 0.06
 """About the size of a weight."""
 FAR = {"int15": 2e-3, "int8": 0.1}
@@ -39,8 +41,9 @@ these are 4 times as sensitive as trained ones."""
 def config(rng: random.Random) -> Config:
     """Sizes that an architecture could have, and mostly has not."""
     arch = rng.choice(sorted(ARCHS))
-    facts, layers = ARCHS[arch], rng.randint(1, 3)
-    head = rng.choice([32, 40, 64, 80, 96, 128, 192, 256])
+    facts, layers = ARCHS[arch], depth(rng)
+    deep = layers > SHALLOW
+    head = rng.choice([8, 12, 20] if deep else [20, 32, 36, 40, 64, 72, 80, 96, 128, 192, 256])
     kv_heads = rng.randint(1, 3)
     delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=facts.tiled) if facts.recurrent else None
     experts = _experts(rng, facts.sigmoid) if facts.moe else None
@@ -48,31 +51,36 @@ def config(rng: random.Random) -> Config:
         arch=arch,
         name="random",
         layers=layers,
-        width=rng.choice([32, 64, 96, 160, 256]),
+        width=rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256]),
         heads=kv_heads * rng.choice([1, 2, 3, 7]),
         kv_heads=kv_heads,
         head=head,
-        ff=rng.choice([32, 48, 96, 256, 512]),
+        ff=rng.choice([20, 32] if deep else [20, 32, 48, 72, 96, 256, 512]),
         vocab=rng.randint(17, 300),
         context=256,
         eps=rng.choice([1e-5, 1e-6]),
         rope_base=rng.choice([1e4, 1e6]),
         turned=rng.choice([head, head // 2]),
         experts=experts,
-        expert_ff=rng.choice([32, 64, 96]) if facts.moe else 0,
-        shared_ff=rng.choice([32, 64]) if facts.shared else 0,
+        expert_ff=rng.choice([20, 32, 64, 72, 96]) if facts.moe else 0,
+        shared_ff=rng.choice([20, 32, 64]) if facts.shared else 0,
         delta=delta,
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if facts.recurrent else frozenset(),
     )
 
 
+def depth(rng: random.Random) -> int:
+    """Mostly a few blocks; one of twenty models has up to 600, which are narrow."""
+    return rng.randint(SHALLOW + 1, 600) if rng.random() < 0.05 else rng.randint(1, SHALLOW)
+
+
 def _delta(rng: random.Random) -> tuple[int, int, int, int]:
     keys = rng.randint(1, 3)
-    return keys, keys * rng.randint(1, 3), rng.choice([16, 24, 64, 128]), rng.choice([16, 40, 64, 128])
+    return keys, keys * rng.randint(1, 3), rng.choice([12, 16, 24, 64, 128]), rng.choice([16, 20, 40, 64, 128])
 
 
 def _experts(rng: random.Random, sigmoid: bool) -> Experts:
-    count = rng.choice([4, 6, 16])
+    count = rng.choice([1, 4, 6, 16])
     return Experts(count, rng.randint(1, min(count, 5)), rng.random() < 0.5, rng.choice([1.0, 1.5]), sigmoid)
 
 
@@ -164,7 +172,8 @@ def program(seed: int) -> Program:
 def differences(seed: int) -> list[str]:
     """What a random model's rows depend on that they must not, in words; none is right."""
     made, rng = program(seed), random.Random(f"{seed} rows")
-    tokens = [rng.randrange(made.config.vocab) for _ in range(rng.randint(12, 50))]
+    some = (12, 50) if made.config.layers <= SHALLOW else (6, 8)
+    tokens = [rng.randrange(made.config.vocab) for _ in range(rng.randint(*some))]
     start = rng.randint(1, len(tokens) - 4)
     torch.set_num_threads(1)
     best = made.target(kernels="native", **made.options)

@@ -1,6 +1,7 @@
 """The extension compiled for the address and undefined-behaviour sanitizers, and programs that run on it.
 
-    python -m tests.native.sanitized LIBRARY FIRST LAST    random models, with the sanitizers' libraries preloaded
+    python -m tests.native.sanitized LIBRARY models FIRST LAST    random models, the sanitizers preloaded
+    python -m tests.native.sanitized LIBRARY heads FIRST LAST     random draft heads
 
 ``start`` compiles it where it is not there yet, which takes a minute, and calls such a program.
 """
@@ -66,7 +67,16 @@ def start(*command: str) -> subprocess.CompletedProcess[str]:
 
 def random_models(first: int, last: int) -> subprocess.CompletedProcess[str]:
     """Seeds first to last - 1; the exit code is 0 where nothing was found."""
-    return start("-m", "tests.native.sanitized", str(library()), str(first), str(last))
+    return _random("models", first, last)
+
+
+def random_heads(first: int, last: int) -> subprocess.CompletedProcess[str]:
+    """The same of draft heads."""
+    return _random("heads", first, last)
+
+
+def _random(kind: str, first: int, last: int) -> subprocess.CompletedProcess[str]:
+    return start("-m", "tests.native.sanitized", str(library()), kind, str(first), str(last))
 
 
 def extension(path: str) -> None:
@@ -83,9 +93,11 @@ def extension(path: str) -> None:
 
 def main() -> int:
     extension(sys.argv[1])
-    from tests.native.programs import differences
+    from tests.native import programs
+    from tests.native import random_heads as heads
 
-    found = {seed: wrong for seed in range(int(sys.argv[2]), int(sys.argv[3])) if (wrong := differences(seed))}
+    tried = {"models": programs.differences, "heads": heads.wrong}[sys.argv[2]]
+    found = {seed: wrong for seed in range(int(sys.argv[3]), int(sys.argv[4])) if (wrong := tried(seed))}
     print(found or "nothing found")
     return int(bool(found))
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 from spec_kernels import native
 
-from tests.native.programs import differences, program
+from spec_core import Needs
+from tests.native.programs import FAR, SHALLOW, Drawn, Program, differences, program
+from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-SEEDS = range(16)
+SEEDS = (*range(16), 43, 45, 131)
+BLOCKS = 600
+"""More than a program once had outputs for, and as many as a random model has at most."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,5 +35,24 @@ def test_the_seeds_of_the_suite_meet_what_models_can_be():
 
     assert {made.options["cache_dtype"] for made in drawn} == set(native.CACHES)
     assert {made.config.experts is None for made in drawn} == {True, False}
+    assert any(made.config.experts and made.config.experts.count == 1 and compared(made) for made in drawn)
+    assert any(made.config.width % 16 for made in drawn)
+    assert any(made.config.layers > SHALLOW for made in drawn)
     assert {made.config.delta is None for made in drawn} == {True, False}
     assert types == set(native.TYPES)
+
+
+def compared(made: Program) -> bool:
+    """Whether a random model is held against the reference, too."""
+    return made.options["cache_dtype"] == "float32"
+
+
+def test_a_model_of_hundreds_of_blocks_runs_and_gives_every_hidden_state():
+    config = attrs.evolve(program(203).config, layers=BLOCKS)
+    made = Program(config, Drawn(config, 0), {})
+    needs = Needs(hidden=set(range(BLOCKS)), final=True, all_logits=True)
+    found, exact = (fresh(made.target(kernels=kernels), [3, 1, 2], needs) for kernels in ("native", "reference"))
+
+    assert set(found.hidden) == set(range(BLOCKS))
+    for mine, theirs in ((found.logits, exact.logits), (found.hidden[BLOCKS - 1], exact.hidden[BLOCKS - 1])):
+        assert (mine - theirs).square().mean().sqrt() <= FAR["int15"] * (theirs.max() - theirs.min())

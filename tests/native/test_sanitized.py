@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.native.compiled import ROOT
-from tests.native.sanitized import problem, random_models, start
+from tests.native.sanitized import problem, random_heads, random_models, start
 
 TESTS = ROOT / "tests"
 PARTS = {
@@ -23,7 +23,8 @@ def test_no_sanitizer_complains(part):
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-def test_no_sanitizer_complains_about_random_models():
-    done = random_models(0, 5)
+@pytest.mark.parametrize("tried", [random_models, random_heads])
+def test_no_sanitizer_complains_about_random_models_and_heads(tried):
+    done = tried(0, 5)
 
     assert (done.returncode, done.stdout) == (0, "nothing found\n"), done.stdout[-3000:] + done.stderr[-3000:]

@@ -73,3 +73,15 @@ class Batch:
     final: Sequence[int] | None = None
     taps: Collection[str] = ("logits",)
     recurrence: Recurrence | None = None
+
+
+def embedding(given: Tensor, width: int) -> Tensor:
+    """A copy of an embedding; zeros [width] for one of another width: a smaller model knows nothing of it."""
+    return given.clone() if tuple(given.shape) == (width,) else given.new_zeros(width)
+
+
+def check_given(given: Mapping[int, Tensor], width: int) -> None:
+    """Raise ValueError for an embedding that is not [width]."""
+    for row, vector in given.items():
+        if tuple(vector.shape) != (width,):
+            raise ValueError(f"the embedding of row {row} has shape {list(vector.shape)}, [{width}] is needed")

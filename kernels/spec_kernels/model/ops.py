@@ -215,6 +215,11 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
     return ()
 
 
+def embedded(model: Model) -> int:
+    """The width of embeddings that take the place of tokens; 0 where a model embeds nothing."""
+    return next((op.table.k for op in model.ops if isinstance(op, Embed)), 0)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """The list, and the rotations that its heads turn by.

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.batch import Batch, Stretch, numbers
+from spec_kernels.model.batch import Batch, Stretch, embedding, numbers
+from spec_kernels.model.ops import embedded
 
 FIRST_ROWS = 512
 """Places that a cache begins with; it grows."""
@@ -48,16 +49,21 @@ class PairMemory:
 
     cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
     tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
+    width: D, of the layer's embeddings.
     """
 
     cache: Any
+    width: int
     done: int = 0
     tokens: list[int] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
     embeds: dict[int, Tensor] = field(default_factory=dict)
 
     def take(self, start: int, tokens: Sequence[int], hidden: Tensor, embeds: Mapping[int, Tensor]) -> None:
-        """New pairs from position ``start`` on; whatever is held at or after it is void. hidden: kept as it is."""
+        """New pairs from position ``start`` on; whatever is held at or after it is void. hidden: kept as it is.
+
+        embeds: of another width than the layer's are taken as zeros.
+        """
         cut = start - self.done
         if cut < 0:
             self.done, cut = start, 0
@@ -67,7 +73,7 @@ class PairMemory:
         self.tokens += tokens
         self.hidden.append(hidden)
         if embeds:
-            self.embeds |= {start + i: given.clone() for i, given in embeds.items()}
+            self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
 
     def pairs(self, n: int | None = None) -> Pairs:
         """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
@@ -119,7 +125,7 @@ class PairLayer:
 
     def memory(self) -> PairMemory:
         """Of a new sequence."""
-        return PairMemory(self.executor.cache(FIRST_ROWS))
+        return PairMemory(self.executor.cache(FIRST_ROWS), embedded(self.executor.model))
 
     def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
         """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last: False for none."""

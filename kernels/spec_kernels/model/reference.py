@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from spec_kernels.model import ops
+from spec_kernels.model import ops, sizes
 from spec_kernels.model.attention import attention
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, Stretch, check_given
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
@@ -55,7 +55,11 @@ class Reference:
         device: torch.device | str = "cpu",
         lent: Mapping[Any, Tensor] | None = None,
     ) -> None:
-        """lent: weights of another executor, by ``key``, that are not read again."""
+        """lent: weights of another executor, by ``key``, that are not read again.
+
+        Raises ValueError for a model whose sizes do not fit each other.
+        """
+        sizes.check(model)
         self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
         self.weights: dict[Any, Tensor] = dict(lent or {})
         for op in model.ops:
@@ -152,6 +156,7 @@ class Pass:
     def embed(self, op: ops.Embed) -> None:
         table, batch = self.of.weights[op.table.key], self.batch
         rows = table.index_select(1, batch.tokens.clamp_min(0)).T.contiguous()
+        check_given(batch.given, op.table.k)
         for row, given in batch.given.items():
             rows[row] = given.to(rows)
         self.values[op.out] = rows
@@ -227,7 +232,7 @@ class Pass:
 
     def mixture(self, op: ops.Mixture) -> None:
         bias = None if op.bias is None else self.of.here(op.bias)
-        gate, up, down = (self.of.weights[w.key] for w in (op.gate, op.up, op.down))
+        gate, up, down = (stacked(self.of.weights[w.key]) for w in (op.gate, op.up, op.down))
         self.values[op.out] = self[op.add] + mixture(self[op.x], self[op.scores], op.experts, bias, gate, up, down)
 
     def pick(self, op: ops.Pick) -> None:
@@ -257,6 +262,11 @@ def batch_input(model: Model) -> str:
     """The name of a model's only input."""
     (name,) = (op.out for op in model.ops if isinstance(op, ops.Input))
     return name
+
+
+def stacked(matrices: Tensor) -> Tensor:
+    """[count, k, n], also of a single one."""
+    return matrices if matrices.dim() == 3 else matrices[None]
 
 
 def unit(heads: Tensor, eps: float) -> Tensor:

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.batch import Batch, Stretch
-from spec_kernels.model.ops import Model
+from spec_kernels.model import sizes
+from spec_kernels.model.batch import Batch, Stretch, check_given
+from spec_kernels.model.ops import Model, embedded
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.source import Source
 from spec_kernels.model.states import StatePool
 from spec_kernels.model.turns import turns_of
-from spec_kernels.native import ACTIVATIONS, instruction_sets, module
+from spec_kernels.native import ACTIVATIONS, instruction_sets, limits, module
 from spec_kernels.native.cache import NativeCache
 from spec_kernels.native.lower import Lowering, recurrence
 from spec_kernels.native.weights import TILE, Arena, Tiles
@@ -39,7 +40,12 @@ class Native:
     def __init__(
         self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
     ) -> None:
-        """lent: weights of another executor that are not read again."""
+        """lent: weights of another executor that are not read again.
+
+        Raises ValueError for a model whose sizes do not fit each other, or that is too large: C believes what it gets.
+        """
+        sizes.check(model)
+        limits.check(model)
         self.model, self.source, self.options = model, source, options or Options()
         self.arena = Arena(model, source, self.options.requantise, lent)
         lowering = Lowering(
@@ -47,12 +53,13 @@ class Native:
         )
         self.program, self.taps, self.widths = lowering.program, lowering.taps, lowering.widths
         self.inputs = lowering.inputs
-        self._bound = self.taps.index("logits") if "logits" in self.taps else -1
-        self._always = ("logits",) if "logits" in self.taps else ()  # the program writes there
+        self._logits = self.taps.index("logits") if "logits" in self.taps else -1
+        self._always = tuple(lowering.bound)  # the program writes there
         self._at = {
-            name: (i, width, -(-width // TILE) * TILE if i == self._bound else width)
+            name: (i, width, -(-width // TILE) * TILE if name in lowering.bound else width)
             for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True))
         }
+        self._embedded = embedded(model)
         self._shape = None if model.heads is None else lowering.shape
         self._turned, self._threads = 0, 1
         self._turns: list[Tensor] = []  # all that ever were: another thread may be reading them
@@ -126,7 +133,7 @@ class Native:
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
-        drafted = self.program.draft(*arguments, *limits, self._bound, at, tokens, chooser, kept)
+        drafted = self.program.draft(*arguments, *limits, self._logits, at, tokens, chooser, kept)
         del alive
         return *drafted, found["logits"]
 
@@ -144,7 +151,7 @@ class Native:
             if name in found or name not in self._at:
                 continue
             i, width, stride = self._at[name]
-            count = max(_count(batch, name, rows), kept if i == self._bound else 0)
+            count = max(_count(batch, name, rows), kept if i == self._logits else 0)
             # A row at least: an empty tensor has no address.
             memory = torch.empty(count or 1, stride)
             places[i] = memory.data_ptr(), stride
@@ -159,7 +166,7 @@ class Native:
             self._threads = threads
         stretches = tuple(map(_sequence, batch.stretches))
         self._turn(max(s.end for s in batch.stretches) + 1)
-        kept = [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()] if batch.given else ()
+        kept = self._given(batch) if batch.given else ()
         given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True)) if kept else ()
         inputs, places_in = self._inputs(batch) if self.inputs else ((), ())
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
@@ -168,9 +175,16 @@ class Native:
         where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
         return (*where, stretches, given, places_in, headings, places, states), block, (kept, inputs)
 
+    def _given(self, batch: Batch) -> list[Tensor]:
+        check_given(batch.given, self._embedded)
+        return [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
+
     def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
         """Matrices whose rows lie in one piece, and (address, stride) of each."""
         inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
+        for name, m in zip(self.inputs, inputs, strict=True):
+            if m.shape[0] != batch.positions.numel():
+                raise ValueError(f"input {name!r} has {m.shape[0]} rows, the batch has {batch.positions.numel()}")
         return inputs, tuple((m.data_ptr(), m.stride(0) if m.shape[0] > 1 else m.shape[1]) for m in inputs)
 
     def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:

@@ -16,35 +16,25 @@ from torch import Tensor
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
-from spec_kernels.model.shapes import BlockShape
 from spec_kernels.native import CACHES, module
 from spec_kernels.native.weights import Arena, Tiles
 
-MOST_HEAD, MOST_TAPS, MOST_CHOSEN = 256, 16, 64
-"""Largest attention head, widest convolution, most experts of a row that C has memory for."""
 HEADINGS = ("final", "logits")
 
 
-def misfit(shape: BlockShape) -> str | None:
-    """Why blocks of a shape cannot run natively, in words; None where they can."""
-    heads, delta, experts = shape.heads, shape.delta, shape.experts
-    if heads.dim > MOST_HEAD:
-        return f"heads of {heads.dim}, at most {MOST_HEAD} run natively"
-    if delta is not None and delta.kernel > MOST_TAPS:
-        return f"a convolution of {delta.kernel}, at most {MOST_TAPS} runs natively"
-    if experts is not None and max(experts.used, experts.groups) > MOST_CHOSEN:
-        return f"more than {MOST_CHOSEN} experts of a row, or groups of them"
-    return None
-
-
 class Lowering:
-    """Writes a program. ``taps`` are the names of its outputs, in order; ``widths`` their widths."""
+    """Writes a program. Sizes of the model were checked (model/sizes.py, limits.py).
+
+    ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` those that a product writes into
+    the caller's memory, whose rows have room for whole tiles.
+    """
 
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
         """bits: of rows in products with quantised weights. cache: type of what is cached. isa: None is the best."""
         self.model, self.arena, self.bits = model, arena, bits
         self.program = module().Program(isa, 1)
         self.taps: list[str] = []
+        self.bound: list[str] = []
         self.widths: list[int] = []
         self.inputs: list[str] = []
         self._values: dict[tuple[str, int], int] = {}
@@ -121,7 +111,7 @@ class Lowering:
         width, dim = self.width(op.x), len(op.weight)
         weight = self.vector(op.weight)
         follower = after[0] if after else None
-        if isinstance(follower, ops.Gate) and follower.by == "silu" and follower.x == op.out == follower.out:
+        if self._gates(follower, op.out, width, "silu"):
             x, z, heads = self.of(op.x), self.of(follower.gate), width // dim
             self.program.gated_norm(x, z, self.value(op.out, width), heads, dim, weight, op.eps)
             return 1
@@ -129,7 +119,9 @@ class Lowering:
             x = self.of(op.x)
             self.program.norm(x, self.value(op.out, width), weight, width, op.eps)
             return 0
-        turned = isinstance(follower, ops.Rotate) and follower.x == op.out
+        if op.x != op.out:
+            raise NotImplementedError(f"a norm of heads from {op.x} to {op.out}")
+        turned = isinstance(follower, ops.Rotate) and follower.x == op.out and follower.shape.dim == dim
         rotated = follower.shape.turned if turned else 0
         self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, rotated)
         return int(turned)
@@ -142,14 +134,18 @@ class Lowering:
         self.program.store(self.of(op.k), self.of(op.v), op.layer, op.shape.kv_heads)
 
     def attend(self, op: ops.Attend, after: list[Any]) -> int:
-        gated = bool(after) and isinstance(after[0], ops.Gate) and after[0].x == op.out == after[0].out
-        gated = gated and after[0].by == "sigmoid" and self.width(after[0].gate) == op.shape.q_width
+        gated = bool(after) and self._gates(after[0], op.out, op.shape.q_width, "sigmoid")
         gate = self.of(after[0].gate) if gated else -1
         s, q = op.shape, self.of(op.q)
         out = self.value(op.out, s.q_width)
         numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal)
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
+
+    def _gates(self, op: Any, name: str, width: int, by: str) -> bool:
+        """Whether an operation gates a value in its place, number by number."""
+        gates = isinstance(op, ops.Gate) and op.x == name == op.out and op.by == by
+        return gates and op.gate != name and self.width(op.gate) == width
 
     def linear(self, op: ops.Linear, after: list[Any]) -> int:
         together = bool(after) and isinstance(after[0], ops.SwiGLU) and op.outs == (after[0].gate, after[0].up)
@@ -173,6 +169,7 @@ class Lowering:
         made = self.program.value(op.weights[0].n)
         self._now[out] = made, op.weights[0].n
         self.program.bind(made, len(self.taps))
+        self.bound.append(after[0].name)
         return made
 
     def _pair(self, op: ops.Linear, out: str) -> int:

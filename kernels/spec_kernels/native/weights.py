@@ -6,6 +6,7 @@ They lie in the order in which a forward reads them, so that what is fetched ahe
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class Wish:
     def n(self) -> int:
         """Rows of a matrix; those of a pair are filled up to whole tiles."""
         first = self.weights[0].n
-        return first if len(self.weights) == 1 else 2 * TILE * -(-first // TILE)
+        return first if len(self.weights) == 1 else paired_rows(first)
 
     @property
     def step(self) -> int:
@@ -81,6 +82,22 @@ class Wish:
     @property
     def matrix_bytes(self) -> int:
         return self.step * -(-self.weights[0].n // TILE)
+
+
+def paired_rows(n: int) -> int:
+    """Rows of gate and up in tiles that alternate, n of each."""
+    return 2 * TILE * -(-n // TILE)
+
+
+def check_stored(weight: Weight, shape: tuple[int, ...] | None) -> None:
+    """Raise ValueError where a stored tensor has fewer rows than are read, or rows of another width."""
+    if not shape or shape[-1] != weight.k:
+        raise ValueError(f"{weight.name!r} is stored as {shape}, rows of {weight.k} are needed")
+    rows, rest = divmod(math.prod(shape[:-1]), weight.count)
+    low, last = (0, weight.n - 1) if weight.rows is None else (int(weight.rows.min()), int(weight.rows.max()))
+    if rest or low < 0 or last >= rows or (weight.rows is not None and len(weight.rows) != weight.n):
+        found = f"{weight.name!r} is stored as {shape}"
+        raise ValueError(f"{found}, {weight.count} matrices with rows {low} to {last} are needed")
 
 
 def room(size: int) -> Tensor:
@@ -113,7 +130,13 @@ class Arena:
             at += wish.matrix_bytes * first.count
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
-        return self.tiles[tuple(w.key for w in weights)]
+        """Raises ValueError for tiles of other sizes: a weight of the same name that another model has read."""
+        tiles, first = self.tiles[tuple(w.key for w in weights)], weights[0]
+        n = first.n if len(weights) == 1 else paired_rows(first.n)
+        if (tiles.n, tiles.k, tiles.count) != (n, first.k, first.count):
+            found = f"{tiles.count} of [{tiles.n}, {tiles.k}]"
+            raise ValueError(f"{first.name!r} was read as {found}, {first.count} of [{n}, {first.k}] are needed")
+        return tiles
 
     def paired(self, gate: Weight, up: Weight) -> bool:
         """Whether gate and up lie in tiles that alternate: where they are of one type."""
@@ -164,6 +187,7 @@ class Arena:
 
     def _fill(self, weight: Weight, tiles: Tiles, wish: Wish, part: int) -> None:
         """Repack every matrix of a weight as part ``part`` of its place."""
+        check_stored(weight, self.source.shape(weight.name))
         first = tiles.address + part * wish.step // len(wish.weights)
         if self.source.type(weight.name) != wish.type:
             self._fill_floats(weight, wish, first)

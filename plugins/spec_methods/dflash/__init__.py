@@ -125,7 +125,7 @@ class DFlash:
             memory = seq.stash[self.memory] = Memory(self.layers.context())
         memory.context.token = span.next[-1]
         embed = span.next_embeds.get(len(span.next) - 1)
-        memory.context.embed = None if embed is None else embed.clone()
+        memory.context.embed = None if embed is None else self.layers.embedding(embed)
         return Known(memory.context, span.start, self.head.states(span))
 
     def _begin(self, seq: Sequence, budget: int) -> Block | None:

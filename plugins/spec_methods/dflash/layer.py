@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, Stretch, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rotate, Store
@@ -63,6 +63,10 @@ class Layers:
     def context(self) -> Context:
         """Of a new sequence."""
         return Context(self.fill.cache(FIRST_ROWS))
+
+    def embedding(self, given: Tensor) -> Tensor:
+        """A copy of the embedding of a committed token; zeros for one of another width than the head's."""
+        return embedding(given, self.head.width)
 
     def learn(self, parts: Sequence[Known]) -> None:
         """Keep positions of several sequences, in one pass; what was held at or after them is void."""

@@ -98,6 +98,7 @@ class Head:
         """Why it cannot draft for a target (its TargetInfo), or None."""
         return (
             self._other_model(target)
+            or self._other_width(target)
             or self._other_layers(target, reading)
             or self._other_context(target)
             or self._too_large(target)
@@ -111,6 +112,15 @@ class Head:
             found = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
             return f"{found}, {target.name} has {target.vocab}", "use a head trained for this very model"
         return None
+
+    def _other_width(self, target: Any) -> Problem | None:
+        """Matrices that it borrows have the target's width."""
+        named = (("embedding", self.own_embedding), ("output matrix", self.own_output))
+        lacking = [name for name, own in named if not own]
+        if self.width == target.width or not lacking:
+            return None
+        found = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
+        return f"{found} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
 
     def _other_layers(self, target: Any, reading: Literal["auto", "inputs", "outputs"]) -> Problem | None:
         sources = self.sources(target.layers, reading)
@@ -136,6 +146,10 @@ class Head:
         most = target.extras.get("most_head")
         if most is not None and self.head > most:
             found = f"{self.name}: its attention has heads of {self.head}"
+            return f"{found}, native kernels run at most {most}", "load the model with -o kernels=reference"
+        most = target.extras.get("most_inputs")
+        if most is not None and self.inputs > most:
+            found = f"{self.name}: it reads {self.inputs} hidden states of each position"
             return f"{found}, native kernels run at most {most}", "load the model with -o kernels=reference"
         return None
 

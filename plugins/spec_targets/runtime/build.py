@@ -9,7 +9,7 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import Only
 from spec_kernels.native.executor import Native, Options
-from spec_kernels.native.lower import misfit
+from spec_kernels.native.limits import misfit
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
-from spec_kernels.native.lower import MOST_HEAD
+from spec_kernels.native.limits import MOST_HEAD, MOST_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
@@ -69,6 +69,7 @@ def make_target(
         "row_bytes": row_bytes(config, choice, kind),
         "kernels": build.said(choice, executor),
         "most_head": MOST_HEAD if choice.native else None,
+        "most_inputs": MOST_INPUTS if choice.native else None,
         "options": choice.options(),
         "executor": lambda: executor,
         "rotated": (config.head, config.turned),

@@ -206,7 +206,7 @@ static uint64_t forward(model *m, memory *past, int start, int rows, int chain, 
     int32_t *parents = room(4 * (size_t)rows), *source = room(4 * (size_t)rows), *keep = room(4 * (size_t)rows);
     int32_t *recorded = room(4 * (size_t)rows), places = PLACES;
     int64_t *tokens = room(8 * (size_t)rows), *positions = room(8 * (size_t)rows);
-    size_t stride = spec_up((size_t)m->vocabulary, 16);
+    size_t stride = spec_round_up((size_t)m->vocabulary, 16);
     float *logits = room(stride * (size_t)rows * sizeof *logits);
     for (int i = 0; i < rows; i++) {
         parents[i] = i < chain ? i - 1 : between(m->d, chain - 1, i - 1), keep[i] = i == chain - 1 ? 0 : -1;
@@ -217,8 +217,8 @@ static uint64_t forward(model *m, memory *past, int start, int rows, int chain, 
     spec_request q = {.rows = rows, .sequences = 1, .tokens = tokens, .positions = positions, .sequence = &sequence,
                       .memory = &past->cache, .places = &places, .parents = parents, .matrices = past->matrices,
                       .windows = past->windows, .states = STATES, .source = source, .keep = keep, .recorded = recorded};
-    q.taps[0] = logits, q.tap_strides[0] = stride;
-    if (spec_reserve(m->p, (int)spec_up((size_t)rows, 16)) || spec_run(m->p, &q)) abort();
+    q.taps = &logits, q.tap_strides = &stride;
+    if (spec_reserve(m->p, (int)spec_round_up((size_t)rows, 16)) || spec_run(m->p, &q)) abort();
     for (int i = 0; i < rows; i++) hash = hash_floats(hash, logits + (size_t)i * stride, (size_t)m->vocabulary);
     return hash;
 }

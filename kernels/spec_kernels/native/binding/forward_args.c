@@ -30,7 +30,7 @@ static int grow(void **array, size_t count, size_t size) {
     return 1;
 }
 
-static int room(spec_given *g, int rows, int sequences) {
+static int room(spec_given *g, int rows, int sequences, int taps) {
     spec_request *q = &g->request;
     int good = 1;
     if (rows > g->row_room) {
@@ -47,6 +47,11 @@ static int room(spec_given *g, int rows, int sequences) {
                grow((void **)&q->places, n, sizeof(int32_t));
         g->sequence_room = good ? sequences : 0;
     }
+    if (good && taps > g->tap_room) {
+        size_t n = (size_t)taps;
+        good = grow((void **)&q->taps, n, sizeof(float *)) && grow((void **)&q->tap_strides, n, sizeof(size_t));
+        g->tap_room = good ? taps : 0;
+    }
     if (!good) PyErr_NoMemory();
     return good;
 }
@@ -54,7 +59,7 @@ static int room(spec_given *g, int rows, int sequences) {
 void spec_request_free(spec_given *g) {
     spec_request *q = &g->request;
     free(q->parents), free(q->source), free(q->keep), free(q->recorded), free(g->given), free(g->picks[0]);
-    free(g->picks[1]), free(q->sequence), free(q->memory), free(q->places);
+    free(g->picks[1]), free(q->sequence), free(q->memory), free(q->places), free(q->taps), free(q->tap_strides);
 }
 
 /* ---- sequences */
@@ -212,7 +217,7 @@ int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_
     if (!PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || !PyTuple_Check(args[6]) ||
         PyTuple_Size(args[6]) != SPEC_PICKS || !PyTuple_Check(args[7]))
         return refuse("sequences, given rows, inputs, picks and taps are tuples");
-    if (!room(g, rows, (int)PyTuple_Size(args[3]))) return 0;
+    if (!room(g, rows, (int)PyTuple_Size(args[3]), p->taps)) return 0;
     q->rows = rows, q->tokens = address(args[0]), q->positions = address(args[1]);
     if (PyErr_Occurred() || (p->rotated && !q->positions)) return refuse("positions are missing");
     if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5])) return 0;

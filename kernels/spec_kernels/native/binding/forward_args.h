@@ -7,7 +7,7 @@
 /* A request, and the memory its arrays lie in; it is used again by the next. */
 typedef struct {
     spec_request request;
-    int32_t row_room, sequence_room;
+    int32_t row_room, sequence_room, tap_room;
     const float **given;
     int32_t *picks[SPEC_PICKS];
 } spec_given;

@@ -211,7 +211,7 @@ static PyObject *concat(PyObject *self, PyObject *args) {
     PyObject *xs;
     int out;
     if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &xs, &out)) return NULL;
-    if (PyTuple_Size(xs) > SPEC_PARTS) return PyErr_Format(PyExc_ValueError, "more than %d parts", SPEC_PARTS);
+    if (PyTuple_Size(xs) > SPEC_INPUTS) return PyErr_Format(PyExc_ValueError, "more than %d parts", SPEC_INPUTS);
     spec_op *op = spec_add_op(of(self), SPEC_CONCAT);
     if (!op) return PyErr_NoMemory();
     op->out = out, op->parts = (int)PyTuple_Size(xs);
@@ -223,7 +223,6 @@ static PyObject *concat(PyObject *self, PyObject *args) {
 static PyObject *tap(PyObject *self, PyObject *args) {
     int x, index;
     if (!PyArg_ParseTuple(args, "ii", &x, &index)) return NULL;
-    if (index >= SPEC_TAPS) return PyErr_Format(PyExc_ValueError, "more than %d taps", SPEC_TAPS);
     spec_op *op = spec_add_op(of(self), SPEC_TAP);
     if (op) op->x = x, op->index = index;
     if (index >= of(self)->taps) of(self)->taps = index + 1;

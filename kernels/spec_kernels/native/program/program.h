@@ -1,8 +1,8 @@
 /* A model as a flat list of operations, and one forward through it.
  *
- * Python writes the list once (lower.py), with every size checked there; a forward is one call. Values are named by
- * numbers: arrays of rows [R, width] of floats, rows `stride` floats apart. Weights and tables lie in memory that
- * Python keeps alive; small vectors are copied. */
+ * Python writes the list once (lower.py) after checking every size (model/sizes.py); a forward is one call. Values are
+ * named by numbers: arrays of rows [R, width] of floats, rows `stride` floats apart. Weights and tables lie in memory
+ * that Python keeps alive; small vectors are copied. */
 #ifndef SPEC_PROGRAM_H
 #define SPEC_PROGRAM_H
 
@@ -16,8 +16,7 @@
 
 #define SPEC_GROUP 32 /* rows that are quantised together, and that one job of row-wise work has */
 #define SPEC_PARTS 4
-#define SPEC_INPUTS 4
-#define SPEC_TAPS 512
+#define SPEC_INPUTS 32 /* inputs of a program, and values that are joined */
 #define SPEC_PICKS 2
 #define SPEC_NONE (-1)
 
@@ -54,7 +53,7 @@ typedef struct {
     int32_t width, heads, kv_heads, dim, rotated, layer, index, causal, window, parts;
     float eps, scale;
     float *vector, *vector2; /* copies that the program owns */
-    int32_t outs[SPEC_PARTS], xs[SPEC_PARTS];
+    int32_t outs[SPEC_PARTS], xs[SPEC_INPUTS];
     float *biases[SPEC_PARTS];
     spec_weight weights[SPEC_PARTS];
     int32_t paired; /* LINEAR: tiles of gate and up alternate, silu(gate) up is stored */
@@ -104,8 +103,8 @@ typedef struct {
     size_t input_strides[SPEC_INPUTS];
     const int32_t *picks[SPEC_PICKS]; /* rows of the batch, ascending; NULL: all that are left */
     int32_t picked[SPEC_PICKS];
-    float *taps[SPEC_TAPS];
-    size_t tap_strides[SPEC_TAPS];
+    float **taps; /* [taps of the program], NULL where nobody wants one */
+    size_t *tap_strides;
     float *matrices, *windows; /* [layer][states][...] */
     int32_t states;
     int32_t *source, *keep;

@@ -1,0 +1,196 @@
+"""Every size of a description, checked before an executor is made of it.
+
+The native program reads and writes as many numbers as an operation says, wherever they lie: sizes that do not fit each
+other have to be found here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from spec_kernels.model import ops
+from spec_kernels.model.ops import Model, Weight
+from spec_kernels.model.shapes import DeltaShape, HeadShape
+
+
+def check(model: Model) -> None:
+    """Raise ValueError where sizes of an operation do not fit: its name, the size found and the size needed."""
+    sizes = Sizes(model)
+    for op in model.ops:
+        getattr(sizes, type(op).__name__.lower())(op)
+
+
+def need(op: str, what: str, found: Any, wanted: Any) -> None:
+    """Raise ValueError unless both are equal."""
+    if found != wanted:
+        raise ValueError(f"{op}: {what} is {found}, {wanted} is needed")
+
+
+class Sizes:
+    """One method per operation: it checks what is read, and notes the width of what is written."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.widths: dict[str, int] = {}
+        self.picked: set[str] = set()
+        self.table: int | None = None
+
+    def read(self, op: str, name: str) -> int:
+        """The width of a value."""
+        if name not in self.widths:
+            raise ValueError(f"{op}: it reads {name!r}, which no earlier operation writes")
+        return self.widths[name]
+
+    def wide(self, op: str, name: str, wanted: int) -> None:
+        need(op, f"the width of {name!r}", self.read(op, name), wanted)
+
+    # rows from outside, and back
+
+    def embed(self, op: ops.Embed) -> None:
+        one(f"Embed of {op.out!r}", op.table)
+        if self.table is not None:
+            need(f"Embed of {op.out!r}", "the number of tokens", op.table.n, self.table)
+        self.table, self.widths[op.out] = op.table.n, op.table.k
+
+    def input(self, op: ops.Input) -> None:
+        if op.width < 1:
+            raise ValueError(f"Input of {op.out!r}: the width is {op.width}, at least 1 is needed")
+        self.widths[op.out] = op.width
+
+    def pick(self, op: ops.Pick) -> None:
+        self.widths[op.out] = self.read(f"Pick of {op.x!r}", op.x)
+        self.picked.add(op.rows)
+
+    def tap(self, op: ops.Tap) -> None:
+        """Outputs behind a Pick have memory for the picked rows only."""
+        self.read(f"Tap {op.name!r}", op.x)
+        before = {"final": {"final"}, "logits": {"final", "logits"}}.get(op.name, set())
+        for rows in sorted(before - self.picked):
+            raise ValueError(f"Tap {op.name!r}: it stands before the Pick of {rows!r} rows, it must follow it")
+
+    # products
+
+    def linear(self, op: ops.Linear) -> None:
+        name = f"Linear of {op.x!r}"
+        need(name, "the number of outputs", len(op.outs), len(op.weights))
+        need(name, "the number of biases", len(op.biases), len(op.weights))
+        if op.add is not None:
+            need(name, "the number of matrices of a sum", len(op.weights), 1)
+            self.wide(name, op.add, op.weights[0].n)
+        for weight, bias in zip(op.weights, op.biases, strict=True):
+            one(name, weight)
+            self.wide(name, op.x, weight.k)
+            if bias is not None:
+                need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (weight.n,))
+        self.widths |= {out: weight.n for out, weight in zip(op.outs, op.weights, strict=True)}
+
+    def mixture(self, op: ops.Mixture) -> None:
+        name, width, e = f"Mixture of {op.x!r}", self.read(f"Mixture of {op.x!r}", op.x), op.experts
+        self.wide(name, op.scores, e.count)
+        self.wide(name, op.add, width)
+        inner = op.gate.n
+        for weight, wanted in ((op.gate, (inner, width)), (op.up, (inner, width)), (op.down, (width, inner))):
+            need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), wanted)
+            need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
+        if op.bias is not None:
+            need(name, "the shape of the bias", tuple(op.bias.shape), (e.count,))
+        if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
+            found = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
+            raise ValueError(f"{name}: {found} are chosen; no more than there are, in groups of one size, can be")
+        self.widths[op.out] = width
+
+    # number by number
+
+    def norm(self, op: ops.Norm) -> None:
+        name, width = f"Norm of {op.x!r}", self.read(f"Norm of {op.x!r}", op.x)
+        need(name, "the number of dimensions of the weight", op.weight.dim(), 1)
+        pieces(name, f"the width of {op.x!r}", width, len(op.weight))
+        self.widths[op.out] = width
+
+    def swiglu(self, op: ops.SwiGLU) -> None:
+        width = self.read(f"SwiGLU of {op.gate!r}", op.gate)
+        self.wide(f"SwiGLU of {op.gate!r}", op.up, width)
+        self.widths[op.out] = width
+
+    def gate(self, op: ops.Gate) -> None:
+        width = self.read(f"Gate of {op.x!r}", op.x)
+        if self.read(f"Gate of {op.x!r}", op.gate) != 1:
+            self.wide(f"Gate of {op.x!r}", op.gate, width)
+        self.widths[op.out] = width
+
+    def concat(self, op: ops.Concat) -> None:
+        if not op.xs:
+            raise ValueError(f"Concat of {op.out!r}: it joins no values, at least 1 is needed")
+        self.widths[op.out] = sum(self.read(f"Concat of {op.out!r}", x) for x in op.xs)
+
+    # attention
+
+    def rotate(self, op: ops.Rotate) -> None:
+        name, turns = f"Rotate of {op.x!r}", self.model.turns
+        pieces(name, f"the width of {op.x!r}", self.read(name, op.x), op.shape.dim)
+        need(name, "the number of rotated dimensions", op.shape.turned, 0 if turns is None else 2 * len(turns))
+        if op.shape.turned > op.shape.dim:
+            raise ValueError(f"{name}: {op.shape.turned} dimensions of a head turn, it has {op.shape.dim}")
+
+    def store(self, op: ops.Store) -> None:
+        name = f"Store of {op.k!r}"
+        self._cached(name, op.shape, op.layer)
+        for value in (op.k, op.v):
+            self.wide(name, value, op.shape.kv_width)
+
+    def attend(self, op: ops.Attend) -> None:
+        name, shape = f"Attend of {op.q!r}", op.shape
+        self._cached(name, shape, op.layer)
+        pieces(name, "the number of query heads", shape.heads, shape.kv_heads)
+        self.wide(name, op.q, shape.q_width)
+        self.widths[op.out] = shape.q_width
+
+    def _cached(self, name: str, shape: HeadShape, layer: int) -> None:
+        """All layers lie in one cache."""
+        cache = self.model.heads
+        if cache is None:
+            raise ValueError(f"{name}: no operation stores keys and values")
+        need(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cache.kv_heads, cache.dim))
+        inside(name, layer, self.model.attending)
+
+    # the gated delta rule
+
+    def delta(self, op: ops.Delta) -> None:
+        name, s = f"Delta of {op.qkv!r}", op.shape
+        need(name, "the shape of the layer", s, self.model.delta)
+        inside(name, op.layer, self.model.recurring)
+        divided(name, s)
+        self.wide(name, op.qkv, s.channels)
+        for value in (op.beta, op.alpha):
+            self.wide(name, value, s.value_heads)
+        need(name, "the shape of conv", tuple(op.conv.shape), (s.kernel, s.channels))
+        for what, vector in (("rate", op.rate), ("dt", op.dt)):
+            need(name, f"the shape of {what}", vector_shape(vector), (s.value_heads,))
+        self.widths[op.out] = s.value_width
+
+
+def one(name: str, weight: Weight) -> None:
+    """A product or a table has a single matrix."""
+    need(name, f"the number of matrices of {weight.name!r}", weight.count, 1)
+
+
+def pieces(name: str, what: str, whole: int, piece: int) -> None:
+    """Raise ValueError unless ``whole`` is divided by ``piece`` without a rest."""
+    if piece < 1 or whole % piece:
+        raise ValueError(f"{name}: {what} is {whole}, a multiple of {piece} is needed")
+
+
+def inside(name: str, layer: int, layers: int) -> None:
+    if not 0 <= layer < layers:
+        raise ValueError(f"{name}: the layer is {layer}, 0 to {layers - 1} are there")
+
+
+def divided(name: str, shape: DeltaShape) -> None:
+    """Every value head has a key head."""
+    pieces(name, "the number of value heads", shape.value_heads, shape.key_heads)
+
+
+def vector_shape(vector: Tensor) -> tuple[int, ...]:
+    return tuple(vector.shape)

@@ -1,0 +1,292 @@
+"""Sizes of a description that do not fit are refused, for every operation, before an executor reads or computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from spec_kernels import native
+from spec_kernels.model import ops, sizes
+from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.ops import Model, Weight
+from spec_kernels.model.reference import Reference
+from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
+from spec_kernels.native import limits
+from spec_kernels.native.executor import Native
+from spec_kernels.native.weights import check_stored
+
+EXECUTORS: dict[str, Callable[[Model, Any], Any]] = {"native": Native, "reference": Reference}
+WIDTH, INNER, EXPERTS = 24, 40, 4
+HEADS = HeadShape(heads=4, kv_heads=2, dim=12, turned=8, scale=1.0)
+DELTA = DeltaShape(key_heads=2, value_heads=4, key_dim=8, value_dim=6, kernel=3)
+TURNS = torch.ones(HEADS.turned // 2)
+
+
+def weight(name: str, n: int, k: int, count: int = 1) -> Weight:
+    return Weight(name, n, k, None, count)
+
+
+OPS: dict[str, ops.Op] = {
+    "embed": ops.Embed("x", weight("table", 50, WIDTH)),
+    "input": ops.Input("given", WIDTH),
+    "norm": ops.Norm("x", "h", torch.ones(WIDTH), 1e-6),
+    "concat": ops.Concat(("h", "given"), "both"),
+    "linear": ops.Linear("both", ("h",), (weight("fc", WIDTH, 2 * WIDTH),), (torch.ones(WIDTH),)),
+    "qkv": ops.Linear(
+        "h",
+        ("q", "k", "v"),
+        (weight("q", HEADS.q_width, WIDTH), weight("k", HEADS.kv_width, WIDTH), weight("v", HEADS.kv_width, WIDTH)),
+        (None,) * 3,
+    ),
+    "head norm": ops.Norm("q", "q", torch.ones(HEADS.dim), 1e-6),
+    "rotate": ops.Rotate("q", HEADS),
+    "store": ops.Store("k", "v", HEADS, 0),
+    "attend": ops.Attend("q", "a", HEADS, 0),
+    "gate": ops.Gate("a", "q", "a", "sigmoid"),
+    "out": ops.Linear("a", ("x",), (weight("out", WIDTH, HEADS.q_width),), (None,), add="x"),
+    "recurrent": ops.Linear(
+        "h",
+        ("mix", "beta", "alpha"),
+        (weight("mix", DELTA.channels, WIDTH), weight("beta", 4, WIDTH), weight("alpha", 4, WIDTH)),
+        (None,) * 3,
+    ),
+    "delta": ops.Delta(
+        *("mix", "beta", "alpha", "o"),
+        shape=DELTA,
+        conv=torch.ones(DELTA.kernel, DELTA.channels),
+        rate=torch.ones(4),
+        dt=torch.ones(4),
+        layer=0,
+    ),
+    "up": ops.Linear("h", ("g", "u"), (weight("g", INNER, WIDTH), weight("u", INNER, WIDTH)), (None, None)),
+    "swiglu": ops.SwiGLU("g", "u", "f"),
+    "scores": ops.Linear("h", ("scores",), (weight("router", EXPERTS, WIDTH),), (None,)),
+    "mixture": ops.Mixture(
+        *("h", "scores", "x", "x"),
+        experts=Experts(EXPERTS, 2),
+        bias=torch.zeros(EXPERTS),
+        gate=weight("gates", INNER, WIDTH, EXPERTS),
+        up=weight("ups", INNER, WIDTH, EXPERTS),
+        down=weight("downs", WIDTH, INNER, EXPERTS),
+    ),
+    "pick final": ops.Pick("x", "x", "final"),
+    "final": ops.Tap("x", "final"),
+    "pick logits": ops.Pick("x", "x", "logits"),
+    "logits": ops.Linear("x", ("logits",), (weight("output", 50, WIDTH),), (None,)),
+    "tap": ops.Tap("logits", "logits"),
+}
+"""One of each, in a model whose sizes fit."""
+
+
+def model(**changed: dict[str, Any]) -> Model:
+    """The model with fields of some operations changed; underscores of their names stand for spaces."""
+    named = {name.replace("_", " "): fields for name, fields in changed.items()}
+    return Model(tuple(replace(op, **named.get(name, {})) for name, op in OPS.items()), TURNS)
+
+
+def without(name: str) -> Model:
+    return Model(tuple(op for other, op in OPS.items() if other != name), TURNS)
+
+
+WRONG: dict[str, tuple[Model, str]] = {
+    "product: columns": (
+        model(linear={"weights": (weight("fc", WIDTH, 64),)}),
+        "Linear of 'both': the width of 'both' is 48, 64 is needed",
+    ),
+    "product: bias": (
+        model(linear={"biases": (torch.ones(16),)}),
+        r"Linear of 'both': the shape of the bias of 'fc' is \(16,\), \(24,\) is needed",
+    ),
+    "product: sum": (
+        model(out={"weights": (weight("out", 32, HEADS.q_width),)}),
+        "Linear of 'a': the width of 'x' is 24, 32 is needed",
+    ),
+    "product: sum of several": (
+        model(qkv={"add": "h"}),
+        "Linear of 'h': the number of matrices of a sum is 3, 1 is needed",
+    ),
+    "product: outputs": (model(linear={"outs": ("h", "i")}), "Linear of 'both': the number of outputs is 2, 1"),
+    "product: biases": (model(linear={"biases": ()}), "Linear of 'both': the number of biases is 0, 1"),
+    "product: a stack": (
+        model(linear={"weights": (weight("fc", WIDTH, 48, 3),)}),
+        "Linear of 'both': the number of matrices of 'fc' is 3, 1 is needed",
+    ),
+    "norm": (model(norm={"weight": torch.ones(16)}), "Norm of 'x': the width of 'x' is 24, a multiple of 16 is needed"),
+    "norm of heads": (model(head_norm={"weight": torch.ones(36)}), "Norm of 'q': the width of 'q' is 48, a multiple"),
+    "norm without numbers": (model(norm={"weight": torch.ones(0)}), "Norm of 'x': the width of 'x' is 24, a multiple"),
+    "rotate: heads": (
+        model(rotate={"shape": replace(HEADS, dim=20)}),
+        "Rotate of 'q': the width of 'q' is 48, a multiple of 20 is needed",
+    ),
+    "rotate: angles": (
+        model(rotate={"shape": replace(HEADS, turned=6)}),
+        "Rotate of 'q': the number of rotated dimensions is 6, 8 is needed",
+    ),
+    "rotate: more than a head": (
+        model(rotate={"shape": replace(HEADS, dim=6)}),
+        "Rotate of 'q': 8 dimensions of a head turn, it has 6",
+    ),
+    "store": (model(store={"k": "q"}), "Store of 'q': the width of 'q' is 48, 24 is needed"),
+    "store: values": (model(store={"v": "q"}), "Store of 'k': the width of 'q' is 48, 24 is needed"),
+    "store: layer": (model(store={"layer": 1}), "Store of 'k': the layer is 1, 0 to 0 are there"),
+    "attend": (
+        model(attend={"shape": replace(HEADS, heads=6)}),
+        "Attend of 'q': the width of 'q' is 48, 72 is needed",
+    ),
+    "attend: other heads than the cache's": (
+        model(attend={"shape": replace(HEADS, kv_heads=4)}),
+        r"Attend of 'q': \(key heads, head width\) is \(4, 12\), \(2, 12\) is needed",
+    ),
+    "attend: groups": (
+        model(attend={"shape": replace(HEADS, heads=5)}),
+        "Attend of 'q': the number of query heads is 5, a multiple of 2 is needed",
+    ),
+    "attend: layer": (model(attend={"layer": -1}), "Attend of 'q': the layer is -1"),
+    "attend: no cache": (without("store"), "Attend of 'q': no operation stores keys and values"),
+    "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
+    "swiglu": (model(swiglu={"up": "q"}), "SwiGLU of 'g': the width of 'q' is 48, 40 is needed"),
+    "concat": (model(concat={"xs": ("h", "h", "given")}), "Linear of 'both': the width of 'both' is 72, 48 is needed"),
+    "concat of nothing": (model(concat={"xs": ()}), "Concat of 'both': it joins no values"),
+    "mixture: scores": (
+        model(scores={"weights": (weight("router", 3, WIDTH),)}),
+        "Mixture of 'h': the width of 'scores' is 3, 4 is needed",
+    ),
+    "mixture: gate": (
+        model(mixture={"gate": weight("gates", INNER, 32, EXPERTS)}),
+        r"Mixture of 'h': the shape of 'gates' is \(40, 32\), \(40, 24\) is needed",
+    ),
+    "mixture: up": (
+        model(mixture={"up": weight("ups", 48, WIDTH, EXPERTS)}),
+        r"Mixture of 'h': the shape of 'ups' is \(48, 24\), \(40, 24\) is needed",
+    ),
+    "mixture: down": (
+        model(mixture={"down": weight("downs", 32, INNER, EXPERTS)}),
+        r"Mixture of 'h': the shape of 'downs' is \(32, 40\), \(24, 40\) is needed",
+    ),
+    "mixture: experts": (
+        model(mixture={"up": weight("ups", INNER, WIDTH, 3)}),
+        "Mixture of 'h': the number of matrices of 'ups' is 3, 4 is needed",
+    ),
+    "mixture: sum": (model(mixture={"add": "q"}), "Mixture of 'h': the width of 'q' is 48, 24 is needed"),
+    "mixture: bias": (
+        model(mixture={"bias": torch.zeros(3)}),
+        r"Mixture of 'h': the shape of the bias is \(3,\), \(4,\) is needed",
+    ),
+    "mixture: chosen": (model(mixture={"experts": Experts(EXPERTS, 5)}), "Mixture of 'h': 5 of 4 experts"),
+    "delta: channels": (model(delta={"qkv": "q"}), "Delta of 'q': the width of 'q' is 48, 56 is needed"),
+    "delta: rates": (model(delta={"beta": "k"}), "Delta of 'mix': the width of 'k' is 24, 4 is needed"),
+    "delta: alpha": (model(delta={"alpha": "k"}), "Delta of 'mix': the width of 'k' is 24, 4 is needed"),
+    "delta: conv": (
+        model(delta={"conv": torch.ones(2, DELTA.channels)}),
+        r"Delta of 'mix': the shape of conv is \(2, 56\), \(3, 56\) is needed",
+    ),
+    "delta: rate": (model(delta={"rate": torch.ones(3)}), r"Delta of 'mix': the shape of rate is \(3,\), \(4,\)"),
+    "delta: dt": (model(delta={"dt": torch.ones(3)}), r"Delta of 'mix': the shape of dt is \(3,\), \(4,\)"),
+    "delta: layer": (model(delta={"layer": 1}), "Delta of 'mix': the layer is 1, 0 to 0 are there"),
+    "embed": (
+        model(embed={"table": weight("table", 50, 32)}),
+        "Norm of 'x': the width of 'x' is 32, a multiple of 24 is needed",
+    ),
+    "embed: a stack": (
+        model(embed={"table": weight("table", 50, WIDTH, 2)}),
+        "Embed of 'x': the number of matrices of 'table' is 2, 1 is needed",
+    ),
+    "input": (model(input={"width": 20}), "Linear of 'both': the width of 'both' is 44, 48 is needed"),
+    "input without numbers": (model(input={"width": 0}), "Input of 'given': the width is 0, at least 1 is needed"),
+    "pick": (model(pick_final={"x": "y"}), "Pick of 'y': it reads 'y', which no earlier operation writes"),
+    "tap": (model(tap={"x": "y"}), "Tap 'logits': it reads 'y', which no earlier operation writes"),
+    "tap before its pick": (without("pick logits"), "Tap 'logits': it stands before the Pick of 'logits' rows"),
+}
+KINDS = {type(op).__name__ for op in OPS.values()}
+
+
+@pytest.mark.parametrize("kernels", EXECUTORS)
+@pytest.mark.parametrize("what", WRONG)
+def test_an_operation_of_sizes_that_do_not_fit_is_refused_by_name_before_a_weight_is_read(what, kernels):
+    changed, said = WRONG[what]
+
+    with pytest.raises(ValueError, match=said):
+        EXECUTORS[kernels](changed, None)
+
+
+def test_every_operation_has_a_size_that_is_refused():
+    words = " ".join(said for _, said in WRONG.values())
+
+    assert {kind.__name__ for kind in ops.Op.__args__} == KINDS
+    assert [kind for kind in KINDS if kind not in words] == []
+    sizes.check(model())
+
+
+LARGE = {
+    "attention head": (
+        model(attend={"shape": replace(HEADS, dim=512)}),
+        "the width of an attention head: 512 were found, native kernels run at most 256",
+    ),
+    "convolution": (model(delta={"shape": replace(DELTA, kernel=17)}), "the width of a convolution: 17 were found"),
+    "experts": (model(mixture={"experts": Experts(100, 65)}), "the experts of a row: 65 were found"),
+    "groups": (model(mixture={"experts": Experts(130, 2, groups=65)}), "the groups of experts: 65 were found"),
+    "joined values": (model(concat={"xs": ("h",) * 33}), "the values that are joined: 33 were found"),
+    "inputs": (
+        Model(tuple(ops.Input(f"h{i}", 1) for i in range(33))),
+        "the inputs of the model: 33 were found, native kernels run at most 32",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_an_operation_larger_than_native_kernels_have_memory_for_is_refused(what):
+    large, said = LARGE[what]
+
+    with pytest.raises(ValueError, match=said):
+        limits.check(large)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [Weight("m", 5, 8), Weight("m", 4, 7), Weight("m", 1, 8, torch.tensor([4])), Weight("m", 2, 8, None, 3)],
+    ids=["rows", "columns", "chosen rows", "matrices"],
+)
+def test_a_weight_of_other_sizes_than_are_stored_is_refused(read):
+    with pytest.raises(ValueError, match=r"'m' is stored as \(4, 8\)"):
+        check_stored(read, (4, 8))
+    check_stored(Weight("m", 4, 8), (4, 8))
+
+
+@pytest.mark.parametrize("width", [1, 23, 25, 4096])
+@pytest.mark.parametrize("kernels", EXECUTORS)
+def test_an_embedding_of_another_width_than_the_models_is_refused(kernels, width):
+    if kernels == "native" and native.problem() is not None:
+        pytest.skip(native.problem())
+    executor = EXECUTORS[kernels](Model((OPS["embed"],)), Numbers())
+    given = {1: torch.zeros(width)}
+
+    with pytest.raises(ValueError, match=rf"the embedding of row 1 has shape \[{width}\], \[24\] is needed"):
+        executor.run(Batch(torch.tensor([1, -1]), torch.tensor([0, 1]), [Stretch(None, 0, 2, 0)], given))
+
+
+@pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+def test_an_input_of_fewer_rows_than_the_batch_is_refused():
+    executor = Native(Model((OPS["input"], ops.Tap("given", "same"))), Numbers())
+    batch = Batch(None, torch.arange(3), [Stretch(None, 0, 3, 0)], inputs={"given": torch.ones(2, WIDTH)})
+
+    with pytest.raises(ValueError, match="input 'given' has 2 rows, the batch has 3"):
+        executor.run(batch)
+
+
+class Numbers:
+    """A table of embeddings."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return 50, WIDTH
+
+    def type(self, name: str) -> str:
+        return "F32"
+
+    def load(self, name: str) -> torch.Tensor:
+        return torch.ones(50, WIDTH)
+
+    def blocks(self, name: str) -> torch.Tensor:
+        return self.load(name).view(torch.uint8)

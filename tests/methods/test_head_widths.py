@@ -1,0 +1,57 @@
+"""Draft heads of other widths than their target's, and of many inputs, draft natively as by the reference."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import attrs
+import pytest
+import torch
+from spec_kernels import native
+
+from spec_core import Request
+from tests.native.programs import FAR
+from tests.native.random_heads import Case, case, far
+
+pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+SEEDS = {"eagle3": 4, "dflash": 10}
+"""Cases whose head has an embedding and an output matrix of its own."""
+
+
+@cache
+def made(kind: str, **changed: int | tuple[int, ...]) -> Case:
+    found = case(SEEDS[kind])
+    assert found.head.kind == kind and found.head.own_embedding and found.head.own_output
+    return attrs.evolve(found, head=attrs.evolve(found.head, **changed))
+
+
+@pytest.mark.parametrize("width", [16, 40, 72, 100])
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_head_of_any_width_drafts_what_the_reference_drafts(kind, width):
+    head = made(kind, width=width)
+
+    assert far(head, head.target("native")) <= FAR[head.made.options["activations"]]
+
+
+@pytest.mark.parametrize("inputs", [1, 5, 6, 12, 32])
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_head_that_reads_many_hidden_states_drafts_what_the_reference_drafts(kind, inputs):
+    head = made(kind, inputs=inputs, ids=(1,) * inputs)
+
+    assert far(head, head.target("native")) <= FAR[head.made.options["activations"]]
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("width", [16, 40, 72])
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_prompt_of_embeddings_is_drafted_by_a_head_of_another_width(kind, width, kernels):
+    """They say nothing to such a head: it drafts from hidden states, and the text stays."""
+    head = made(kind, width=width)
+    target = head.target(kernels)
+    embeds = {at: torch.full((target.info.width,), 0.1 * at) for at in (1, 2, 5)}
+    request = Request([3, 0, 0, 4, 5, 0], embeds=embeds, max_tokens=8, ignore_eos=True)
+    text, drafted = head.generate(target, request, drafting=True)
+
+    assert target.info.width != width
+    assert drafted > 0
+    assert text == head.generate(target, request, drafting=False)[0]

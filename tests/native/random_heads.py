@@ -1,0 +1,217 @@
+"""Random draft heads on random models: widths, borrowed matrices, inputs and flags drawn, also those that must be
+refused. Drafts are held against the reference, texts against plain decoding, prompts given as embeddings included.
+Seconds for the suite; for long in benchmarks/soak.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import attrs
+import torch
+from spec_kernels.model.batch import Batch, Stretch, numbers
+from spec_methods import dflash, eagle3
+from spec_methods.dflash.layer import Context, Known, Layers
+from spec_methods.eagle3.layer import Layer
+from spec_targets.heads.file import HeadFile
+from spec_targets.heads.head import Head
+from spec_targets.heads.tensors import expected
+from torch import Tensor
+
+from spec_core import Request, Run, Target, UsageError
+from spec_core.errors import Refused
+from tests.native.programs import FAR, SHALLOW, Drawn, Program, program
+
+METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": dflash}
+WIDTHS = (20, 32, 36, 64, 72, 100, 128)
+SETTINGS = {"eagle3": {"p_min": 0.0, "depth": 4}, "dflash": {"p_min": 0.0}}
+TOKENS = 12
+"""Of a text."""
+
+
+class HeadTensors(Drawn):
+    """Tensors of the shapes that a head wants, every matrix of a type drawn for it."""
+
+    def __init__(self, head: Head, seed: int) -> None:
+        self.seed, self.shapes = seed, expected(head)
+
+
+@attrs.frozen
+class Case:
+    """A target and a head; ``fits`` says whether the head can draft for it."""
+
+    seed: int
+    made: Program
+    head: Head
+
+    @property
+    def fits(self) -> bool:
+        return self.head.width == self.made.config.width or (self.head.own_embedding and self.head.own_output)
+
+    def target(self, kernels: str) -> Target:
+        options = {"activations": self.made.options["activations"]} if kernels == "native" else {}
+        return self.made.target(kernels=kernels, **options)
+
+    def file(self) -> HeadFile:
+        return HeadFile(self.head, HeadTensors(self.head, self.seed))
+
+    def generate(self, target: Target, request: Request, drafting: bool) -> tuple[list[int], int]:
+        """The text, and how many tokens were drafted."""
+        kind, drafted = self.head.kind, 0
+        with mock.patch.object(METHODS[kind], "load", lambda *a, **k: self.file()):
+            run = Run(target, [(kind, {"file": "random", **SETTINGS[kind]})] if drafting else [])
+
+        def count(step: Any) -> None:
+            nonlocal drafted
+            drafted += sum(part.drafted for part in step.parts)
+
+        run.observe(count)
+        return run.generate(request).result.tokens, drafted
+
+
+def case(seed: int) -> Case:
+    rng = random.Random(f"{seed} head")
+    made = program(seed)
+    kind = rng.choice(sorted(METHODS))
+    return Case(seed, made, (_eagle3 if kind == "eagle3" else _dflash)(_sizes(rng, made), rng))
+
+
+def _sizes(rng: random.Random, made: Program) -> dict[str, Any]:
+    """What both kinds have. Half of the widths are the target's; most others come with matrices of their own."""
+    config, dim = made.config, rng.choice([8, 20, 32, 36, 64, 72])
+    width, kv_heads = (config.width if rng.random() < 0.5 else rng.choice(WIDTHS)), rng.randint(1, 2)
+    own = width != config.width and rng.random() < 0.7
+    own_output = own or rng.random() < 0.5
+    rows = rng.randint(1, config.vocab) if own_output and rng.random() < 0.5 else config.vocab
+    inputs = rng.randint(1, 12)
+    chosen = torch.randperm(config.vocab, generator=torch.Generator().manual_seed(made.weights.seed))[:rows]
+    return {
+        "name": "random",
+        "producer": "nobody",
+        "width": width,
+        "target_width": config.width,
+        "inputs": inputs,
+        "ids": tuple(rng.randint(0, config.layers) for _ in range(inputs)),
+        "certain": True,
+        "heads": kv_heads * rng.choice([1, 2, 3]),
+        "kv_heads": kv_heads,
+        "head": dim,
+        "ff": rng.choice([20, 32, 72, 96]),
+        "eps": 1e-6,
+        "context": 128,
+        "rope_base": 1e4,
+        "vocab": config.vocab,
+        "draft_vocab": rows,
+        "d2t": None if rows == config.vocab else chosen.sort()[0],
+        "own_embedding": own or rng.random() < 0.3,
+        "own_output": own_output,
+        "qk_norm": rng.random() < 0.5,
+        "biases": rng.random() < 0.3,
+        "fc_bias": rng.random() < 0.3,
+        "output_bias": rng.random() < 0.3,
+    }
+
+
+def _eagle3(sizes: dict[str, Any], rng: random.Random) -> Head:
+    norm = rng.choice([None, None, "norm_before_fc", "fc_norm"])
+    flags = {name: rng.random() < 0.5 for name in ("norm_before_residual", "norm_output")}
+    return Head("eagle3", layers=1, **sizes, **flags, **({norm: True} if norm else {}))
+
+
+def _dflash(sizes: dict[str, Any], rng: random.Random) -> Head:
+    layers = rng.randint(1, 3)
+    windows = tuple(rng.choice([0, 0, 5]) for _ in range(layers))
+    causal = tuple(rng.random() < 0.5 for _ in range(layers))
+    block = {"block": rng.randint(2, 8), "mask": rng.randrange(sizes["vocab"]), "windows": windows, "causal": causal}
+    return Head("dflash", layers=layers, **sizes, **block)
+
+
+def wrong(seed: int) -> list[str]:
+    """What goes otherwise than it must, in words; none is right."""
+    made = case(seed)
+    target = made.target("native")
+    torch.set_num_threads(random.Random(f"{seed} threads").randint(1, 3))
+    return [*_embeds_of_wrong_widths(made, target), *(_texts if made.fits else _accepted)(made, target)]
+
+
+def _accepted(made: Case, target: Target) -> Iterator[str]:
+    """A head that cannot draft for its target is refused before anything runs."""
+    try:
+        made.generate(target, Request([1, 2, 3], max_tokens=2), drafting=True)
+    except Refused as refused:
+        if "width" not in str(refused):
+            yield f"refused for another reason: {refused}"
+    else:
+        yield "a head that does not fit is accepted"
+
+
+def _texts(made: Case, target: Target) -> Iterator[str]:
+    for request in requests(made):
+        plain, _ = made.generate(target, request, drafting=False)
+        text, drafted = made.generate(target, request, drafting=True)
+        if text != plain:
+            yield f"another text{' behind embeddings' if request.embeds else ''}"
+        if not drafted:
+            yield f"no draft{' behind embeddings' if request.embeds else ''}"
+    if (share := far(made, target)) > FAR[made.made.options["activations"]]:
+        yield f"drafts are far from the reference: {share:.2%}"
+
+
+def requests(made: Case) -> Iterator[Request]:
+    """A prompt of tokens, and one in which some are given as embeddings, among them mostly the last."""
+    rng, config = random.Random(f"{made.seed} prompts"), made.made.config
+    shallow = config.layers <= SHALLOW
+    prompt = [rng.randrange(config.vocab) for _ in range(rng.randint(3, 30 if shallow else 6))]
+    limits: dict[str, Any] = {"max_tokens": TOKENS if shallow else 3, "ignore_eos": True}
+    some = {rng.randrange(len(prompt)) for _ in range(3)} | ({len(prompt) - 1} if rng.random() < 0.7 else set())
+    numbers = torch.Generator().manual_seed(made.seed)
+    yield Request(prompt, **limits)
+    embeds = {at: 0.06 * torch.randn(config.width, generator=numbers) for at in some}
+    yield Request(prompt, embeds=embeds, **limits)
+
+
+def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
+    """A request is refused, and so is a batch that reaches the executor without one."""
+    rng, width, executor = random.Random(f"{made.seed} embeds"), made.made.config.width, target.executor
+    for other in {rng.randint(1, width - 1), width + rng.randint(1, 64), 1 << 12}:
+        try:
+            made.generate(target, Request([1, 2], max_tokens=1, embeds={0: torch.zeros(other)}), drafting=False)
+            yield f"an embedding of width {other} is accepted"
+        except UsageError:
+            pass
+        given = {0: torch.zeros(other)}
+        try:
+            executor.run(Batch(numbers([-1]), numbers([0]), [Stretch(executor.cache(16), 0, 1, 0)], given))
+            yield f"the executor takes an embedding of width {other}"
+        except ValueError:
+            pass
+
+
+def far(made: Case, target: Target) -> float:
+    """Root mean square of the difference of a draft's logits to the reference's, as a share of their range."""
+    if made.made.config.layers > SHALLOW:
+        return 0.0
+    rng, head = random.Random(f"{made.seed} states"), made.head
+    numbers, rows = torch.Generator().manual_seed(made.seed), rng.randint(1, 40)
+    states = [torch.randn(rows, head.target_width, generator=numbers) for _ in range(head.inputs)]
+    tokens = [rng.randrange(head.vocab) for _ in range(rows)]
+    exact, found = (_logits(made, of, states, tokens) for of in (made.target("reference"), target))
+    there = exact > -torch.inf
+    a, b = exact[there], found[there]
+    return ((a - b).square().mean().sqrt() / (a.max() - a.min()).clamp_min(1.0)).item()
+
+
+def _logits(made: Case, target: Target, states: list[Tensor], tokens: list[int]) -> Tensor:
+    facts, trunk = made.file().info.extras, target.info.extras["executor"]()
+    if made.head.kind == "dflash":
+        layers = Layers(facts, trunk)
+        context = Context(layers.fill.cache(64), token=tokens[-1])
+        layers.learn([Known(context, 0, states)])
+        return layers.blocks([context], [made.head.block - 1])[0]
+    layer = Layer(facts, trunk)
+    memory = layer.memory()
+    memory.take(0, tokens, layer.features(states), {})
+    return layer.logits(layer.forward([memory.pairs()])[1])

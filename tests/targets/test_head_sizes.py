@@ -1,0 +1,50 @@
+"""Heads whose sizes are not those of their target, or larger than native kernels run, are refused by name."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from spec_kernels.native import problem
+
+from spec_core import load
+from tests.small_heads import directory, tiny_target
+
+
+def head_of(path):
+    return load(path, weights=False).info.extras["head"]
+
+
+@pytest.mark.parametrize("width", [16, 32, 48], ids=["narrower", "equal", "wider"])
+@pytest.mark.parametrize("own_output", [True, False])
+@pytest.mark.parametrize("own_embedding", [True, False])
+def test_a_head_of_another_width_that_borrows_a_matrix_is_a_misfit(own_embedding, own_output, width, tmp_path):
+    """The target's matrices have the target's width, which is 32."""
+    own = {"own_embedding": own_embedding, "own_output": own_output}
+    head = attrs.evolve(head_of(directory(tmp_path, "eagle3", "safeailab")), width=width, target_width=32, **own)
+    misfit = head.misfit(tiny_target(weights=False).info)
+
+    if width == 32 or (own_embedding and own_output):
+        assert misfit is None
+        return
+    found, hint = misfit
+    assert f"has width {width} and no {'output matrix' if own_embedding else 'embedding'}" in found
+    assert "have width 32" in found and hint == "get a file that holds them"
+
+
+def test_a_head_of_more_inputs_than_native_kernels_run_is_a_misfit(tmp_path):
+    head = head_of(directory(tmp_path, "eagle3", "safeailab"))
+    native, reference = (attrs.evolve(tiny_target(weights=False).info, extras={"most_inputs": n}) for n in (32, None))
+    most, more = (attrs.evolve(head, inputs=n, ids=(1,) * n) for n in (32, 33))
+
+    assert "reads 33 hidden states of each position, native kernels run at most 32" in more.misfit(native)[0]
+    assert more.misfit(reference) is None
+    assert most.misfit(native) is None
+
+
+def test_a_natively_run_target_says_how_large_its_heads_may_be():
+    if problem() is not None:
+        pytest.skip(problem())
+    native, reference = (tiny_target(kernels=kernels).info.extras for kernels in ("native", "reference"))
+
+    assert (native["most_head"], native["most_inputs"]) == (256, 32)
+    assert (reference["most_head"], reference["most_inputs"]) == (None, None)
