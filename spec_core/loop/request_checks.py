@@ -183,7 +183,7 @@ def _embeds(given: Any, target: Target) -> dict[int, Tensor]:
 
 def _embedding(given: Any, at: int, target: Target) -> Tensor:
     """[D] on the target's device; of the narrow types, whose numbers float32 holds exactly, as float32."""
-    width, where = target.info.width, f"the embedding at position {at}"
+    width, where = target.info.width, f"the embedding at position {shown(at)}"
     vector = _tensor(given, where, width)
     if tuple(vector.shape) != (width,):
         raise UsageError(
