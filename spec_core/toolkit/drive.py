@@ -13,7 +13,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Draft, Needs
-from spec_core.errors import UsageError
+from spec_core.errors import UsageError, shown
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
 from spec_core.toolkit.dropped import when_gone
@@ -72,7 +72,7 @@ def _check(tokens: list[int], target: Target) -> None:
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab:
             raise UsageError(
-                f"token {token} at position {at} is outside the vocabulary of {vocab}",
+                f"token {shown(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the text with this model's own tokenizer",
             )
 

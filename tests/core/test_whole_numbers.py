@@ -9,11 +9,14 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from spec_cli.main import run as run_command
 from toys import DENSE, dense, drafter, plain, requests, texts
 
 from spec_core import Request, Run, Sampling, UsageError
 from spec_core.testing import ToyTarget
+from tests.small_models import tiny_gguf
 
+MODEL = str(tiny_gguf(0))
 SIZES = {
     "-2^63-1": -(2**63) - 1,
     "-1": -1,
@@ -114,3 +117,42 @@ def test_a_large_count_is_no_limit(name):
 @pytest.mark.parametrize("number", [np.int64(3), np.uint64(3), torch.tensor(3)])
 def test_other_kinds_of_whole_numbers_are_taken(number):
     assert len(dense([]).generate([1, 2], max_tokens=number, top_k=number, seed=number).result.tokens) == 3
+
+
+LARGE, LONGER = "1" + "0" * 400, "1" + "0" * 5000
+COMMANDS = {
+    "top_k": ["--top-k"],
+    "max_tokens": ["-n"],
+    "seed": ["--seed"],
+    "logprobs": ["--json", "--logprobs"],
+    "stop token": ["--stop-token"],
+    "prompt token": ["--tokens"],
+}
+
+
+@pytest.mark.parametrize("size", [str(2**63), LARGE, LONGER], ids=["2^63", "10^400", "10^5000"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_program_refuses_without_a_traceback(name, size, capsys):
+    """Exit code 2 and a message; a seed of 2^63 is one of 64 bits."""
+    prompt = [] if name == "prompt token" else ["-p", "x"]
+    code = run_command(["generate", "-m", MODEL, "-n", "2", *prompt, *COMMANDS[name], size])
+
+    said = capsys.readouterr().err
+    assert code == (0 if (name, size) == ("seed", str(2**63)) else 2)
+    assert code == 0 or name in said or "not a valid integer" in said or "no token ids" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("size", [LARGE, LONGER], ids=["10^400", "10^5000"])
+def test_files_of_prompts_texts_to_score_and_settings_are_refused_likewise(size, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.jsonl").write_text(f'{{"tokens": [1, {size}]}}')
+    (tmp_path / "set.toml").write_text(f"top_k = {size}")
+    commands = [
+        ["generate", "-m", MODEL, "-n", "2", "--prompts", "prompts.jsonl"],
+        ["score", "-m", MODEL, "--tokens", f"1,{size}", "--out", "out.safetensors"],
+        ["generate", "-m", MODEL, "-n", "2", "-p", "x", "--config", "set.toml"],
+    ]
+
+    assert [run_command(command) for command in commands] == [2, 2, 2]
+    assert "Traceback" not in capsys.readouterr().err
