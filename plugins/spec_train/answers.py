@@ -101,7 +101,12 @@ class Desk:
 
         until: of time.monotonic; none is begun later.
         """
-        run = Run(self.teacher.target, [("listener", self._listener)], max_sequences=SLOTS)
+        with Run(self.teacher.target, [("listener", self._listener)], max_sequences=SLOTS) as run:
+            yield from self._answers(run, asked, first, how, until)
+
+    def _answers(
+        self, run: Run, asked: Sequence[tuple[int, ...]], first: int, how: Asking, until: float
+    ) -> Iterator[Row]:
         running: dict[int, Running] = {}
         ended: dict[int, Row] = {}
         begun = first
