@@ -13,8 +13,9 @@ texts: 400 prompts under every method on a dense, a mixture-of-experts and a hyb
 against plain decoding. programs: 4,000 random models on every instruction set (tests/native/programs.py), and 1,000
 more with the extension compiled for the address and undefined-behaviour sanitizers.
 threads: 200 texts of four runs in four threads on one dense and one hybrid model, ten times natively and twice by the
-reference. runs: 2,000 runs of one request, one after the other, half of them closed and half dropped; memory may be 5 %
-more at the end than after a fifth of them.
+reference, and texts of 200 random models.
+runs: 2,000 runs of one request, one after the other, half of them closed and half dropped; memory may be 5 % more at
+the end than after a fifth of them.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -40,6 +41,7 @@ from spec_core.assembly.early import prepare  # noqa: E402
 prepare()
 
 import torch  # noqa: E402
+from spec_kernels import native as native_model  # noqa: E402
 
 from spec_core import Target, load  # noqa: E402
 from spec_core.sampling import native  # noqa: E402
@@ -57,6 +59,7 @@ FUZZ_STEPS, FUZZ_PARTS = 1_000, 10
 CHOICES, CHOICE_PARTS = 25_000, 14
 TEXT_PARTS = 20
 THREADED = {"native": 10, "reference": 2}
+RANDOM_PARTS = 10
 RUNS, RUNS_GROW = 2_000, 1.05
 PROGRAMS = {"native": 200, "sanitized": 50}
 """Seeds of a part."""
@@ -86,6 +89,8 @@ def parts() -> Iterator[tuple[str, Part]]:
                     yield f"threads/{kind}/{kernels}/{i:02}", functools.partial(threaded, kind, kernels, i)
                 if i == 0:
                     yield f"runs/{kind}/{kernels}/{i:02}", functools.partial(many_runs, kind, kernels)
+        if i < RANDOM_PARTS and native_model.problem() is None:
+            yield f"threads/random/native/{i:02}", functools.partial(threads_of_random, i)
         for build, count in PROGRAMS.items():
             yield f"programs/{build}/{i:02}", functools.partial(programmed, build, i * count, (i + 1) * count)
 
@@ -124,6 +129,12 @@ def texted(kind: str, method: str, part: int) -> dict[str, Any]:
 
 def threaded(kind: str, kernels: str, seed: int) -> dict[str, Any]:
     return {"count": 200, "differ": shared.differing(kind, kernels, seed, 50)}
+
+
+def threads_of_random(part: int) -> dict[str, Any]:
+    seeds = range(20 * part, 20 * (part + 1))
+    found = {seed: n for seed in seeds if (n := shared.differing("random", "native", seed, 5))}
+    return {"count": 400, "differ": sum(found.values()), **({"said": str(found)} if found else {})}
 
 
 def many_runs(kind: str, kernels: str) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from typing import Any
 
 from spec_core import Request, Run, Sampling, Target, load
 from spec_core.testing import ToyRollback, ToyTarget
+from tests.native import programs
 
 METHODS: dict[str, tuple[list[Any], ...]] = {
     "dense": (["ngram", "suffix"], ["draft-model"], ["eagle3"], ["recycling"]),
     "hybrid": (["ngram"], ["draft-model"], ["mtp"], []),
     "toy": ([], ["ngram"], ["ngram"], []),
+    "random": ([], ["ngram"], ["suffix"], ["recycling"]),
 }
 """Of the four runs."""
 MODELS = {"dense": "zoo:pico", "hybrid": "zoo:pico-hybrid"}
@@ -27,6 +29,12 @@ PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 @functools.cache
 def target(kind: str, kernels: str) -> Target:
     return ToyTarget() if kind == "toy" else load(MODELS[kind], kernels=kernels, threads=1)
+
+
+def random_target(kernels: str, seed: int) -> Target:
+    """An architecture, sizes and types drawn."""
+    made = programs.program(seed)
+    return made.target(kernels=kernels, **(made.options if kernels == "native" else {}))
 
 
 def run_of(kind: str, on: Target, methods: Sequence[Any] = (), **settings: Any) -> Run:
@@ -54,7 +62,7 @@ def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) 
 
     Each thread begins and closes several runs, so that places are taken, given back and added all the time.
     """
-    on = target(kind, kernels)
+    on = random_target(kernels, seed) if kind == "random" else target(kind, kernels)
     asked = [requests(on, 4 * seed + i, each, longest) for i in range(4)]
     alone = [run_of(kind, on, max_sequences=1).generate(many) for many in asked]
     wanted = [[g.result.tokens for g in generations] for generations in alone]

@@ -49,6 +49,14 @@ def test_runs_in_four_threads_give_the_texts_of_a_single_run(kind, kernels, smal
     assert shared.differing(kind, kernels, seed=0, each=16 if kernels == "native" else 4, longest=12) == 0
 
 
+@pytest.mark.parametrize("kernels", EXECUTORS)
+def test_runs_in_four_threads_on_random_models(kernels):
+    """Architectures, sizes and types drawn: some recur, some choose experts."""
+    seeds = range(6) if kernels == "native" else range(2)
+
+    assert [shared.differing("random", kernels, seed, each=4, longest=8) for seed in seeds] == [0] * len(seeds)
+
+
 def test_runs_in_four_threads_on_the_toy(small):
     assert shared.differing("toy", "", seed=0, each=6, longest=12) == 0
 

@@ -27,14 +27,15 @@ class ReadersLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
-            self._readers += 1
+        taken = 0
         try:
-            yield
-        finally:
             with self._changed:
-                self._readers -= 1
+                self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
+                self._readers, taken = self._readers + 1, 1
+            yield
+        finally:  # also where Ctrl-C came between the two
+            with self._changed:
+                self._readers -= taken
                 self._changed.notify_all()
 
     @contextmanager

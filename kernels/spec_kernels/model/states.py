@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -50,11 +49,9 @@ class StatePool:
         """Waits for no lock: the garbage collector may call it."""
         self._free.extend(places)
 
-    @contextmanager
-    def steady(self) -> Iterator[None]:
+    def steady(self) -> AbstractContextManager[None]:
         """While it is open, ``matrices`` and ``windows`` stay the tensors that they are. Not to be nested."""
-        with self._lock.reading():
-            yield
+        return self._lock.reading()
 
     def clear(self, place: int) -> None:
         """The state before the first token."""
