@@ -14,6 +14,10 @@ against plain decoding. programs: 4,000 random models on every instruction set (
 more with the extension compiled for the address and undefined-behaviour sanitizers. heads: 4,000 random draft heads
 and 1,000 in the same way (tests/native/random_heads.py). headers: 4,000 files of models and draft heads with one field
 of a header changed (tests/targets/mutations.py), under the sanitizers.
+threads: 200 texts of four runs in four threads on one dense and one hybrid model, ten times natively and twice by the
+reference, and texts of 200 random models.
+runs: 2,000 runs of one request, one after the other, half of them closed and half dropped; memory may be 5 % more at
+the end than after a fifth of them.
 The exit code is 1 where a recorded part failed.
 """
 
@@ -39,10 +43,11 @@ from spec_core.assembly.early import prepare  # noqa: E402
 prepare()
 
 import torch  # noqa: E402
+from spec_kernels import native as native_model  # noqa: E402
 
 from spec_core import Target, load  # noqa: E402
 from spec_core.sampling import native  # noqa: E402
-from tests import choices, soak, texts  # noqa: E402
+from tests import choices, shared, soak, texts  # noqa: E402
 from tests.misbehaving import misbehaving  # noqa: E402
 from tests.native import programs, random_heads, sanitized  # noqa: E402
 
@@ -55,6 +60,9 @@ WIDE = {"native": (1_000, 20), "real": (1_000, 20), "misbehaving": (250, 4)}
 FUZZ_STEPS, FUZZ_PARTS = 1_000, 10
 CHOICES, CHOICE_PARTS = 25_000, 14
 TEXT_PARTS = 20
+THREADED = {"native": 10, "reference": 2}
+RANDOM_PARTS = 10
+RUNS, RUNS_GROW = 2_000, 1.05
 PROGRAMS = {"native": 200, "sanitized": 50}
 """Seeds of a part."""
 HEADERS = 200
@@ -84,6 +92,14 @@ def parts() -> Iterator[tuple[str, Part]]:
         for kind, methods in texts.METHODS.items():
             for method in methods:
                 yield f"texts/{kind}/{method}/{i:02}", functools.partial(texted, kind, method, i)
+        for kind in ("dense", "hybrid"):
+            for kernels, count in THREADED.items():
+                if i < count:
+                    yield f"threads/{kind}/{kernels}/{i:02}", functools.partial(threaded, kind, kernels, i)
+                if i == 0:
+                    yield f"runs/{kind}/{kernels}/{i:02}", functools.partial(many_runs, kind, kernels)
+        if i < RANDOM_PARTS and native_model.problem() is None:
+            yield f"threads/random/native/{i:02}", functools.partial(threads_of_random, i)
         for build, count in PROGRAMS.items():
             for what in RANDOM:
                 part = functools.partial(programmed, what, build, i * count, (i + 1) * count)
@@ -121,6 +137,22 @@ def texted(kind: str, method: str, part: int) -> dict[str, Any]:
     """Every prompt twice: alone, and among others."""
     count = 2 * len(texts.requests(part, TEXT_PARTS))
     return {"count": count, "differ": texts.differing(kind, method, part, TEXT_PARTS)}
+
+
+def threaded(kind: str, kernels: str, seed: int) -> dict[str, Any]:
+    return {"count": 200, "differ": shared.differing(kind, kernels, seed, 50)}
+
+
+def threads_of_random(part: int) -> dict[str, Any]:
+    seeds = range(20 * part, 20 * (part + 1))
+    found = {seed: n for seed in seeds if (n := shared.differing("random", "native", seed, 5))}
+    return {"count": 400, "differ": sum(found.values()), **({"said": str(found)} if found else {})}
+
+
+def many_runs(kind: str, kernels: str) -> dict[str, Any]:
+    first, last, places = shared.growth(kind, kernels, RUNS, close=True)
+    said = f"{first:.0f} MB after {RUNS // 5} runs, {last:.0f} at the end, {places} places of recurrent states"
+    return {"count": RUNS, "differ": int(last > RUNS_GROW * first), "said": said}
 
 
 def programmed(what: str, build: str, first: int, last: int) -> dict[str, Any]:

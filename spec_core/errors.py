@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 import attrs
 
@@ -92,3 +94,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
     return ", ".join([*close, *(k for k in known if k not in close)]) or "none"
+
+
+def shown(value: Any) -> str:
+    """A value as the user wrote it, in at most 40 characters; numbers of numpy without their type."""
+    try:
+        text = repr(float(value) if isinstance(value, Real) and not isinstance(value, int) else value)
+    except Exception:  # Python writes no whole number of thousands of digits
+        whole = isinstance(value, int)
+        return f"a whole number of {value.bit_length()} bits" if whole else f"of type {type(value).__name__}"
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -64,8 +64,8 @@ class Cost:
 
 def measure(target: Target, rows: int, depth: int, batch: int, repeats: int, sampling: Sampling) -> Cost:
     """Steps of ``batch`` sequences after prompts of ``depth`` tokens. Raises UsageError where they do not fit."""
-    run = started(target, rows, depth, batch, repeats, sampling)
-    steps = [timed(run) for _ in range(WARM + repeats)][WARM:]
+    with started(target, rows, depth, batch, repeats, sampling) as run:
+        steps = [timed(run) for _ in range(WARM + repeats)][WARM:]
     if any(step["rows"] != rows * batch for step in steps):
         raise UsageError(
             f"a step of {batch} times {rows} rows had {steps[0]['rows']:.0f}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +82,11 @@ def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings,
     from spec_compare.contenders import labels
     from spec_compare.measure import warm
 
-    runs = {c.name: c.make() for c in entered}
-    common.note_owners(runs.values(), settings)
-    warm(runs, chosen, terms)
-    return labels(runs, terms.sampling.temperature)
+    with ExitStack() as made:
+        runs = {c.name: made.enter_context(c.make()) for c in entered}
+        common.note_owners(runs.values(), settings)
+        warm(runs, chosen, terms)
+        return labels(runs, terms.sampling.temperature)
 
 
 def kept(laps: Iterable[Lap], results: Results | None) -> Iterator[Lap]:

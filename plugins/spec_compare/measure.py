@@ -8,6 +8,7 @@ reused from an earlier prompt, and what a method keeps between requests is empty
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
@@ -180,11 +181,12 @@ def measure(
     """Laps of all contenders on all batches of prompts; ``told`` is called after each."""
     groups = batches(prompts, terms.batch)
     for repeat in range(terms.repeats):
-        watched = {c.name: observed(c.make()) for c in contenders}
-        for g, group in enumerate(groups):
-            for name in rotated(list(watched), g + repeat):
-                yield lap(name, *watched[name], group, terms, repeat)
-                told()
+        with ExitStack() as runs:
+            watched = {c.name: observed(runs.enter_context(c.make())) for c in contenders}
+            for g, group in enumerate(groups):
+                for name in rotated(list(watched), g + repeat):
+                    yield lap(name, *watched[name], group, terms, repeat)
+                    told()
 
 
 def observed(run: Run) -> tuple[Run, Watch]:

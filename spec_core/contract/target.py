@@ -60,6 +60,7 @@ class Target(Protocol):
     """A model that checks drafts. It is registered as a plugin too and owns ``"attention"``, if it keeps rows.
 
     Memory of a sequence is ``seq.slot.state``; only the target, and the owner of a kind of state, reads or writes it.
+    Several runs may use it in threads of their own: its methods are called at once, for different slots.
     tokenizer: see Tokenizer; None where prompts are token ids alone.
     """
 
@@ -88,7 +89,11 @@ class Target(Protocol):
         """
 
     def close(self, seq: Sequence) -> None:
-        """Give back the memory of ``seq.slot``: called when a slot is dropped, not when a request ends."""
+        """Give back the memory of ``seq.slot``: called when a slot is dropped, not when a request ends.
+
+        Of a run that is dropped, the slots are closed in whichever thread finds it, by a sequence that has the slot and
+        nothing else; by a thread that is inside of a run, afterwards.
+        """
 
     def checkpoint(self, seq: Sequence) -> Any:
         """The recurrent state after ``seq.evaluated`` positions, as an object; None where nothing is recurrent."""

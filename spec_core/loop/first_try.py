@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -18,6 +18,8 @@ from spec_core.errors import SpecError, UsageError, nearest
 from spec_core.sampling.parameters import Sampling
 from spec_core.settings.convert import structure
 from spec_core.settings.tables import LoadSettings, RunSettings, fields
+
+T = TypeVar("T")
 
 
 def names(table: type) -> list[str]:
@@ -101,6 +103,17 @@ def several(given: Any) -> bool:
 def _whole(given: Any) -> bool:
     """Not a number in an array without dimensions."""
     return getattr(given, "ndim", 1) > 0
+
+
+def all_of(given: list[Any], check: Callable[[Any], T]) -> list[T]:
+    """Every one checked; of a wrong one the refusal has its number. Raises UsageError."""
+    checked = []
+    for at, one in enumerate(given):
+        try:
+            checked.append(check(one))
+        except UsageError as error:
+            raise numbered(at, len(given), error) from error
+    return checked
 
 
 def numbered(at: int, count: int, error: SpecError) -> UsageError:

@@ -7,13 +7,16 @@ counted per plugin, and one plugin's exception withholds nothing from the next.
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import Any
 
 from pluggy import HookimplMarker, PluginManager
 
+from spec_core.assembly.construct import DEFAULT_RULE
 from spec_core.assembly.hooks import implementations
+from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
 from spec_core.contract.step import Step
 from spec_core.hookspecs import PROJECT
@@ -24,6 +27,18 @@ Call = Callable[[Any], Any]
 
 class Proxy:
     """Carries the guarded hooks of one plugin. Compared by identity: two plugins may look alike."""
+
+
+def weakly(failed: Failed) -> Failed:
+    """A run's method, called without holding the run: it holds its plugins already, and would hold itself."""
+    method = weakref.WeakMethod(failed)  # type: ignore[type-var]
+
+    def call(name: str, hook: str, error: Exception, step: Step) -> None:
+        run = method()
+        if run is not None:
+            run(name, hook, error, step)
+
+    return call
 
 
 def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
@@ -109,3 +124,18 @@ def broadcast(manager: PluginManager, name: str) -> Call:
             one(argument)
 
     return call
+
+
+def concerned(name: str, hook: str, step: Step) -> list[Part]:
+    """The parts that are in doubt when an owner of state, or the core's own rule, raises in this hook."""
+    if name == DEFAULT_RULE:
+        return [p for p in step.parts if p.decides and p.verdict is None]
+    if hook == "rollback":
+        return [p for p in step.parts if p.verdict is not None]
+    return step.parts
+
+
+def forget(manager: PluginManager) -> None:
+    """A manager refers to itself: plugins, and what they hold, would stay until it is collected."""
+    for name, _ in manager.list_name_plugin():
+        manager.unregister(name=name)

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.errors import UsageError
-from spec_core.sampling.given import real, whole
+from spec_core.errors import UsageError, shown
+from spec_core.sampling.given import COUNTS, real, whole
 from spec_core.sampling.parameters import Sampling
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def checked(request: Request, target: Target) -> Clean:
         stop_tokens=_stop_tokens(request.stop_tokens, vocab),
         ignore_eos=_flag("ignore_eos", request.ignore_eos),
         methods=None if request.methods is None else _texts("methods", request.methods, "a list of names"),
-        draft_max=None if request.draft_max is None else _draft_max(request.draft_max),
+        draft_max=None if request.draft_max is None else _below("draft_max", request.draft_max, COUNTS),
         embeds=embeds,
         offset=_below("offset", request.offset, POSITIONS),
         stream=_below("stream", request.stream, STREAMS),
@@ -80,13 +80,13 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab and at not in embeds:
             raise UsageError(
-                f"prompt token {token} at position {at} is outside the vocabulary of {vocab}",
+                f"prompt token {shown(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the prompt with this model's own tokenizer",
             )
     for at in embeds:
         if not 0 <= at < len(tokens):
             raise UsageError(
-                f"an embedding is given for position {at}, the prompt has {len(tokens)}",
+                f"an embedding is given for position {shown(at)}, the prompt has {len(tokens)}",
                 hint="put the token -1 into the prompt at every position that is given as an embedding",
             )
     return [-1 if at in embeds else token for at, token in enumerate(tokens)] if embeds else tokens
@@ -105,7 +105,7 @@ def _chat(messages: Sequence[Any], target: Target) -> list[int]:
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & set(message):
             raise UsageError(
-                f"message {at + 1} is {_shown(message)}",
+                f"message {at + 1} is {shown(message)}",
                 hint='give messages as [{"role": "user", "content": "..."}]',
             )
     if target.tokenizer is None or not target.tokenizer.chat_template:
@@ -150,14 +150,12 @@ def _ids(given: Any) -> list[int]:
     tokens = [whole(item) for item in items]
     if None in tokens:
         at = tokens.index(None)
-        raise UsageError(f"prompt token {_shown(items[at])} at position {at} is no whole number", hint)
+        raise UsageError(f"prompt token {shown(items[at])} at position {at} is no whole number", hint)
     return [token for token in tokens if token is not None]
 
 
 def _length(given: Any, prompt: int, context: int) -> int:
-    n = whole(given)
-    if n is None or n < 0:
-        raise UsageError(f"max_tokens = {_shown(given)} tokens", hint="ask for 0 or more tokens")
+    n = _below("max_tokens", given, COUNTS)
     if not prompt:
         raise UsageError("the prompt is empty and this model adds no beginning token", hint="give at least one token")
     if prompt >= context and n > 0:
@@ -178,14 +176,14 @@ def _embeds(given: Any, target: Target) -> dict[int, Tensor]:
     for place, vector in given.items():
         at = whole(place)
         if at is None:
-            raise UsageError(f"an embedding is given for position {_shown(place)}", hint="give whole positions")
+            raise UsageError(f"an embedding is given for position {shown(place)}", hint="give whole positions")
         made[at] = _embedding(vector, at, target)
     return made
 
 
 def _embedding(given: Any, at: int, target: Target) -> Tensor:
     """[D] on the target's device; of the narrow types, whose numbers float32 holds exactly, as float32."""
-    width, where = target.info.width, f"the embedding at position {at}"
+    width, where = target.info.width, f"the embedding at position {shown(at)}"
     vector = _tensor(given, where, width)
     if tuple(vector.shape) != (width,):
         raise UsageError(
@@ -218,41 +216,33 @@ def _sampling(given: Any, vocab: int) -> Sampling:
         raise UsageError(f"sampling is {_kind(given)}", hint="give a Sampling, such as Sampling(temperature=0.8)")
     if not isinstance(given.logit_bias, Mapping):
         raise UsageError(f"logit_bias is {_kind(given.logit_bias)}", hint="give {token: number}")
-    return attrs.evolve(given, logit_bias=dict(_bias(*pair, vocab) for pair in given.logit_bias.items()))
+    best = None if given.logprobs is None else min(given.logprobs, vocab)
+    return attrs.evolve(given, logprobs=best, logit_bias=dict(_bias(*pair, vocab) for pair in given.logit_bias.items()))
 
 
 def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
     token, bias = whole(key), real(value)
     if token is None or not 0 <= token < vocab:
         raise UsageError(
-            f"logit bias for token {_shown(key)}, the vocabulary has {vocab}",
+            f"logit bias for token {shown(key)}, the vocabulary has {vocab}",
             hint=f"give whole numbers from 0 to {vocab - 1}",
         )
     if bias is None or not bias < math.inf:
-        raise UsageError(
-            f"logit bias {_shown(value)} for token {token}", hint="give a finite number, or -inf to ban it"
-        )
+        raise UsageError(f"logit bias {shown(value)} for token {token}", hint="give a finite number, or -inf to ban it")
     return token, bias
 
 
 def _seed(given: Any) -> int:
     seed = whole(given)
     if seed is None or not 0 <= seed < SEEDS:
-        raise UsageError(f"seed {_shown(given)} is no 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
+        raise UsageError(f"seed {shown(given)} is no 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
     return seed
 
 
 def _below(name: str, given: Any, count: int) -> int:
     value = whole(given)
     if value is None or not 0 <= value < count:
-        raise UsageError(f"{name} = {_shown(given)}", hint=f"give a whole number from 0 to {count - 1}")
-    return value
-
-
-def _draft_max(given: Any) -> int:
-    value = whole(given)
-    if value is None or value < 0:
-        raise UsageError(f"draft_max = {_shown(given)}", hint="give 0 (off) or more, as a whole number")
+        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from 0 to {count - 1}")
     return value
 
 
@@ -272,7 +262,7 @@ def _texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
     items = _items(name, given, wanted)
     for item in items:
         if not isinstance(item, str):
-            raise UsageError(f"{name} holds {_shown(item)}, which is no text", hint=f"give {wanted}")
+            raise UsageError(f"{name} holds {shown(item)}, which is no text", hint=f"give {wanted}")
         _check_text(name, item)
     return items
 
@@ -292,7 +282,7 @@ def _stop_tokens(given: Any, vocab: int) -> frozenset[int]:
         token = whole(item)
         if token is None or not 0 <= token < vocab:
             raise UsageError(
-                f"stop token {_shown(item)} is outside the vocabulary of {vocab}",
+                f"stop token {shown(item)} is outside the vocabulary of {vocab}",
                 hint=f"give whole numbers from 0 to {vocab - 1}",
             )
         found.add(token)
@@ -301,13 +291,13 @@ def _stop_tokens(given: Any, vocab: int) -> frozenset[int]:
 
 def _flag(name: str, given: Any) -> bool:
     if not isinstance(given, (bool, np.bool_)):
-        raise UsageError(f"{name} = {_shown(given)}", hint="give True or False")
+        raise UsageError(f"{name} = {shown(given)}", hint="give True or False")
     return bool(given)
 
 
 def _name(given: Any) -> str:
     if not isinstance(given, str):
-        raise UsageError(f"the name {_shown(given)} is no text", hint="give a text, or leave it out")
+        raise UsageError(f"the name {shown(given)} is no text", hint="give a text, or leave it out")
     return str(given)
 
 
@@ -315,10 +305,3 @@ def _kind(given: Any) -> str:
     """What was found, where the whole of it would be too long to show."""
     shape = f" of shape {list(given.shape)}" if isinstance(given, (np.ndarray, Tensor)) else ""
     return f"of type {type(given).__name__}{shape}"
-
-
-def _shown(given: Any) -> str:
-    """A value as the user wrote it; numbers of numpy without their type."""
-    number = real(given)
-    text = repr(given if number is None or isinstance(given, int) else number)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
@@ -16,7 +17,6 @@ from spec_core import hookspecs
 from spec_core.assembly.assemble import assemble
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
-from spec_core.contract.batch import Part
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
@@ -27,16 +27,17 @@ from spec_core.loop.accept import Coupled
 from spec_core.loop.admission import sequence
 from spec_core.loop.commit import commit, cut
 from spec_core.loop.events import emitted
-from spec_core.loop.first_try import numbered, parted, request_of, several, target_of
+from spec_core.loop.first_try import all_of, parted, request_of, several, target_of
 from spec_core.loop.generation import Generation, Stream
-from spec_core.loop.guard import broadcast, guarded
+from spec_core.loop.guard import broadcast, concerned, forget, guarded, weakly
 from spec_core.loop.schedule import plan
 from spec_core.loop.slots import Slots
-from spec_core.loop.stats import Stats
+from spec_core.loop.stats import Stats, result_of
 from spec_core.loop.turns import Turns
 from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
+from spec_core.toolkit.dropped import inside, when_gone
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
@@ -46,6 +47,8 @@ class Run:
     """Generate texts with one target and some methods, all running sequences in every step.
 
     It may be used from several threads: whatever one of them asks for happens between two steps.
+    It is a context manager: at the end of ``with Run(...) as run`` it is closed. A run that nobody holds any longer
+    gives its memory back too.
 
     :param target: what ``spec_core.load`` returned, or a location that it takes.
     :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
@@ -72,8 +75,9 @@ class Run:
         self.settings, loading = parted(settings, keywords)
         named = [methods] if isinstance(methods, str) else list(methods)
         rule = None if isinstance(rule, Coupled) else rule
-        self.target = target_of(target, named, rule, rollback, plugin_settings or {}, loading)
-        self.plugins = assemble(self.target, named, rule, rollback, plugin_settings or {})
+        with inside():
+            self.target = target_of(target, named, rule, rollback, plugin_settings or {}, loading)
+            self.plugins = assemble(self.target, named, rule, rollback, plugin_settings or {})
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
@@ -97,12 +101,16 @@ class Run:
         self._dropped: deque[Sequence] = deque()
         self._turns = Turns()
         self._stepping = False
+        self.closed = False
+        self._memory = when_gone(self, self.target, self._slots)
+        weakref.finalize(self, forget, self._manager).atexit = False
 
     def _register(self) -> None:
         """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
+        failed = weakly(self._failed)
         for chosen in reversed([*self.plugins, Chosen(DEFAULT_RULE, Coupled())]):
             if not self._manager.has_plugin(chosen.name):
-                self._manager.register(guarded(chosen.plugin, chosen.name, self._failed, chosen.controls), chosen.name)
+                self._manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
         self._manager.check_pending()
         self._listen()
 
@@ -124,6 +132,8 @@ class Run:
     def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
         seq.number = next(self._numbers)
         with self._turns:
+            if self.closed:
+                raise UsageError("the run is closed", hint="make another Run, on the same target if you like")
             if stream is not None:
                 self._streams[seq] = stream
             if seq.max_tokens == 0:
@@ -161,20 +171,35 @@ class Run:
             request = keywords.pop("prompt", None)
         if not several(request):
             return self._generation(self._checked(request, keywords))
-        return [self._generation(seq) for seq in self._all_checked(request, keywords)]
-
-    def _all_checked(self, given: list[Any], keywords: Mapping[str, Any]) -> list[Sequence]:
-        seqs = []
-        for at, request in enumerate(given):
-            try:
-                seqs.append(self._checked(request, keywords))
-            except UsageError as error:
-                raise numbered(at, len(given), error) from error
-        return seqs
+        return [self._generation(seq) for seq in all_of(request, lambda one: self._checked(one, keywords))]
 
     def _generation(self, seq: Sequence) -> Generation:
         stream = Stream()
         return Generation(self, self._queue(seq, stream), stream)
+
+    def close(self) -> None:
+        """Give back all memory that the run has in the target, and what plugins keep in it. A closed run stays closed.
+
+        Sequences that run or wait end as cancelled: their iterators stop, and ``take`` gives what they have. Afterwards
+        ``submit`` and ``generate`` raise UsageError; statistics stay. Waits for a step under way in another thread;
+        raises UsageError from within a step. A second call does nothing.
+        """
+        with self._turns:
+            self._not_within_a_step("close")
+            if self.closed:
+                return
+            self.closed = True
+            for seq in (*self.running, *self.waiting):
+                seq.finish = seq.finish or "cancelled"
+            self._release()
+            self._memory.detach()
+            self._slots.close(self.target)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
     def _drop(self, seq: Sequence) -> None:
         """Its iterator is gone: it ends at the next step. Waits for no lock: the garbage collector may call it."""
@@ -196,10 +221,7 @@ class Run:
     def step(self) -> list[Emitted]:
         """One round over all running sequences; returns what they emitted. Not to be called from within a step."""
         with self._turns:
-            if self._stepping:
-                raise UsageError(
-                    "a step was asked for within a step", hint="call step, or read a text, outside of hooks"
-                )
+            self._not_within_a_step("step")
             self._stepping = True
             try:
                 return self._step()
@@ -208,6 +230,11 @@ class Run:
                 raise
             finally:
                 self._stepping = False
+
+    def _not_within_a_step(self, asked: str) -> None:
+        if self._stepping:
+            hint = f"call {asked}, or read a text, outside of hooks"
+            raise UsageError(f"a {asked} was asked for within a step", hint=hint)
 
     def _step(self) -> list[Emitted]:
         self._admit()
@@ -319,17 +346,7 @@ class Run:
 
     def _finish(self, seq: Sequence) -> None:
         """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
-        tally = self.stats.close(seq)
-        result = Result(
-            text=seq.text.whole if seq.text is not None else "",
-            tokens=seq.tokens[seq.prompt_len :],
-            finish_reason=seq.finish or "",
-            prompt_tokens=seq.prompt_len,
-            reused=seq.reused,
-            seed=seq.seed,
-            stats={**tally.report(), "lossy": self.stats.lossy},
-            logprobs=self._logprobs.pop(seq, None),
-        )
+        result = result_of(seq, self.stats, self._logprobs.pop(seq, None))
         if (stream := self._streams.pop(seq, None)) is not None:
             stream.result = result
         else:
@@ -380,12 +397,3 @@ class Run:
         """Events of all sequences until none runs or waits."""
         while self.busy:
             yield from self.step()
-
-
-def concerned(name: str, hook: str, step: Step) -> list[Part]:
-    """The parts that are in doubt when an owner of state, or the core's own rule, raises in this hook."""
-    if name == DEFAULT_RULE:
-        return [p for p in step.parts if p.decides and p.verdict is None]
-    if hook == "rollback":
-        return [p for p in step.parts if p.verdict is not None]
-    return step.parts

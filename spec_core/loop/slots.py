@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Target
+from spec_core.toolkit import dropped
 
 
 def common_prefix(slot: Slot, tokens: list[int]) -> int:
@@ -23,24 +26,30 @@ class Slots:
     """The places of the target's memory: free ones keep what they hold, so that a prefix can be reused.
 
     learners: plugins that keep something about rows; a slot is reused only as far as all of them have seen.
-    free: the least recently used first.
+    free: the least recently used first. taken: those of running sequences.
     """
 
     most: int
     reuse: bool
     learners: tuple[str, ...]
     free: list[Slot] = attrs.field(factory=list)
-    taken: int = 0
+    taken: set[Slot] = attrs.field(factory=set)
+
+    def __iter__(self) -> Iterator[Slot]:
+        """All that have memory."""
+        yield from (*self.free, *self.taken)
 
     def admit(self, seq: Sequence, target: Target) -> bool:
         """Give the sequence a slot, and start it after the rows that can be reused; False when all are taken."""
-        if self.taken >= self.most:
+        if len(self.taken) >= self.most:
             return False
         slot, want = self._best(seq)
         seq.slot = slot
+        self.taken.add(slot)
         try:
             start = target.open(seq, want)
-        except Exception:
+        except BaseException:
+            self.taken.discard(slot)
             target.close(seq)
             raise
         if start == 0:
@@ -48,14 +57,13 @@ class Slots:
             slot.seen.clear()
         self._forget(slot, start)
         seq.evaluated = seq.delivered = seq.reused = start
-        self.taken += 1
         return True
 
     def _best(self, seq: Sequence) -> tuple[Slot, int]:
         """The slot with the longest usable prefix; if none helps a new one, or the least recently used."""
         usable = [max(0, self._usable(slot, seq)) if self.reuse else 0 for slot in self.free]
         want = max(usable, default=0)
-        if not want and len(self.free) + self.taken < self.most:
+        if not want and len(self.free) + len(self.taken) < self.most:
             return Slot(), 0
         return self.free.pop(usable.index(want)), want
 
@@ -72,8 +80,21 @@ class Slots:
 
     def leave(self, seq: Sequence, target: Target) -> None:
         """Free the slot of a finished sequence; after an error its memory is not trusted and is dropped."""
-        self.taken -= 1
+        self.taken.discard(seq.slot)
         if seq.finish == "error":
             target.close(seq)
         else:
             self.free.append(seq.slot)
+
+    def close(self, target: Target) -> None:
+        """Give all memory back. Raises the first error of the target when every slot was tried."""
+        errors = []
+        for slot in self:
+            try:
+                dropped.close(target, slot)
+            except Exception as error:
+                errors.append(error)
+        self.free.clear()
+        self.taken.clear()
+        if errors:
+            raise errors[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Lock, get_ident
 from typing import Any
 
+from spec_core.toolkit import dropped
+
 
 class Turns:
     """A lock that is handed on: a thread that waits goes before the one that had the last turn. Whoever has it
@@ -24,9 +26,14 @@ class Turns:
         if self._holder == me:
             self._again += 1
             return
-        if self._next.locked() or not self._now.acquire(False):
-            with self._next:
-                self._now.acquire()
+        dropped.enter()
+        try:
+            if self._next.locked() or not self._now.acquire(False):
+                with self._next:
+                    self._now.acquire()
+        except BaseException:
+            dropped.leave()
+            raise
         self._holder = me
 
     def __exit__(self, *_: Any) -> None:
@@ -35,3 +42,4 @@ class Turns:
         else:
             self._holder = 0
             self._now.release()
+            dropped.leave()

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+COUNTS = 1 << 63
+"""What is counted is below it: it fits the native forms."""
+
 
 def whole(value: Any) -> int | None:
     """The whole number that ``value`` is, of whatever type; None where it is none."""

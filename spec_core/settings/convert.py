@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 import cattrs
 
-from spec_core.errors import SpecError, UsageError, message
+from spec_core.errors import SpecError, UsageError, message, shown
 
 TRUE, FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -83,7 +83,7 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
         raise
     except Exception as error:
         raise UsageError(
-            f"{name} = {value!r} does not fit: {_wanted(field, value, error)}",
+            f"{name} = {shown(value)} does not fit: {_wanted(field, value, error)}",
             hint="`spec settings` shows every setting and its type",
         ) from error
     return made

@@ -23,7 +23,7 @@ def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None
         return {}
     try:
         return anchored(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise UsageError(
             f"{file}: {why(error)}", hint="fix the file; `spec settings --toml` prints one that works"
         ) from error

@@ -13,20 +13,26 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Draft, Needs
-from spec_core.errors import UsageError
+from spec_core.errors import UsageError, shown
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
+from spec_core.toolkit.dropped import when_gone
 
 PLAIN = Needs()
 
 
-def open_sequence(target: Target, embeds: Mapping[int, Tensor] | None = None) -> Sequence:
+def open_sequence(
+    target: Target, embeds: Mapping[int, Tensor] | None = None, close_when_dropped: bool = False
+) -> Sequence:
     """A sequence with memory in the target and nothing in it; ``target.close(seq)`` gives the memory back.
 
-    embeds: {position: [D]} rows that will be given as embeddings. Raises SpecError when there is no memory for it.
+    embeds: {position: [D]} rows that will be given as embeddings. close_when_dropped: it is closed when nobody holds it
+    any longer; do not close it yourself. Raises SpecError when there is no memory for it.
     """
     seq = Sequence([], 0, 0, Sampling(), Stop(), embeds=embeds or {})
     target.open(seq, 0)
+    if close_when_dropped:
+        when_gone(seq, target, (seq.slot,))
     return seq
 
 
@@ -66,7 +72,7 @@ def _check(tokens: list[int], target: Target) -> None:
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab:
             raise UsageError(
-                f"token {token} at position {at} is outside the vocabulary of {vocab}",
+                f"token {shown(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the text with this model's own tokenizer",
             )
 

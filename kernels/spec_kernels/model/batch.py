@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +74,10 @@ class Batch:
     final: Sequence[int] | None = None
     taps: Collection[str] = ("logits",)
     recurrence: Recurrence | None = None
+
+    def steady(self) -> AbstractContextManager[None]:
+        """To be held by whoever executes it: states that several sequences share stay where they are meanwhile."""
+        return nullcontext() if self.recurrence is None else self.recurrence.steady()
 
 
 def embedding(given: Tensor, width: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -40,7 +41,8 @@ class RecurrentSlot:
 
     def replay(self, trace: Trace, rows: Sequence[int]) -> None:
         """Bring the current state behind these recorded draft rows, given by batch row, in order."""
-        trace.replay(self.pool, self.current, rows)
+        with self.pool.steady():
+            trace.replay(self.pool, self.current, rows)
 
     def copy(self) -> tuple[Tensor, Tensor]:
         return self.pool.copy(self.current)
@@ -53,7 +55,9 @@ class RecurrentSlot:
             self.pool.put(self.current, state)
 
     def close(self) -> None:
+        """Waits for no lock: the garbage collector may call it."""
         self.pool.give([self.current, *self._spare])
+        self._spare = []
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class Trace:
         return self.recorded.nbytes
 
     def replay(self, pool: StatePool, place: int, rows: Sequence[int]) -> None:
+        """Within ``pool.steady``."""
         self.recorded.replay(pool, place, [self.rows[row] for row in rows])
 
 
@@ -129,6 +134,10 @@ class Recurrence:
         self.pool, self.lineage = pool, lineage
         self.trace = Trace(kind, *_where(kind, lineage, drafts)) if kind and drafts else None
         self.recorded = list(drafts) if kind == "inputs" else []
+
+    def steady(self) -> AbstractContextManager[None]:
+        """To be held by a forward: no other thread replaces the pool's tensors meanwhile."""
+        return self.pool.steady()
 
     def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:
         """Keep the draft rows of one layer, where inputs are traced; layers come in order."""

@@ -82,7 +82,8 @@ class Reference:
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[str, Tensor]:
         """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
-        return Pass(self, batch).run()
+        with batch.steady():
+            return Pass(self, batch).run()
 
     def draft(
         self,
@@ -122,10 +123,11 @@ class Reference:
 
     def turns(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin [positions or more, pairs]."""
-        if self._turns is None or len(self._turns[0]) < positions:
+        turns = self._turns  # another thread may put a shorter one there
+        if turns is None or len(turns[0]) < positions:
             cos, sin = turns_of(self.model.turns, self.model.magnitude, positions)
-            self._turns = cos.to(self.device), sin.to(self.device)
-        return self._turns
+            turns = self._turns = cos.to(self.device), sin.to(self.device)
+        return turns
 
     def here(self, vector: Tensor) -> Tensor:
         """A small tensor of the description on this executor's device."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import torch
 from torch import Tensor
 
+from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.shapes import DeltaShape
 
 
@@ -12,6 +15,8 @@ class StatePool:
     """Places for states: matrices [L, N, Hv, Dk, Dv] and convolution windows [L, N, W - 1, C], float32.
 
     A place holds the state of all L layers after one token. Whoever takes a place gives it back.
+    Several threads may use a pool, each its own places. Growing replaces both tensors: whoever reads or writes them,
+    a forward too, does so within ``steady``.
     """
 
     def __init__(self, shape: DeltaShape, layers: int, device: torch.device | str = "cpu") -> None:
@@ -20,38 +25,54 @@ class StatePool:
         self.matrices = torch.zeros(layers, 0, s.value_heads, s.key_dim, s.value_dim, device=device)
         self.windows = torch.zeros(layers, 0, s.kernel - 1, s.channels, device=device)
         self._free: list[int] = []
+        self._lock = ReadersLock()
 
     @property
     def places(self) -> int:
         return self.matrices.shape[1]
 
     def take(self, count: int = 1) -> list[int]:
-        """Places with any content."""
-        missing = count - len(self._free)
-        if missing > 0:
-            self._grow(missing)
-        return [self._free.pop() for _ in range(count)]
+        """Places with any content. Not within ``steady``."""
+        taken: list[int] = []
+        try:
+            while len(taken) < count:
+                try:
+                    taken.append(self._free.pop())
+                except IndexError:  # another thread may take what this one adds
+                    self._grow(count - len(taken))
+        except BaseException:
+            self.give(taken)
+            raise
+        return taken
 
     def give(self, places: list[int]) -> None:
-        self._free += places
+        """Waits for no lock: the garbage collector may call it."""
+        self._free.extend(places)
+
+    def steady(self) -> AbstractContextManager[None]:
+        """While it is open, ``matrices`` and ``windows`` stay the tensors that they are. Not to be nested."""
+        return self._lock.reading()
 
     def clear(self, place: int) -> None:
         """The state before the first token."""
-        self.matrices[:, place].zero_()
-        self.windows[:, place].zero_()
+        with self.steady():
+            self.matrices[:, place].zero_()
+            self.windows[:, place].zero_()
 
     def copy(self, place: int) -> tuple[Tensor, Tensor]:
         """A state as tensors of its own: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]."""
-        return self.matrices[:, place].clone(), self.windows[:, place].clone()
+        with self.steady():
+            return self.matrices[:, place].clone(), self.windows[:, place].clone()
 
     def put(self, place: int, state: tuple[Tensor, Tensor]) -> None:
-        self.matrices[:, place], self.windows[:, place] = state
+        with self.steady():
+            self.matrices[:, place], self.windows[:, place] = state
 
     def _grow(self, count: int) -> None:
-        old = self.places
-        self._free += range(old + count - 1, old - 1, -1)
-        with torch.inference_mode(False):  # rollbacks write here too, outside of a forward
+        with self._lock.writing(), torch.inference_mode(False):  # rollbacks write here too, outside of a forward
+            old = self.places
             self.matrices, self.windows = (self._longer(m, count) for m in (self.matrices, self.windows))
+            self.give(list(range(old + count - 1, old - 1, -1)))
 
     def _longer(self, m: Tensor, count: int) -> Tensor:
         return torch.cat([m, torch.zeros(self.layers, count, *m.shape[2:], device=m.device)], dim=1)

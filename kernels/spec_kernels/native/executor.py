@@ -12,6 +12,7 @@ from torch import Tensor
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import Batch, Stretch, check_given
 from spec_kernels.model.ops import Model, embedded
+from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.source import Source
 from spec_kernels.model.states import StatePool
@@ -61,7 +62,7 @@ class Native:
         }
         self._embedded = embedded(model)
         self._shape = None if model.heads is None else lowering.shape
-        self._turned, self._threads = 0, 1
+        self._turned, self._threads, self._turning = 0, 1, ReadersLock()
         self._turns: list[Tensor] = []  # all that ever were: another thread may be reading them
 
     @property
@@ -79,8 +80,9 @@ class Native:
     def run(self, batch: Batch) -> dict[str, Tensor]:
         """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
         found, places = self._outputs(batch)
-        arguments, block, alive = self._arguments(batch, places)
-        self.program.run(*arguments)
+        with batch.steady():
+            arguments, block, alive = self._arguments(batch, places)
+            self.program.run(*arguments)
         del alive
         if block is not None:
             batch.recurrence.record_as(block)
@@ -199,10 +201,13 @@ class Native:
         turns = self.model.turns
         if positions <= self._turned or turns is None:
             return
-        both = turns_of(turns, self.model.magnitude, positions)
-        self._turns += both
-        self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), len(both[0]))
-        self._turned = len(both[0])
+        with self._turning.writing():
+            if positions <= self._turned:  # another thread was first
+                return
+            both = turns_of(turns, self.model.magnitude, positions)
+            self._turns += both
+            self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), len(both[0]))
+            self._turned = len(both[0])
 
 
 def _count(batch: Batch, name: str, rows: int) -> int:

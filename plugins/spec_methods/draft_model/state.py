@@ -41,8 +41,8 @@ class DraftModelState:
 
 
 def open_state(model: Target) -> DraftModelState:
-    """A new sequence with memory in the draft model."""
-    return DraftModelState(open_sequence(model))
+    """A new sequence with memory in the draft model, given back with the slot of the target's sequence."""
+    return DraftModelState(open_sequence(model, close_when_dropped=True))
 
 
 def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Tensor:

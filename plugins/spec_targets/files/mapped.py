@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import warnings
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _files: WeakSet[mmap.mmap] = WeakSet()
 """Those that are mapped now."""
+_listed = Lock()
 
 
 def mapped(path: Path) -> memoryview:
@@ -25,7 +27,8 @@ def mapped(path: Path) -> memoryview:
     try:
         with path.open("rb") as file:
             made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            _files.add(made)
+            with _listed:
+                _files.add(made)
             return memoryview(made)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is empty"
@@ -35,7 +38,9 @@ def mapped(path: Path) -> memoryview:
 def release() -> None:
     """Hand the pages of mapped files back: who has copied what it needs then has it once. A page that is read again
     comes from the system's cache, or from the file."""
-    for file in list(_files):
+    with _listed:
+        files = list(_files)
+    for file in files:
         if hasattr(mmap, "MADV_DONTNEED"):
             file.madvise(mmap.MADV_DONTNEED)
 

@@ -131,8 +131,8 @@ class TorchTarget:
         """A hybrid can go on from its live state's checkpoints only; attention rows before any position are kept."""
         slot = seq.slot
         if slot.state is None:
-            recurrent = None if self.pool is None else RecurrentSlot(self.pool)
-            slot.state = Memory(self.executor.cache(min(FIRST_ROWS, self.info.context + 1)), recurrent)
+            cache = self.executor.cache(min(FIRST_ROWS, self.info.context + 1))
+            slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
             return 0
         if slot.state.recurrent is None:
             return want
@@ -141,9 +141,10 @@ class TorchTarget:
         return start
 
     def close(self, seq: Sequence) -> None:
-        if seq.slot.state is not None and seq.slot.state.recurrent is not None:
-            seq.slot.state.recurrent.close()
-        seq.slot.state = None
+        """Waits for no lock."""
+        held, seq.slot.state = seq.slot.state, None
+        if held is not None and held.recurrent is not None:
+            held.recurrent.close()
 
     def checkpoint(self, seq: Sequence) -> Any:
         """(matrices, windows) of all recurrent layers; None where nothing is recurrent."""

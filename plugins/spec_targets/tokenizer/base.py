@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import tokenizers
@@ -55,6 +56,7 @@ class Tokenizer:
         chat_template: str | None = None,
     ) -> None:
         self.backend = backend
+        self._encoding = Lock()
         self.pieces = pieces
         self.control = control
         self.plain = plain
@@ -73,9 +75,10 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: control tokens written in the text are meant as such; bos: add it if the file says so."""
-        self.backend.encode_special_tokens = not special
         try:
-            ids = self.backend.encode(text, add_special_tokens=False).ids
+            with self._encoding:  # the flag is the backend's: a text of another thread would be read by it
+                self.backend.encode_special_tokens = not special
+                ids = self.backend.encode(text, add_special_tokens=False).ids
         except Exception as error:
             raise UsageError(f"the text cannot be tokenized: {error}", hint="give text of valid characters") from error
         return [self.bos, *ids] if bos and self.add_bos else ids

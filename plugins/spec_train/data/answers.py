@@ -103,7 +103,12 @@ class Answerer:
 
         until: time.monotonic() after which no prompt is started.
         """
-        run = Run(self.teacher.target, [("capture", self._capture)], max_sequences=SLOTS)
+        with Run(self.teacher.target, [("capture", self._capture)], max_sequences=SLOTS) as run:
+            yield from self._generate(run, prompts, first, options, until)
+
+    def _generate(
+        self, run: Run, prompts: Sequence[tuple[int, ...]], first: int, options: AnswerOptions, until: float
+    ) -> Iterator[Text]:
         running: dict[int, Running] = {}
         finished: dict[int, Text] = {}
         started = first

@@ -73,11 +73,24 @@ static PyObject *bind(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* One forward at a time, and no change of what forwards read while one is under way. A child of a fork has a lock of its
+ * own: who held its parent's is not there. */
+static void enter(Program *me) {
+    if (me->pid != getpid()) pthread_mutex_init(&me->lock, NULL), me->pid = getpid();
+    if (pthread_mutex_trylock(&me->lock) == 0) return;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&me->lock);
+    Py_END_ALLOW_THREADS
+}
+
 /* how many threads work on a forward from now on */
 static PyObject *threads(PyObject *self, PyObject *args) {
+    Program *me = (Program *)self;
     int count;
     if (!PyArg_ParseTuple(args, "i", &count)) return NULL;
-    of(self)->threads = count < 1 ? 1 : spec_least(count, SPEC_THREADS_MOST);
+    enter(me);
+    me->program->threads = count < 1 ? 1 : spec_least(count, SPEC_THREADS_MOST);
+    pthread_mutex_unlock(&me->lock);
     Py_RETURN_NONE;
 }
 
@@ -105,10 +118,15 @@ static PyObject *recurrence(PyObject *self, PyObject *args) {
 
 /* address of cosines and of sines [positions, rotated / 2], rotated, positions */
 static PyObject *rotary(PyObject *self, PyObject *args) {
-    spec_program *p = of(self);
+    Program *me = (Program *)self;
+    spec_program *p = me->program;
     unsigned long long cosines, sines;
-    if (!PyArg_ParseTuple(args, "KKii", &cosines, &sines, &p->rotated, &p->positions)) return NULL;
+    int rotated, positions;
+    if (!PyArg_ParseTuple(args, "KKii", &cosines, &sines, &rotated, &positions)) return NULL;
+    enter(me);
     p->cosines = (const float *)(uintptr_t)cosines, p->sines = (const float *)(uintptr_t)sines;
+    p->rotated = rotated, p->positions = positions;
+    pthread_mutex_unlock(&me->lock);
     Py_RETURN_NONE;
 }
 
@@ -343,15 +361,6 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
 }
 
 /* ---- running */
-
-/* One forward at a time. A child of a fork has a lock of its own: who held its parent's is not there. */
-static void enter(Program *me) {
-    if (me->pid != getpid()) pthread_mutex_init(&me->lock, NULL), me->pid = getpid();
-    if (pthread_mutex_trylock(&me->lock) == 0) return;
-    Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(&me->lock);
-    Py_END_ALLOW_THREADS
-}
 
 static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Program *me = (Program *)self;

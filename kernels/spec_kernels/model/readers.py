@@ -1,0 +1,68 @@
+"""A lock for memory that many read and write in place, and that one replaces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+from weakref import WeakSet
+
+
+class ReadersLock:
+    """Many threads at once hold it as readers, or one as the writer. No thread takes it twice.
+
+    A writer that waits goes before readers that come later: threads that read without pause cannot keep it out.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+        _all.add(self)
+
+    def reset(self) -> None:
+        """Held by nobody: in the child of a fork, where the threads that held it are not."""
+        self._changed = Condition()
+        self._readers = self._writers_waiting = 0
+        self._writing = False
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        taken = 0
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
+                self._readers, taken = self._readers + 1, 1
+            yield
+        finally:  # also where Ctrl-C came between the two
+            with self._changed:
+                self._readers -= taken
+                self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._changed:
+            self._writers_waiting += 1
+            try:
+                self._changed.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = True
+            finally:
+                self._writers_waiting -= 1
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
+
+
+_all: WeakSet[ReadersLock] = WeakSet()
+
+
+def _free_all() -> None:
+    for lock in list(_all):
+        lock.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
