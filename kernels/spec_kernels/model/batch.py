@@ -81,7 +81,7 @@ class Batch:
 
 
 def embedding(given: Tensor, width: int) -> Tensor:
-    """A copy of an embedding; zeros [width] for one of another width: a smaller model knows nothing of it."""
+    """A copy of an embedding; zeros [width] for one of another width, which the model cannot read."""
     return given.clone() if tuple(given.shape) == (width,) else given.new_zeros(width)
 
 

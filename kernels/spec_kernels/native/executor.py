@@ -43,7 +43,7 @@ class Native:
     ) -> None:
         """lent: weights of another executor that are not read again.
 
-        Raises ValueError for a model whose sizes do not fit each other, or that is too large: C believes what it gets.
+        Raises ValueError for a model whose sizes do not fit each other, or that is too large: C does not check them.
         """
         sizes.check(model)
         limits.check(model)
