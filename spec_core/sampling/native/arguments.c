@@ -47,8 +47,8 @@ int sampling_of(choice_job *job, PyObject *given) {
     PyObject *bias;
     choice_cuts *c = &job->cuts;
     long long k;
-    if (!PyArg_ParseTuple(given, "dLdddddO", &c->temperature, &k, &c->top_p, &c->min_p, &job->repetition, &job->presence,
-                          &job->frequency, &bias))
+    if (!PyArg_ParseTuple(given, "dLdddddO", &c->temperature, &k, &c->top_p, &c->min_p, &job->repetition,
+                          &job->presence, &job->frequency, &bias))
         return 0;
     c->top_k = k;
     return bias_of(job, bias);
@@ -94,8 +94,8 @@ int job_of(choice_job *job, PyObject *given) {
     long long stride;
     int kind, n;
     memset(job, 0, sizeof *job);
-    if (!PyArg_ParseTuple(given, "KLiiO(KKK)KOiOO", &address, &stride, &kind, &n, &sampling, &seed, &stream, &domain, &t,
-                          &tokens, &job->prompt, &ids, &parents))
+    if (!PyArg_ParseTuple(given, "KLiiO(KKK)KOiOO", &address, &stride, &kind, &n, &sampling, &seed, &stream, &domain,
+                          &t, &tokens, &job->prompt, &ids, &parents))
         return 0;
     if (!row_of(&job->row, address, kind, n)) return 0;
     job->logits = job->row.data, job->stride = stride;

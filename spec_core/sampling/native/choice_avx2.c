@@ -13,7 +13,7 @@
 #define CHOICE_TABLE choice_avx2
 #define ALWAYS inline __attribute__((always_inline))
 #define LANES 4
-#define product(a, factor) (words)_mm256_mul_epu32((__m256i)(a), _mm256_set1_epi64x(factor))
+#define product(a, factor) (words) _mm256_mul_epu32((__m256i)(a), _mm256_set1_epi64x(factor))
 #include "choice.inc"
 
 #if defined(__clang__)

@@ -13,7 +13,7 @@
 #define CHOICE_TABLE choice_avx512
 #define ALWAYS inline __attribute__((always_inline))
 #define LANES 8
-#define product(a, factor) (words)_mm512_mul_epu32((__m512i)(a), _mm512_set1_epi64(factor))
+#define product(a, factor) (words) _mm512_mul_epu32((__m512i)(a), _mm512_set1_epi64(factor))
 #include "choice.inc"
 
 #if defined(__clang__)

@@ -7,7 +7,7 @@
 #define LANES 2
 #if defined(__SSE2__)
 #include <emmintrin.h>
-#define product(a, factor) (words)_mm_mul_epu32((__m128i)(a), _mm_set1_epi64x(factor))
+#define product(a, factor) (words) _mm_mul_epu32((__m128i)(a), _mm_set1_epi64x(factor))
 #else
 #define product(a, factor) (((a) & 0xFFFFFFFFu) * (uint64_t)(factor))
 #endif

@@ -8,6 +8,6 @@
 #define CHOICE_TABLE choice_neon
 #define ALWAYS inline __attribute__((always_inline))
 #define LANES 2
-#define product(a, factor) (words)vmull_n_u32(vmovn_u64((uint64x2_t)(a)), factor)
+#define product(a, factor) (words) vmull_n_u32(vmovn_u64((uint64x2_t)(a)), factor)
 #include "choice.inc"
 #endif

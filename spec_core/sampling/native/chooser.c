@@ -25,8 +25,7 @@ static double agreement(double lead) { return 1 - 0.68 * exp(-lead / 2.4); }
 
 /* The row of all tokens: those that have no logit cannot be chosen. NULL where an id is no token. */
 static const float *spread(chooser *c, const float *row, int32_t n, const int64_t *ids) {
-    for (int32_t i = 0; i < c->vocabulary; i++)
-        c->row[i] = -__builtin_inff();
+    for (int32_t i = 0; i < c->vocabulary; i++) c->row[i] = -__builtin_inff();
     for (int32_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= c->vocabulary) return NULL;
         c->row[ids[i]] = row[i];
@@ -34,14 +33,16 @@ static const float *spread(chooser *c, const float *row, int32_t n, const int64_
     return c->row;
 }
 
-static const char *choose(void *context, const float *row, int32_t n, const int64_t *ids, int64_t *token, double *chance) {
+static const char *choose(void *context, const float *row, int32_t n, const int64_t *ids, int64_t *token,
+                          double *chance) {
     chooser *c = context;
     choice_job *job = &c->job;
     if (c->chosen == c->most) return "a draft is longer than its chooser has room for";
     if (n < 1 || n > c->vocabulary) return "a row has more logits than there are tokens";
     if (ids && !(row = spread(c, row, n, ids))) return "a row of logits stands for no token of the model";
     job->row = (choice_row){row, CHOICE_FLOAT32, ids ? c->vocabulary : n};
-    choice_made made = choice_now->choose(choice_adjusted(job, job->row, c->room), &job->cuts, &job->source, 1, c->room);
+    choice_made made =
+        choice_now->choose(choice_adjusted(job, job->row, c->room), &job->cuts, &job->source, 1, c->room);
     *token = made.id, *chance = isfinite(made.logit) ? agreement(made.lead) : 0;
     job->source.t += c->t, job->source.domain += c->domain, c->chosen++;
     if (job->history) job->history[job->length++] = made.id;
@@ -81,8 +82,8 @@ PyObject *chooser_new(PyObject *module, PyObject *args) {
     (void)module;
     chooser *c = calloc(1, sizeof *c);
     if (!c) return PyErr_NoMemory();
-    if (PyArg_ParseTuple(args, "O(KKK)K(KK)Oiii", &sampling, &seed, &stream, &domain, &t, &t_step, &domain_step, &tokens,
-                         &c->job.prompt, &c->vocabulary, &c->most)) {
+    if (PyArg_ParseTuple(args, "O(KKK)K(KK)Oiii", &sampling, &seed, &stream, &domain, &t, &t_step, &domain_step,
+                         &tokens, &c->job.prompt, &c->vocabulary, &c->most)) {
         source_of(&c->job.source, seed, t, stream, domain);
         c->t = (uint32_t)t_step, c->domain = (uint32_t)domain_step;
         if (sampling_of(&c->job, sampling) && prepared(c, tokens)) made = PyCapsule_New(&c->face, SPEC_CHOOSER, forget);

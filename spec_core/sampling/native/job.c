@@ -10,10 +10,8 @@ static double get(choice_row row, int32_t id) {
 
 /* Rounded to the row's type: once for the bias, once for the repetition, once for the others. */
 static void set(choice_row row, int32_t id, double value) {
-    if (row.kind == CHOICE_FLOAT32)
-        ((float *)(uintptr_t)row.data)[id] = (float)value;
-    else
-        ((double *)(uintptr_t)row.data)[id] = value;
+    if (row.kind == CHOICE_FLOAT32) ((float *)(uintptr_t)row.data)[id] = (float)value;
+    else ((double *)(uintptr_t)row.data)[id] = value;
 }
 
 static int known(choice_row row, int32_t id) { return id >= 0 && id < row.n; }
@@ -79,7 +77,6 @@ void choice_walk(choice_job *job, const choice_table *table, choice_room *room) 
 }
 
 void choice_draw(choice_job *job, const choice_table *table, choice_room *room) {
-    for (int32_t i = 0; job->history && i < job->drafted; i++)
-        job->history[job->length++] = job->ids[i];
+    for (int32_t i = 0; job->history && i < job->drafted; i++) job->history[job->length++] = job->ids[i];
     job->made = table->choose(choice_adjusted(job, row_at(job, 0), room), &job->cuts, &job->source, 1, room);
 }

@@ -50,14 +50,12 @@ static PyObject *walk(PyObject *module, PyObject *given) {
     choice_room *room = room_take(n);
     if (!room) goto done;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < count; i++)
-        choice_walk(&jobs[i], choice_now, room);
+    for (Py_ssize_t i = 0; i < count; i++) choice_walk(&jobs[i], choice_now, room);
     Py_END_ALLOW_THREADS
     room_give(room);
     found = all_walked(jobs, count);
 done:
-    for (Py_ssize_t i = 0; i < ready; i++)
-        job_free(&jobs[i]);
+    for (Py_ssize_t i = 0; i < ready; i++) job_free(&jobs[i]);
     free(jobs);
     return found;
 }
@@ -85,7 +83,8 @@ static PyObject *support(PyObject *module, PyObject *args) {
     choice_cuts c;
     choice_row row;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Kii(dLdd)KK", &address, &kind, &n, &c.temperature, &k, &c.top_p, &c.min_p, &ids_at, &z_at))
+    if (!PyArg_ParseTuple(args, "Kii(dLdd)KK", &address, &kind, &n, &c.temperature, &k, &c.top_p, &c.min_p, &ids_at,
+                          &z_at))
         return NULL;
     c.top_k = k;
     choice_room *room = row_of(&row, address, kind, n) ? room_take(n) : NULL;
@@ -94,8 +93,7 @@ static PyObject *support(PyObject *module, PyObject *args) {
     int64_t *ids = (int64_t *)(uintptr_t)ids_at;
     Py_BEGIN_ALLOW_THREADS
     count = choice_now->support(row, &c, room);
-    for (int32_t i = 0; i < count; i++)
-        ids[i] = room->ids[i];
+    for (int32_t i = 0; i < count; i++) ids[i] = room->ids[i];
     memcpy((void *)(uintptr_t)z_at, room->z, (size_t)count * sizeof *room->z);
     Py_END_ALLOW_THREADS
     room_give(room);
@@ -187,16 +185,21 @@ static PyObject *use(PyObject *module, PyObject *args) {
     (void)module;
     if (!PyArg_ParseTuple(args, "z", &isa)) return NULL;
     const choice_table *found = choice_of(isa);
-    if (!found) return PyErr_Format(PyExc_ValueError, "instruction set %s is not known, or not that of this processor", isa);
+    if (!found)
+        return PyErr_Format(PyExc_ValueError, "instruction set %s is not known, or not that of this processor", isa);
     choice_now = found;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
-    {"walk", walk, METH_O, NULL},           {"draw", draw, METH_O, NULL},
-    {"support", support, METH_VARARGS, NULL}, {"mass", mass, METH_VARARGS, NULL},
-    {"likeliest", likeliest, METH_VARARGS, NULL}, {"gumbel", gumbel, METH_VARARGS, NULL},
-    {"instruction_sets", instruction_sets, METH_NOARGS, NULL}, {"use", use, METH_VARARGS, NULL},
+    {"walk", walk, METH_O, NULL},
+    {"draw", draw, METH_O, NULL},
+    {"support", support, METH_VARARGS, NULL},
+    {"mass", mass, METH_VARARGS, NULL},
+    {"likeliest", likeliest, METH_VARARGS, NULL},
+    {"gumbel", gumbel, METH_VARARGS, NULL},
+    {"instruction_sets", instruction_sets, METH_NOARGS, NULL},
+    {"use", use, METH_VARARGS, NULL},
     {"chooser", chooser_new, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

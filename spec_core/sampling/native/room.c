@@ -25,7 +25,8 @@ static choice_room *room_new(int32_t n) {
     room->adjusted = malloc(count * sizeof *room->adjusted), room->weights = malloc(count * sizeof *room->weights);
     room->ids = malloc(count * sizeof *room->ids), room->some = malloc(count * sizeof *room->some);
     room->counts = calloc(count, sizeof *room->counts);
-    if (room->order && room->z && room->adjusted && room->weights && room->ids && room->some && room->counts) return room;
+    if (room->order && room->z && room->adjusted && room->weights && room->ids && room->some && room->counts)
+        return room;
     room_free(room);
     return NULL;
 }

@@ -5,9 +5,12 @@
 static choice_room room_of(int n) {
     size_t count = (size_t)n + 64;
     return (choice_room){.n = n,
-                         .order = room(count * sizeof(choice_place)), .z = room(count * sizeof(double)),
-                         .adjusted = room(count * sizeof(double)), .ids = room(count * sizeof(int32_t)),
-                         .some = room(count * sizeof(int32_t)), .weights = room(count * sizeof(int32_t)),
+                         .order = room(count * sizeof(choice_place)),
+                         .z = room(count * sizeof(double)),
+                         .adjusted = room(count * sizeof(double)),
+                         .ids = room(count * sizeof(int32_t)),
+                         .some = room(count * sizeof(int32_t)),
+                         .weights = room(count * sizeof(int32_t)),
                          .counts = room(count * sizeof(int32_t))};
 }
 

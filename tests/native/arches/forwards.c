@@ -150,10 +150,12 @@ static void sizes_of(model *m) {
     static const int dims[] = {16, 32, 40, 64, 96, 128}, widths[] = {32, 64, 96, 160, 256};
     spec_program *p = m->p;
     m->bits = toss(m->d) ? 15 : 8, m->width = one_of(m->d, widths, 5), m->dim = 2 * one_of(m->d, dims, 5);
-    m->kv_heads = between(m->d, 1, 2), m->heads = m->kv_heads * between(m->d, 1, 4), m->vocabulary = between(m->d, 17, 90);
+    m->kv_heads = between(m->d, 1, 2), m->heads = m->kv_heads * between(m->d, 1, 4),
+    m->vocabulary = between(m->d, 17, 90);
     p->memory = (spec_memory){between(m->d, 0, 2), 3, m->kv_heads, m->dim};
     p->rotated = toss(m->d) ? m->dim : m->dim / 2, p->positions = PLACES;
-    p->cosines = numbers(m->d, (size_t)(PLACES * p->rotated), 1), p->sines = numbers(m->d, (size_t)(PLACES * p->rotated), 1);
+    p->cosines = numbers(m->d, (size_t)(PLACES * p->rotated), 1),
+    p->sines = numbers(m->d, (size_t)(PLACES * p->rotated), 1);
     int keys = between(m->d, 1, 2), values = keys * between(m->d, 1, 2);
     spec_recurrence r = {.key_heads = keys, .value_heads = values};
     r.key_dim = 16 * between(m->d, 1, 4), r.value_dim = 32 * between(m->d, 1, 2), r.kernel = between(m->d, 2, 4);
@@ -165,7 +167,8 @@ static void sizes_of(model *m) {
 
 static void embed(model *m) {
     spec_op *op = spec_add_op(m->p, SPEC_EMBED);
-    op->out = m->x, op->width = m->width, op->weights[0] = matrix(m->d, type_for(m, m->width), m->vocabulary, m->width, 0);
+    op->out = m->x, op->width = m->width,
+    op->weights[0] = matrix(m->d, type_for(m, m->width), m->vocabulary, m->width, 0);
     m->p->vocabulary = m->vocabulary;
 }
 
@@ -214,9 +217,20 @@ static uint64_t forward(model *m, memory *past, int start, int rows, int chain, 
         positions[i] = parents[i] < 0 ? start : positions[parents[i]] + 1;
     }
     spec_sequence sequence = {0, rows, start, spec_chain(parents, 0, rows), 1, parents};
-    spec_request q = {.rows = rows, .sequences = 1, .tokens = tokens, .positions = positions, .sequence = &sequence,
-                      .memory = &past->cache, .places = &places, .parents = parents, .matrices = past->matrices,
-                      .windows = past->windows, .states = STATES, .source = source, .keep = keep, .recorded = recorded};
+    spec_request q = {.rows = rows,
+                      .sequences = 1,
+                      .tokens = tokens,
+                      .positions = positions,
+                      .sequence = &sequence,
+                      .memory = &past->cache,
+                      .places = &places,
+                      .parents = parents,
+                      .matrices = past->matrices,
+                      .windows = past->windows,
+                      .states = STATES,
+                      .source = source,
+                      .keep = keep,
+                      .recorded = recorded};
     q.taps = &logits, q.tap_strides = &stride;
     if (spec_reserve(m->p, (int)spec_round_up((size_t)rows, 16)) || spec_run(m->p, &q)) abort();
     for (int i = 0; i < rows; i++) hash = hash_floats(hash, logits + (size_t)i * stride, (size_t)m->vocabulary);

@@ -12,7 +12,8 @@ static uint64_t norms(table t, draws *d) {
     int rows = between(d, 1, 4), heads = between(d, 1, 4), dim = between(d, 1, 130), width = heads * dim;
     int rotated = between(d, 0, dim / 2) * 2;
     size_t size = (size_t)(rows * width);
-    float *x = numbers(d, size, 8), *z = numbers(d, size, 20), *weight = numbers(d, (size_t)width, 2), *y = result(size);
+    float *x = numbers(d, size, 8), *z = numbers(d, size, 20), *weight = numbers(d, (size_t)width, 2),
+          *y = result(size);
     float *turn = numbers(d, (size_t)(2 * rows * 130), 1);
     t->norm(x, (size_t)width, toss(d) ? weight : NULL, 1e-6f, rows, width, y, (size_t)width);
     uint64_t hash = hash_floats(HASH, y, size);
@@ -66,8 +67,7 @@ static uint64_t conversions(table t, draws *d) {
         for (size_t i = 0; i < count; i++) halves[i] = (uint16_t)i;
     }
     float *x = odd_numbers(d, few, 70000);
-    for (size_t i = 0; i < few; i++)
-        x[i] *= (float)(1 << between(d, 0, 20)) * 0x1p-40f;
+    for (size_t i = 0; i < few; i++) x[i] *= (float)(1 << between(d, 0, 20)) * 0x1p-40f;
     for (size_t i = 0; i < few; i += 2) x[i] *= 0x1p20f;
     t->narrow(SPEC_FLOAT16, x, few, halves);
     hash = hash_bytes(hash, halves, 2 * few);
@@ -126,7 +126,7 @@ static uint64_t attention(table t, draws *d) {
     spec_sequence s = {0, rows, start, spec_chain(parents, 0, rows), 1, parents};
     int window = between(d, 1, 40);
     spec_attention a = {heads, toss(d) ? window : 0, 0.125f, q, (size_t)q_width, out, (size_t)q_width,
-                        gate, (size_t)q_width};
+                        gate,  (size_t)q_width};
     void *scratch = room(spec_attention_scratch(places));
     for (int h = 0; h < kv_heads; h++) t->attend(&a, &c, &s, h, 0, rows, scratch);
     uint64_t hash = hash_floats(HASH, out, (size_t)(rows * q_width));
@@ -135,7 +135,8 @@ static uint64_t attention(table t, draws *d) {
 
 /* A chain that keeps its last state, its replay into another place, and the convolution before it. */
 static uint64_t recurrence(table t, draws *d) {
-    int rows = between(d, 1, 9), keys = between(d, 1, 2), heads = keys * between(d, 1, 2), states = 2, chain = between(d, 1, rows);
+    int rows = between(d, 1, 9), keys = between(d, 1, 2), heads = keys * between(d, 1, 2), states = 2,
+        chain = between(d, 1, rows);
     int dk = between(d, 1, 70), dv = between(d, 1, 100), wide = toss(d), g_width = wide ? dk : 1;
     size_t kw = (size_t)(keys * dk), vw = (size_t)(heads * dv), gw = (size_t)(heads * g_width), n = (size_t)rows;
     size_t state = (size_t)(heads * dk * dv);
@@ -152,8 +153,8 @@ static uint64_t recurrence(table t, draws *d) {
     t->decay(alpha, alpha, (size_t)heads, rate, rate, rows, heads, rates, beta, (size_t)heads);
     hash = hash_floats(hash_floats(hash, rates, n * (size_t)heads), beta, n * (size_t)heads);
     for (size_t i = 0; i < n * (size_t)heads; i++) beta[i] = 0.5f;
-    spec_delta a = {keys, heads, dk, dv, g_width, q, k, v, g, beta, kw, gw, (size_t)heads, o, recorded, vw, vw, matrices,
-                    key_of, parents, source, keep, slot};
+    spec_delta a = {keys,          heads, dk,       dv, g_width, q,        k,      v,       g,      beta, kw,  gw,
+                    (size_t)heads, o,     recorded, vw, vw,      matrices, key_of, parents, source, keep, slot};
     void *scratch = room(spec_delta_scratch(dk, spec_delta_plan(parents, keep, 0, rows, slot)));
     for (int h = 0; h < heads; h++) t->delta(&a, 0, rows, h, scratch);
     hash = hash_floats(hash_floats(hash_floats(hash, o, n * vw), recorded, n * vw), matrices, (size_t)states * state);
@@ -164,7 +165,8 @@ static uint64_t recurrence(table t, draws *d) {
 static uint64_t convolution(table t, draws *d) {
     int rows = between(d, 1, 9), channels = between(d, 1, 70), width = between(d, 2, 5), chain = between(d, 1, rows);
     size_t n = (size_t)(rows * channels), window = (size_t)((width - 1) * channels);
-    float *x = numbers(d, n, 2), *weight = numbers(d, (size_t)(width * channels), 1), *windows = numbers(d, 2 * window, 1);
+    float *x = numbers(d, n, 2), *weight = numbers(d, (size_t)(width * channels), 1),
+          *windows = numbers(d, 2 * window, 1);
     float *out = result(n);
     int32_t source[9] = {0}, keep[9], path[9], *parents = lineage(d, rows, chain);
     for (int i = 0; i < rows; i++) keep[i] = i == chain - 1 ? 1 : -1, path[i] = i;
@@ -176,7 +178,7 @@ static uint64_t convolution(table t, draws *d) {
 }
 
 static uint64_t run(const char *isa, uint64_t seed) {
-    static uint64_t (*const kinds[])(table, draws *) = {norms,  elements, functions,  conversions, laying,
+    static uint64_t (*const kinds[])(table, draws *) = {norms,  elements,  functions,  conversions, laying,
                                                         routes, attention, recurrence, convolution};
     table t = spec_ops(isa);
     draws d = draws_of(seed);

@@ -5,7 +5,8 @@
 #define ROWS 17
 
 static uint64_t product_of(const spec_product_table *t, draws *d, int type, int bits, int rows) {
-    int unit = blocks[type].inputs, n = between(d, 1, 50), k = unit * between(d, 1, unit > 100 ? 3 : 2000 / (unit + 60));
+    int unit = blocks[type].inputs, n = between(d, 1, 50),
+        k = unit * between(d, 1, unit > 100 ? 3 : 2000 / (unit + 60));
     int any = between(d, 0, 3) == 0, count = between(d, 1, 20), first = between(d, 0, (n - 1) / 16);
     spec_weight w = matrix(d, type, n, k, any);
     float *x = between(d, 0, 5) ? numbers(d, (size_t)(rows * k), 4) : odd_numbers(d, (size_t)(rows * k), 4);

@@ -37,9 +37,7 @@ static inline uint64_t word(draws *d) {
 }
 
 /* low ... high */
-static inline int between(draws *d, int low, int high) {
-    return low + (int)(word(d) >> 33) % (high - low + 1);
-}
+static inline int between(draws *d, int low, int high) { return low + (int)(word(d) >> 33) % (high - low + 1); }
 
 static inline int toss(draws *d) { return between(d, 0, 1); }
 
@@ -61,8 +59,9 @@ static inline float *numbers(draws *d, size_t count, float size) {
 
 /* The same with some that are much larger, infinite, NaN, subnormal or zeros of both signs. */
 static inline float *odd_numbers(draws *d, size_t count, float size) {
-    static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fc00000, 1, 0x80000001, 0x007fffff, 0, 0x80000000,
-                                   0x477fe000, 0x477ff000, 0xc77ff000, 0x33000000, 0x33000001, 0x38800000, 0x387fffff};
+    static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fc00000, 1,          0x80000001,
+                                   0x007fffff, 0,          0x80000000, 0x477fe000, 0x477ff000,
+                                   0xc77ff000, 0x33000000, 0x33000001, 0x38800000, 0x387fffff};
     float *made = numbers(d, count, size);
     for (size_t i = 0; i < count; i++) {
         int kind = between(d, 0, 9);

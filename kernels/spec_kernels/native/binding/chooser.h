@@ -14,7 +14,8 @@ typedef struct {
     /* The token after a row of logits [n], and the chance that it is accepted. ids: the tokens that the row's numbers are
      * of, NULL where they are all there are, in order. Needs no lock of the interpreter, and is called by one thread at a
      * time. Returns NULL, or in words why nothing was chosen. */
-    const char *(*choose)(void *context, const float *row, int32_t n, const int64_t *ids, int64_t *token, double *chance);
+    const char *(*choose)(void *context, const float *row, int32_t n, const int64_t *ids, int64_t *token,
+                          double *chance);
 } spec_chooser;
 
 #endif

@@ -101,7 +101,8 @@ static const char *misfit(const spec_program *p, const spec_request *q, const sp
     if (q->sequences != 1 || p->recurring) return "one sequence is drafted at a time, and only where nothing recurs";
     if (d->logits < 0 || d->logits >= p->taps || d->state >= p->taps) return "no such tap";
     if (p->inputs != (d->state >= 0) || (d->state >= 0 && !q->taps[d->state])) return "a model with one input feeds it";
-    if (d->state >= 0 && q->tap_strides[d->state] < (size_t)p->input_widths[0]) return "the state is narrower than the input";
+    if (d->state >= 0 && q->tap_strides[d->state] < (size_t)p->input_widths[0])
+        return "the state is narrower than the input";
     if (q->sequence[0].start + q->rows + d->most - 1 > q->places[0]) return "the cache has no room for the draft";
     if (p->rotated && q->positions[q->rows - 1] + d->most > p->positions) return "positions end before the draft";
     if (!q->picks[1] || q->picked[1] != 1) return "one row of logits begins a draft";

@@ -43,8 +43,8 @@ static int room(spec_given *g, int rows, int sequences, int taps) {
     }
     if (good && sequences > g->sequence_room) {
         size_t n = (size_t)sequences;
-        good = grow((void **)&q->sequence, n, sizeof(spec_sequence)) && grow((void **)&q->memory, n, sizeof(uint8_t *)) &&
-               grow((void **)&q->places, n, sizeof(int32_t));
+        good = grow((void **)&q->sequence, n, sizeof(spec_sequence)) &&
+               grow((void **)&q->memory, n, sizeof(uint8_t *)) && grow((void **)&q->places, n, sizeof(int32_t));
         g->sequence_room = good ? sequences : 0;
     }
     if (good && taps > g->tap_room) {
@@ -194,7 +194,8 @@ static int recurrence_of(spec_request *q, const spec_program *p, PyObject *given
     q->record = NULL, q->records = 0;
     if (!p->recurring) return 1;
     if (!PyTuple_Check(given)) return refuse("the model recurs, and no states are given");
-    if (!PyArg_ParseTuple(given, "OOiOOOO", &matrices, &windows, &q->states, &source, &keep, &record, &recorded)) return 0;
+    if (!PyArg_ParseTuple(given, "OOiOOOO", &matrices, &windows, &q->states, &source, &keep, &record, &recorded))
+        return 0;
     q->matrices = address(matrices), q->windows = address(windows), q->record = address(record);
     if (PyErr_Occurred() || !q->matrices || !q->windows) return refuse("no states are given");
     if (!places_of(source, q->rows, 0, q->states - 1, q->source)) return 0;
@@ -220,7 +221,8 @@ int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_
     if (!room(g, rows, (int)PyTuple_Size(args[3]), p->taps)) return 0;
     q->rows = rows, q->tokens = address(args[0]), q->positions = address(args[1]);
     if (PyErr_Occurred() || (p->rotated && !q->positions)) return refuse("positions are missing");
-    if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5])) return 0;
+    if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5]))
+        return 0;
     for (int i = 0; i < SPEC_PICKS; i++)
         if (!pick_of(g, i, PyTuple_GetItem(args[6], i))) return 0;
     if (!taps_of(q, p, args[7]) || !recurrence_of(q, p, args[8])) return 0;

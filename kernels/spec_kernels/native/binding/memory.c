@@ -146,7 +146,8 @@ static PyObject *replay(PyObject *module, PyObject *args) {
     PyObject *list;
     (void)module;
     if (!PyArg_ParseTuple(args, "(iiiiiiK)KKiiKiO!", &layers, &r.key_heads, &r.value_heads, &r.key_dim, &r.value_dim,
-                          &r.kernel, &key_of, &matrices, &windows, &states, &place, &record, &records, &PyList_Type, &list))
+                          &r.kernel, &key_of, &matrices, &windows, &states, &place, &record, &records, &PyList_Type,
+                          &list))
         return NULL;
     int count = (int)PyList_Size(list), good = place >= 0 && place < states;
     int32_t *path = malloc(((size_t)count + 1) * sizeof *path);
@@ -161,13 +162,26 @@ static PyObject *replay(PyObject *module, PyObject *args) {
     for (int layer = 0; layer < layers && good; layer++) {
         const float *from = (const float *)at(record) + (size_t)layer * (size_t)records * row;
         spec_delta a = {
-            .key_heads = r.key_heads, .value_heads = r.value_heads, .key_dim = r.key_dim, .value_dim = r.value_dim,
-            .g_width = 1, .k = from + channels, .stride = row, .d = (float *)from + channels + keys, .d_stride = row,
-            .g = from + channels + keys + values, .g_stride = row, .key_of = at(key_of),
+            .key_heads = r.key_heads,
+            .value_heads = r.value_heads,
+            .key_dim = r.key_dim,
+            .value_dim = r.value_dim,
+            .g_width = 1,
+            .k = from + channels,
+            .stride = row,
+            .d = (float *)from + channels + keys,
+            .d_stride = row,
+            .g = from + channels + keys + values,
+            .g_stride = row,
+            .key_of = at(key_of),
             .states = (float *)at(matrices) + (size_t)layer * (size_t)states * (size_t)(r.key_dim * values),
         };
-        spec_conv c = {.channels = channels, .width = r.kernel, .x = from, .x_stride = row,
-                       .windows = (float *)at(windows) + (size_t)layer * (size_t)states * (size_t)((r.kernel - 1) * channels)};
+        spec_conv c = {.channels = channels,
+                       .width = r.kernel,
+                       .x = from,
+                       .x_stride = row,
+                       .windows =
+                           (float *)at(windows) + (size_t)layer * (size_t)states * (size_t)((r.kernel - 1) * channels)};
         for (int head = 0; head < r.value_heads; head++) spec_ops(NULL)->replay(&a, path, count, place, place, head);
         spec_ops(NULL)->slide(&c, path, count, place, place);
     }
@@ -191,9 +205,14 @@ static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
 }
 
 PyMethodDef spec_functions[] = {
-    {"tile_bytes", tile_bytes, METH_VARARGS, NULL},   {"repack", repack, METH_VARARGS, NULL},
-    {"requantise", requantise, METH_VARARGS, NULL},   {"rows_of", rows_of, METH_VARARGS, NULL},
-    {"cache_bytes", cache_bytes, METH_VARARGS, NULL}, {"cache_grow", cache_grow, METH_VARARGS, NULL},
-    {"cache_compact", cache_compact, METH_VARARGS, NULL}, {"replay", replay, METH_VARARGS, NULL},
-    {"instruction_sets", instruction_sets, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL},
+    {"tile_bytes", tile_bytes, METH_VARARGS, NULL},
+    {"repack", repack, METH_VARARGS, NULL},
+    {"requantise", requantise, METH_VARARGS, NULL},
+    {"rows_of", rows_of, METH_VARARGS, NULL},
+    {"cache_bytes", cache_bytes, METH_VARARGS, NULL},
+    {"cache_grow", cache_grow, METH_VARARGS, NULL},
+    {"cache_compact", cache_compact, METH_VARARGS, NULL},
+    {"replay", replay, METH_VARARGS, NULL},
+    {"instruction_sets", instruction_sets, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
 };

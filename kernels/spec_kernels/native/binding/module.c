@@ -338,8 +338,8 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_router *r = &made.router;
     unsigned long long up_bytes, down_bytes, bias;
     float *vector;
-    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)O", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up, &up_bytes, &down,
-                          &down_bytes, &router))
+    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)O", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up, &up_bytes,
+                          &down, &down_bytes, &router))
         return NULL;
     if (!weight_of(up, &made.up.one) || !weight_of(down, &made.down.one)) return NULL;
     if (!PyArg_ParseTuple(router, "iiiiiifK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
@@ -388,19 +388,31 @@ static PyObject *draft(PyObject *self, PyObject *const *args, Py_ssize_t count) 
 }
 
 static PyMethodDef methods[] = {
-    {"value", value, METH_VARARGS, NULL},       {"planes", planes, METH_VARARGS, NULL},
-    {"bind", bind, METH_VARARGS, NULL},         {"threads", threads, METH_VARARGS, NULL},
+    {"value", value, METH_VARARGS, NULL},
+    {"planes", planes, METH_VARARGS, NULL},
+    {"bind", bind, METH_VARARGS, NULL},
+    {"threads", threads, METH_VARARGS, NULL},
     {"memory", memory, METH_VARARGS, NULL},
-    {"recurrence", recurrence, METH_VARARGS, NULL}, {"rotary", rotary, METH_VARARGS, NULL},
-    {"embed", embed, METH_VARARGS, NULL},       {"input", input, METH_VARARGS, NULL},
-    {"norm", norm, METH_VARARGS, NULL},         {"heads", heads, METH_VARARGS, NULL},
-    {"store", store, METH_VARARGS, NULL},       {"quantise", quantise, METH_VARARGS, NULL},
-    {"gate", gate, METH_VARARGS, NULL},         {"swiglu", swiglu, METH_VARARGS, NULL},
-    {"gated_norm", gated_norm, METH_VARARGS, NULL}, {"concat", concat, METH_VARARGS, NULL},
-    {"tap", tap, METH_VARARGS, NULL},           {"linear", linear, METH_VARARGS, NULL},
-    {"attend", attend, METH_VARARGS, NULL},     {"conv", conv, METH_VARARGS, NULL},
-    {"rates", rates, METH_VARARGS, NULL},       {"delta", delta, METH_VARARGS, NULL},
-    {"pick", pick, METH_VARARGS, NULL},         {"mixture", mixture, METH_VARARGS, NULL},
+    {"recurrence", recurrence, METH_VARARGS, NULL},
+    {"rotary", rotary, METH_VARARGS, NULL},
+    {"embed", embed, METH_VARARGS, NULL},
+    {"input", input, METH_VARARGS, NULL},
+    {"norm", norm, METH_VARARGS, NULL},
+    {"heads", heads, METH_VARARGS, NULL},
+    {"store", store, METH_VARARGS, NULL},
+    {"quantise", quantise, METH_VARARGS, NULL},
+    {"gate", gate, METH_VARARGS, NULL},
+    {"swiglu", swiglu, METH_VARARGS, NULL},
+    {"gated_norm", gated_norm, METH_VARARGS, NULL},
+    {"concat", concat, METH_VARARGS, NULL},
+    {"tap", tap, METH_VARARGS, NULL},
+    {"linear", linear, METH_VARARGS, NULL},
+    {"attend", attend, METH_VARARGS, NULL},
+    {"conv", conv, METH_VARARGS, NULL},
+    {"rates", rates, METH_VARARGS, NULL},
+    {"delta", delta, METH_VARARGS, NULL},
+    {"pick", pick, METH_VARARGS, NULL},
+    {"mixture", mixture, METH_VARARGS, NULL},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL},
     {"draft", (PyCFunction)(void (*)(void))draft, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -438,15 +450,24 @@ static void program_dealloc(PyObject *self) {
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_new, program_new}, {Py_tp_dealloc, program_dealloc}, {Py_tp_methods, methods},
+    {Py_tp_new, program_new},
+    {Py_tp_dealloc, program_dealloc},
+    {Py_tp_methods, methods},
     {Py_tp_doc, "Program(isa or None, threads): a model as a list of operations, and forwards through it."},
     {0, NULL},
 };
 static PyType_Spec type_spec = {"spec_kernels.native._native.Program", sizeof(Program), 0, Py_TPFLAGS_DEFAULT, slots};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_native", "Weights in blocks, caches, and whole forwards on a CPU.", -1, NULL, NULL, NULL,
-    NULL, NULL,
+    PyModuleDef_HEAD_INIT,
+    "_native",
+    "Weights in blocks, caches, and whole forwards on a CPU.",
+    -1,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
 };
 
 PyMODINIT_FUNC PyInit__native(void) {

@@ -5,13 +5,9 @@
 #include "tiles.h"
 
 /* A lane's view of one block of 32 inputs. */
-static int nibble(const uint8_t *lane, int i) {
-    return lane[64 * (i >> 2 & 3) + (i & 3)] >> 4 * (i >> 4) & 15;
-}
+static int nibble(const uint8_t *lane, int i) { return lane[64 * (i >> 2 & 3) + (i & 3)] >> 4 * (i >> 4) & 15; }
 
-static int fifth(const uint8_t *lane, int i) {
-    return (lane[256 + (i & 3)] >> (i >> 2) & 1) << 4;
-}
+static int fifth(const uint8_t *lane, int i) { return (lane[256 + (i & 3)] >> (i >> 2) & 1) << 4; }
 
 static int fifth_sixth(const uint8_t *lane, int i) {
     return (lane[256 + 64 * (i >> 4) + (i & 3)] >> 2 * (i >> 2 & 3) & 3) << 4;
@@ -20,25 +16,23 @@ static int fifth_sixth(const uint8_t *lane, int i) {
 static int code(int type, const uint8_t *lane, int i) {
     switch (type) {
     case SPEC_Q8_0: return lane[64 * (i >> 2) + (i & 3)];
-    case SPEC_Q5_0: case SPEC_Q5_1: case SPEC_Q5_K: return nibble(lane, i) | fifth(lane, i);
+    case SPEC_Q5_0:
+    case SPEC_Q5_1:
+    case SPEC_Q5_K: return nibble(lane, i) | fifth(lane, i);
     case SPEC_Q6_K: return nibble(lane, i) | fifth_sixth(lane, i);
     default: return nibble(lane, i);
     }
 }
 
-static float half_at(const uint8_t *scales, int o) {
-    return spec_half_float(spec_read16(scales + 2 * o));
-}
+static float half_at(const uint8_t *scales, int o) { return spec_half_float(spec_read16(scales + 2 * o)); }
 
 /* out = d (code - zero) + m, for the inputs from ... to of a block; a type without minimum adds nothing. */
 static void numbers(int type, const uint8_t *lane, int from, int to, float d, int zero, float *out) {
-    for (int i = from; i < to; i++)
-        out[i] = d * (float)(code(type, lane, i) - zero);
+    for (int i = from; i < to; i++) out[i] = d * (float)(code(type, lane, i) - zero);
 }
 
 static void add(float *out, float m) {
-    for (int i = 0; i < SPEC_BLOCK; i++)
-        out[i] = out[i] + m;
+    for (int i = 0; i < SPEC_BLOCK; i++) out[i] = out[i] + m;
 }
 
 /* Q4_K, Q5_K: d scale q - dmin min, sub-block s of 8. */
@@ -61,7 +55,8 @@ static void block(int type, const uint8_t *scales, const uint8_t *lane, int s, i
     case SPEC_Q8_0: numbers(type, lane, 0, SPEC_BLOCK, half_at(scales, o), 128, out); break;
     case SPEC_Q4_0: numbers(type, lane, 0, SPEC_BLOCK, half_at(scales, o), 8, out); break;
     case SPEC_Q5_0: numbers(type, lane, 0, SPEC_BLOCK, half_at(scales, o), 16, out); break;
-    case SPEC_Q4_1: case SPEC_Q5_1:
+    case SPEC_Q4_1:
+    case SPEC_Q5_1:
         numbers(type, lane, 0, SPEC_BLOCK, half_at(scales, o), 0, out);
         add(out, half_at(scales + 32, o));
         break;
@@ -72,10 +67,8 @@ static void block(int type, const uint8_t *scales, const uint8_t *lane, int s, i
 
 static float float_at(int type, const uint8_t *tile, size_t at) {
     float x;
-    if (type == SPEC_F16)
-        return spec_half_float(spec_read16(tile + 2 * at));
-    if (type == SPEC_BF16)
-        return spec_bfloat_float(spec_read16(tile + 2 * at));
+    if (type == SPEC_F16) return spec_half_float(spec_read16(tile + 2 * at));
+    if (type == SPEC_BF16) return spec_bfloat_float(spec_read16(tile + 2 * at));
     memcpy(&x, tile + 4 * at, 4);
     return x;
 }
@@ -84,8 +77,7 @@ void spec_row(const spec_weight *w, int row, float *out) {
     const uint8_t *tile = w->data + (size_t)(row / SPEC_TILE) * w->tile_bytes;
     int o = row % SPEC_TILE;
     if (spec_is_float(w->type)) {
-        for (int i = 0; i < w->k; i++)
-            out[i] = float_at(w->type, tile, (size_t)i * SPEC_TILE + (size_t)o);
+        for (int i = 0; i < w->k; i++) out[i] = float_at(w->type, tile, (size_t)i * SPEC_TILE + (size_t)o);
         return;
     }
     spec_format f = spec_formats[w->type];

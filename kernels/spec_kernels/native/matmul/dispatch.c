@@ -9,18 +9,14 @@
 #endif
 
 #if SPEC_X86
-static int runs_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-}
+static int runs_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
 
 static int runs_avx512(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-static int runs_avx512vnni(void) {
-    return runs_avx512() && __builtin_cpu_supports("avx512vnni");
-}
+static int runs_avx512vnni(void) { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
 #endif
 
 #if SPEC_ARM
@@ -39,9 +35,7 @@ static int runs_neon(void) {
 }
 #endif
 
-static int runs_generic(void) {
-    return 1;
-}
+static int runs_generic(void) { return 1; }
 
 /* Best first. */
 static const struct {
@@ -64,7 +58,6 @@ const spec_product_table *spec_products(const char *isa) {
     __builtin_cpu_init();
 #endif
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if ((!isa || strcmp(isa, choices[i].table->isa) == 0) && choices[i].runs())
-            return choices[i].table;
+        if ((!isa || strcmp(isa, choices[i].table->isa) == 0) && choices[i].runs()) return choices[i].table;
     return NULL;
 }

@@ -17,15 +17,12 @@ static inline float spec_bits_float(uint32_t bits) {
     return x;
 }
 
-static inline uint16_t spec_read16(const uint8_t *p) {
-    return (uint16_t)(p[0] | p[1] << 8);
-}
+static inline uint16_t spec_read16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 
 /* Exact for every float16: subnormal ones, too, are normal in float32. A signalling NaN becomes quiet, as in hardware. */
 static inline float spec_half_float(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-    if (exponent == 31)
-        return spec_bits_float(sign | 0x7f800000 | fraction << 13 | (fraction ? 0x400000 : 0));
+    if (exponent == 31) return spec_bits_float(sign | 0x7f800000 | fraction << 13 | (fraction ? 0x400000 : 0));
     if (exponent == 0) {
         float tiny = (float)fraction * 0x1p-24f;
         return sign ? -tiny : tiny;
@@ -36,8 +33,7 @@ static inline float spec_half_float(uint16_t half) {
 /* Rounded to nearest, ties to even. */
 static inline uint16_t spec_float_half(float x) {
     uint32_t bits = spec_float_bits(x), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
-    if (size > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00);
+    if (size > 0x7f800000) return (uint16_t)(sign | 0x7e00);
     if (size >= 0x477ff000) /* 65520: half way to the number after the largest */
         return (uint16_t)(sign | 0x7c00);
     if (size < 0x38800000) { /* subnormal: in units of 2^-24, rounded by adding a float whose last place that is */
@@ -48,8 +44,6 @@ static inline uint16_t spec_float_half(float x) {
     return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
 }
 
-static inline float spec_bfloat_float(uint16_t half) {
-    return spec_bits_float((uint32_t)half << 16);
-}
+static inline float spec_bfloat_float(uint16_t half) { return spec_bits_float((uint32_t)half << 16); }
 
 #endif

@@ -19,8 +19,17 @@
 #define SPEC_TILE 16
 
 enum spec_type {
-    SPEC_Q8_0, SPEC_Q4_0, SPEC_Q4_1, SPEC_Q5_0, SPEC_Q5_1, SPEC_Q4_K, SPEC_Q5_K, SPEC_Q6_K,
-    SPEC_F16, SPEC_BF16, SPEC_F32,
+    SPEC_Q8_0,
+    SPEC_Q4_0,
+    SPEC_Q4_1,
+    SPEC_Q5_0,
+    SPEC_Q5_1,
+    SPEC_Q4_K,
+    SPEC_Q5_K,
+    SPEC_Q6_K,
+    SPEC_F16,
+    SPEC_BF16,
+    SPEC_F32,
     SPEC_TYPES
 };
 

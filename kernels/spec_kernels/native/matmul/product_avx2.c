@@ -34,9 +34,7 @@ static ALWAYS vf s8_lanes(const uint8_t *at) {
     return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
 }
 
-static ALWAYS vi larger(vi a, vi b) {
-    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
-}
+static ALWAYS vi larger(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 
 static ALWAYS int32_t largest_lane(vi x) {
     __m128i top = _mm_max_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
@@ -50,9 +48,7 @@ static ALWAYS void half_sums(const vi *q, int32_t *sums) {
     fold_two((__m256i)(q[0] + q[1]), (__m256i)(q[2] + q[3]), sums);
 }
 
-static ALWAYS vi pairs(vi a, vi b) {
-    return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-}
+static ALWAYS vi pairs(vi a, vi b) { return (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 
 static ALWAYS vi byte_pairs(vu codes, const uint8_t *at) {
     int32_t four;
@@ -60,13 +56,9 @@ static ALWAYS vi byte_pairs(vu codes, const uint8_t *at) {
     return (vi)_mm256_maddubs_epi16((__m256i)codes, _mm256_set1_epi32(four));
 }
 
-static ALWAYS vi add_words(vi a, vi b) {
-    return (vi)_mm256_add_epi16((__m256i)a, (__m256i)b);
-}
+static ALWAYS vi add_words(vi a, vi b) { return (vi)_mm256_add_epi16((__m256i)a, (__m256i)b); }
 
-static ALWAYS vi word_pairs(vi x) {
-    return (vi)_mm256_madd_epi16((__m256i)x, _mm256_set1_epi16(1));
-}
+static ALWAYS vi word_pairs(vi x) { return (vi)_mm256_madd_epi16((__m256i)x, _mm256_set1_epi16(1)); }
 
 #include "int16_rows.inc"
 

@@ -13,9 +13,7 @@ SPEC_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl")
 #define ONE_WIDTH 1
 #include "lanes_avx512.h"
 
-static ALWAYS vi pairs(vi a, vi b) {
-    return (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-}
+static ALWAYS vi pairs(vi a, vi b) { return (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
 
 #include "int16_rows.inc"
 

@@ -13,9 +13,7 @@ SPEC_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 #define ONE_WIDTH 0
 #include "lanes_avx512.h"
 
-static ALWAYS size_t plane_bytes(int bits) {
-    return bits == 8 ? 32 : 64;
-}
+static ALWAYS size_t plane_bytes(int bits) { return bits == 8 ? 32 : 64; }
 
 static ALWAYS void put_bytes(vi q, uint8_t *to) {
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8((__m512i)q));
@@ -38,9 +36,7 @@ typedef struct {
     vi low, high;
 } sums;
 
-static ALWAYS sums first_sums(vi start) {
-    return (sums){start, (vi){0}};
-}
+static ALWAYS sums first_sums(vi start) { return (sums){start, (vi){0}}; }
 
 typedef struct {
     int8_t x[4];
@@ -61,13 +57,11 @@ static ALWAYS vi dot_bytes(vi sum, vu w, const uint8_t *x) {
 
 static ALWAYS void dot(sums *s, vu w, const uint8_t *x, int j, int bits) {
     s->low = dot_bytes(s->low, w, x + (bits == 8 ? 0 : 32) + 4 * j);
-    if (bits != 8)
-        s->high = dot_bytes(s->high, w, x + 4 * j);
+    if (bits != 8) s->high = dot_bytes(s->high, w, x + 4 * j);
 }
 
 static ALWAYS vi total(sums s, int bits) {
-    if (bits == 8)
-        return s.low;
+    if (bits == 8) return s.low;
     return (s.high << 7) + s.low;
 }
 

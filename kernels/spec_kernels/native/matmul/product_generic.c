@@ -17,21 +17,17 @@ typedef float vf __attribute__((vector_size(16), may_alias));
 
 static ALWAYS vf half_lanes(const uint8_t *at) {
     vf x;
-    for (int i = 0; i < LANES; i++)
-        x[i] = spec_half_float(spec_read16(at + 2 * i));
+    for (int i = 0; i < LANES; i++) x[i] = spec_half_float(spec_read16(at + 2 * i));
     return x;
 }
 
 static ALWAYS vf bfloat_lanes(const uint8_t *at) {
     vf x;
-    for (int i = 0; i < LANES; i++)
-        x[i] = spec_bfloat_float(spec_read16(at + 2 * i));
+    for (int i = 0; i < LANES; i++) x[i] = spec_bfloat_float(spec_read16(at + 2 * i));
     return x;
 }
 
-static ALWAYS vf u8_lanes(const uint8_t *at) {
-    return (vf){(float)at[0], (float)at[1], (float)at[2], (float)at[3]};
-}
+static ALWAYS vf u8_lanes(const uint8_t *at) { return (vf){(float)at[0], (float)at[1], (float)at[2], (float)at[3]}; }
 
 static ALWAYS vf s8_lanes(const uint8_t *at) {
     const int8_t *x = (const int8_t *)at;
@@ -45,8 +41,7 @@ static ALWAYS vi larger(vi a, vi b) {
 
 static ALWAYS int32_t largest_lane(vi x) {
     int32_t top = x[0];
-    for (int i = 1; i < LANES; i++)
-        top = x[i] > top ? x[i] : top;
+    for (int i = 1; i < LANES; i++) top = x[i] > top ? x[i] : top;
     return top;
 }
 

@@ -26,13 +26,9 @@ typedef int32_t vi __attribute__((vector_size(16), may_alias));
 typedef uint32_t vu __attribute__((vector_size(16), may_alias));
 typedef float vf __attribute__((vector_size(16), may_alias));
 
-static ALWAYS vf half_lanes(const uint8_t *at) {
-    return (vf)vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
-}
+static ALWAYS vf half_lanes(const uint8_t *at) { return (vf)vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at))); }
 
-static ALWAYS vf bfloat_lanes(const uint8_t *at) {
-    return (vf)vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16);
-}
+static ALWAYS vf bfloat_lanes(const uint8_t *at) { return (vf)vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16); }
 
 static ALWAYS vf u8_lanes(const uint8_t *at) {
     uint32_t four;
@@ -48,22 +44,16 @@ static ALWAYS vf s8_lanes(const uint8_t *at) {
     return (vf)vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
 }
 
-static ALWAYS vi larger(vi a, vi b) {
-    return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b);
-}
+static ALWAYS vi larger(vi a, vi b) { return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
 
-static ALWAYS int32_t largest_lane(vi x) {
-    return vmaxvq_s32((int32x4_t)x);
-}
+static ALWAYS int32_t largest_lane(vi x) { return vmaxvq_s32((int32x4_t)x); }
 
 static ALWAYS void half_sums(const vi *q, int32_t *sums) {
     for (int h = 0; h < 2; h++)
         sums[h] = vaddvq_s32((int32x4_t)(q[4 * h] + q[4 * h + 1] + q[4 * h + 2] + q[4 * h + 3]));
 }
 
-static ALWAYS size_t plane_bytes(int bits) {
-    return bits == 8 ? 32 : 64;
-}
+static ALWAYS size_t plane_bytes(int bits) { return bits == 8 ? 32 : 64; }
 
 /* Sixteen integers. */
 static ALWAYS void put_bytes(const vi *q, uint8_t *to) {
@@ -93,9 +83,7 @@ typedef struct {
     vi low, high;
 } sums;
 
-static ALWAYS sums first_sums(vi start) {
-    return (sums){start, (vi){0}};
-}
+static ALWAYS sums first_sums(vi start) { return (sums){start, (vi){0}}; }
 
 /* Code vector j meets inputs 4 j ... 4 j + 3, lane j mod 4 of the 16 bytes that they are among. */
 static ALWAYS vi dot_bytes(vi sum, vu w, const uint8_t *plane, int j) {
@@ -110,13 +98,11 @@ static ALWAYS vi dot_bytes(vi sum, vu w, const uint8_t *plane, int j) {
 
 static ALWAYS void dot(sums *s, vu w, const uint8_t *x, int j, int bits) {
     s->low = dot_bytes(s->low, w, x + (bits == 8 ? 0 : 32), j);
-    if (bits != 8)
-        s->high = dot_bytes(s->high, w, x, j);
+    if (bits != 8) s->high = dot_bytes(s->high, w, x, j);
 }
 
 static ALWAYS vi total(sums s, int bits) {
-    if (bits == 8)
-        return s.low;
+    if (bits == 8) return s.low;
     return (s.high << 7) + s.low;
 }
 

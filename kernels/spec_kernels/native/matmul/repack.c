@@ -9,16 +9,13 @@ static int possible(int type, int k) {
 }
 
 size_t spec_row_bytes(int type, int k) {
-    if (!possible(type, k))
-        return 0;
+    if (!possible(type, k)) return 0;
     return (size_t)(k / spec_formats[type].inputs) * (size_t)spec_formats[type].bytes;
 }
 
 size_t spec_tile_bytes(int type, int k) {
-    if (!possible(type, k))
-        return 0;
-    if (spec_is_float(type))
-        return spec_round_up((size_t)k, 2) * SPEC_TILE * (size_t)spec_formats[type].bytes;
+    if (!possible(type, k)) return 0;
+    if (spec_is_float(type)) return spec_round_up((size_t)k, 2) * SPEC_TILE * (size_t)spec_formats[type].bytes;
     return spec_scale_bytes(type, k) + (size_t)(k / SPEC_BLOCK) * (size_t)spec_formats[type].codes;
 }
 
@@ -26,15 +23,13 @@ size_t spec_tile_bytes(int type, int k) {
 
 /* 4 bytes for each of count vectors. */
 static void put_vectors(uint8_t *lane, const uint8_t *bytes, int count) {
-    for (int v = 0; v < count; v++)
-        memcpy(lane + 64 * v, bytes + 4 * v, 4);
+    for (int v = 0; v < count; v++) memcpy(lane + 64 * v, bytes + 4 * v, 4);
 }
 
 /* codes: 32, of which the low four bits count. */
 static void put_nibbles(uint8_t *lane, const uint8_t *codes) {
     uint8_t bytes[16];
-    for (int i = 0; i < 16; i++)
-        bytes[i] = (uint8_t)((codes[i] & 15) | codes[16 + i] << 4);
+    for (int i = 0; i < 16; i++) bytes[i] = (uint8_t)((codes[i] & 15) | codes[16 + i] << 4);
     put_vectors(lane, bytes, 4);
 }
 
@@ -49,8 +44,7 @@ static uint8_t every_fourth(uint32_t fifth, int i) {
 /* fifth: bit i is the fifth bit of input i. */
 static void put_fifth(uint8_t *lane, uint32_t fifth) {
     uint8_t bytes[4];
-    for (int i = 0; i < 4; i++)
-        bytes[i] = every_fourth(fifth, i);
+    for (int i = 0; i < 4; i++) bytes[i] = every_fourth(fifth, i);
     put_vectors(lane + 256, bytes, 1);
 }
 
@@ -71,8 +65,7 @@ static void put_six(uint8_t *lane, const uint8_t *codes) {
 static void put_q8_0(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o) {
     uint8_t codes[32];
     memcpy(scales + 2 * o, block, 2);
-    for (int i = 0; i < 32; i++)
-        codes[i] = block[2 + i] ^ 0x80;
+    for (int i = 0; i < 32; i++) codes[i] = block[2 + i] ^ 0x80;
     put_vectors(lane, codes, 8);
 }
 
@@ -87,9 +80,7 @@ static void put_q4_1(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o
     put_vectors(lane, block + 4, 4);
 }
 
-static uint32_t read32(const uint8_t *p) {
-    return spec_read16(p) | (uint32_t)spec_read16(p + 2) << 16;
-}
+static uint32_t read32(const uint8_t *p) { return spec_read16(p) | (uint32_t)spec_read16(p + 2) << 16; }
 
 static void put_q5_0(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o) {
     memcpy(scales + 2 * o, block, 2);
@@ -118,8 +109,7 @@ static void put_k_scales(const uint8_t *block, uint8_t *scales, int o) {
 
 /* Nibbles of Q4_K and Q5_K: 32 bytes hold sub-block s in the low and s + 1 in the high ones. */
 static void k_nibbles(const uint8_t *bytes, int s, uint8_t *codes) {
-    for (int i = 0; i < 32; i++)
-        codes[i] = (uint8_t)(bytes[32 * (s >> 1) + i] >> 4 * (s & 1) & 15);
+    for (int i = 0; i < 32; i++) codes[i] = (uint8_t)(bytes[32 * (s >> 1) + i] >> 4 * (s & 1) & 15);
 }
 
 static void put_q4_k(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o) {
@@ -136,8 +126,7 @@ static void put_q5_k(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o
     put_k_scales(block, scales, o);
     for (int s = 0; s < 8; s++, lane += 320) {
         uint32_t fifth = 0;
-        for (int i = 0; i < 32; i++)
-            fifth |= (uint32_t)(block[16 + i] >> s & 1) << i;
+        for (int i = 0; i < 32; i++) fifth |= (uint32_t)(block[16 + i] >> s & 1) << i;
         k_nibbles(block + 48, s, codes);
         put_nibbles(lane, codes);
         put_fifth(lane, fifth);
@@ -148,15 +137,13 @@ static void put_q5_k(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o
 static void six_codes(const uint8_t *block, int s, uint8_t *codes) {
     const uint8_t *low = block + 64 * (s >> 2) + 32 * (s & 1), *high = block + 128 + 32 * (s >> 2);
     int nibble = 4 * (s >> 1 & 1), pair = 2 * (s & 3);
-    for (int i = 0; i < 32; i++)
-        codes[i] = (uint8_t)((low[i] >> nibble & 15) | (high[i] >> pair & 3) << 4);
+    for (int i = 0; i < 32; i++) codes[i] = (uint8_t)((low[i] >> nibble & 15) | (high[i] >> pair & 3) << 4);
 }
 
 static void put_q6_k(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o) {
     uint8_t codes[32];
     memcpy(scales + 2 * o, block + 208, 2);
-    for (int s = 0; s < 16; s++)
-        scales[32 + 16 * s + o] = block[192 + s];
+    for (int s = 0; s < 16; s++) scales[32 + 16 * s + o] = block[192 + s];
     for (int s = 0; s < 8; s++, lane += 384) {
         six_codes(block, s, codes);
         put_six(lane, codes);
@@ -185,35 +172,28 @@ static void put_row(int type, const uint8_t *row, int k, uint8_t *tile, int o) {
 
 static void put_float_row(int size, const uint8_t *row, int k, uint8_t *tile, int o) {
     if (size == 4)
-        for (int i = 0; i < k; i++)
-            memcpy(tile + 64 * (size_t)i + 4 * o, row + 4 * (size_t)i, 4);
+        for (int i = 0; i < k; i++) memcpy(tile + 64 * (size_t)i + 4 * o, row + 4 * (size_t)i, 4);
     else
-        for (int i = 0; i < k; i++)
-            memcpy(tile + 32 * (size_t)i + 2 * o, row + 2 * (size_t)i, 2);
+        for (int i = 0; i < k; i++) memcpy(tile + 32 * (size_t)i + 2 * o, row + 2 * (size_t)i, 2);
 }
 
 /* The row that output o shows, or -1 for one of zeros. */
 static int32_t source(const int32_t *order, int n, int o) {
-    if (o >= n)
-        return -1;
+    if (o >= n) return -1;
     return order ? order[o] : o;
 }
 
 int spec_repack(int type, const uint8_t *rows, size_t row_bytes, const int32_t *order, int n, int k, uint8_t *tiles) {
     size_t bytes = spec_tile_bytes(type, k);
-    if (!bytes || n < 1)
-        return -1;
+    if (!bytes || n < 1) return -1;
     for (int first = 0; first < n; first += SPEC_TILE, tiles += bytes) {
         memset(tiles, 0, bytes);
         for (int o = 0; o < SPEC_TILE; o++) {
             int32_t from = source(order, n, first + o);
-            if (from < 0)
-                continue;
+            if (from < 0) continue;
             const uint8_t *row = rows + (size_t)from * row_bytes;
-            if (spec_is_float(type))
-                put_float_row(spec_formats[type].bytes, row, k, tiles, o);
-            else
-                put_row(type, row, k, tiles, o);
+            if (spec_is_float(type)) put_float_row(spec_formats[type].bytes, row, k, tiles, o);
+            else put_row(type, row, k, tiles, o);
         }
     }
     return 0;
@@ -255,14 +235,12 @@ static void quantise_block(const float *x, uint8_t *block) {
 int spec_requantise_q8_0(const float *rows, size_t stride, const int32_t *order, int n, int k, uint8_t *tiles) {
     size_t bytes = spec_tile_bytes(SPEC_Q8_0, k), codes = spec_scale_bytes(SPEC_Q8_0, k >= 1 ? k : 1);
     uint8_t block[34];
-    if (!bytes || n < 1)
-        return -1;
+    if (!bytes || n < 1) return -1;
     for (int first = 0; first < n; first += SPEC_TILE, tiles += bytes) {
         memset(tiles, 0, bytes);
         for (int o = 0; o < SPEC_TILE; o++) {
             int32_t from = source(order, n, first + o);
-            if (from < 0)
-                continue;
+            if (from < 0) continue;
             for (int b = 0; b < k / SPEC_BLOCK; b++) {
                 quantise_block(rows + (size_t)from * stride + SPEC_BLOCK * (size_t)b, block);
                 put_q8_0(block, tiles + 32 * (size_t)b, tiles + codes + 512 * (size_t)b + 4 * o, o);

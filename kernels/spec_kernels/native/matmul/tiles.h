@@ -37,9 +37,7 @@ static const spec_format spec_formats[SPEC_TYPES] = {
     [SPEC_BF16] = {1, 2, 0, 0},         [SPEC_F32] = {1, 4, 0, 0},
 };
 
-static inline int spec_is_float(int type) {
-    return type >= SPEC_F16;
-}
+static inline int spec_is_float(int type) { return type >= SPEC_F16; }
 
 /* Where the integers of a tile of a quantised type begin. */
 static inline size_t spec_scale_bytes(int type, int k) {

@@ -43,8 +43,8 @@ enum spec_cache_kind { SPEC_CACHE_F32, SPEC_CACHE_F16, SPEC_CACHE_Q8 };
    A place may contain anything until it is stored. */
 typedef struct {
     int32_t kind, kv_heads, key_dim, value_dim, places;
-    uint8_t *keys, *values;                   /* of kv head 0, 64-byte aligned */
-    size_t key_head_bytes, value_head_bytes;  /* from one kv head to the next, multiples of 64 */
+    uint8_t *keys, *values;                  /* of kv head 0, 64-byte aligned */
+    size_t key_head_bytes, value_head_bytes; /* from one kv head to the next, multiples of 64 */
 } spec_cache;
 
 /* Bytes of one kv head for so many places (rounded up to 16): multiples of 64. */
@@ -168,8 +168,8 @@ typedef struct {
     void (*add)(float *x, size_t stride, const float *y, size_t y_stride, const float *scale, int rows, int width);
     /* What a product wrote, y [tiles][rows][16], to rows out_stride apart, [rows][16 tiles]: plus bias [16 tiles] and what
        is in `add`, laid out like out with add_stride; either may be NULL. add may be out. */
-    void (*lay_down)(const float *y, int tiles, int rows, const float *bias, const float *add, size_t add_stride, float *out,
-                     size_t out_stride);
+    void (*lay_down)(const float *y, int tiles, int rows, const float *bias, const float *add, size_t add_stride,
+                     float *out, size_t out_stride);
     /* Likewise tiles of gate and up that alternate, y [pairs][2][rows][16]: silu(gate) up, [rows][16 pairs]. */
     void (*lay_pairs)(const float *y, int pairs, int rows, float *out, size_t out_stride);
     /* sum of x y per row -> out [rows]; y_stride 0: the same y for all. (A gate of a shared expert.) */

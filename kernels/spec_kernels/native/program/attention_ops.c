@@ -50,8 +50,15 @@ static void attend(spec_program *p, const spec_op *op, int s, int job, void *scr
     spec_sequence seq = q->sequence[s];
     int rows = stretch_of(p, op, &seq), head = job % op->kv_heads, row = job / op->kv_heads * rows;
     spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
-    spec_attention a = {op->heads, op->window, op->scale, spec_rows_of(p, op->x, 0), p->values[op->x].stride,
-                        spec_rows_of(p, op->out, 0), p->values[op->out].stride, NULL, 0};
+    spec_attention a = {op->heads,
+                        op->window,
+                        op->scale,
+                        spec_rows_of(p, op->x, 0),
+                        p->values[op->x].stride,
+                        spec_rows_of(p, op->out, 0),
+                        p->values[op->out].stride,
+                        NULL,
+                        0};
     if (op->y != SPEC_NONE) a.gate = spec_rows_of(p, op->y, 0), a.gate_stride = p->values[op->y].stride;
     if (!op->causal) seq.causal = 0, seq.chain = seq.rows;
     p->ops_table->attend(&a, &cache, &seq, head, row, spec_least(rows, seq.rows - row), scratch);
@@ -61,9 +68,17 @@ static void convolve(spec_program *p, const spec_op *op, int s, int job, void *s
     const spec_request *q = p->request;
     const spec_recurrence *r = &p->recurrence;
     size_t window = (size_t)(r->kernel - 1) * (size_t)r->channels;
-    spec_conv c = {r->channels, r->kernel, spec_rows_of(p, op->x, 0), p->values[op->x].stride, op->vector,
-                   q->windows + (size_t)op->layer * (size_t)q->states * window, spec_rows_of(p, op->out, 0),
-                   p->values[op->out].stride, q->parents, q->source, q->keep};
+    spec_conv c = {r->channels,
+                   r->kernel,
+                   spec_rows_of(p, op->x, 0),
+                   p->values[op->x].stride,
+                   op->vector,
+                   q->windows + (size_t)op->layer * (size_t)q->states * window,
+                   spec_rows_of(p, op->out, 0),
+                   p->values[op->out].stride,
+                   q->parents,
+                   q->source,
+                   q->keep};
     int channel = job * CHANNELS;
     p->ops_table->conv(&c, q->sequence[s].first, q->sequence[s].rows, channel,
                        spec_least(CHANNELS, r->channels - channel), scratch);
@@ -77,13 +92,29 @@ static void recur(spec_program *p, const spec_op *op, int s, int head, void *scr
     size_t state = (size_t)r->value_heads * (size_t)r->key_dim * (size_t)r->value_dim;
     const float *mixed = spec_rows_of(p, op->x, 0), *rates = spec_rows_of(p, op->y, 0);
     spec_delta a = {
-        .key_heads = r->key_heads, .value_heads = r->value_heads, .key_dim = r->key_dim, .value_dim = r->value_dim,
-        .g_width = 1, .q = mixed, .k = mixed + keys, .v = mixed + 2 * keys, .g = rates, .beta = rates + r->value_heads,
-        .stride = p->values[op->x].stride, .g_stride = p->values[op->y].stride, .beta_stride = p->values[op->y].stride,
-        .o = spec_rows_of(p, op->out, 0), .o_stride = p->values[op->out].stride,
-        .d = q->record ? spec_rows_of(p, op->outs[0], 0) : NULL, .d_stride = p->values[op->outs[0]].stride,
-        .states = q->matrices + (size_t)op->layer * (size_t)q->states * state, .key_of = r->key_of,
-        .parents = q->parents, .source = q->source, .keep = q->keep, .slot = p->slots,
+        .key_heads = r->key_heads,
+        .value_heads = r->value_heads,
+        .key_dim = r->key_dim,
+        .value_dim = r->value_dim,
+        .g_width = 1,
+        .q = mixed,
+        .k = mixed + keys,
+        .v = mixed + 2 * keys,
+        .g = rates,
+        .beta = rates + r->value_heads,
+        .stride = p->values[op->x].stride,
+        .g_stride = p->values[op->y].stride,
+        .beta_stride = p->values[op->y].stride,
+        .o = spec_rows_of(p, op->out, 0),
+        .o_stride = p->values[op->out].stride,
+        .d = q->record ? spec_rows_of(p, op->outs[0], 0) : NULL,
+        .d_stride = p->values[op->outs[0]].stride,
+        .states = q->matrices + (size_t)op->layer * (size_t)q->states * state,
+        .key_of = r->key_of,
+        .parents = q->parents,
+        .source = q->source,
+        .keep = q->keep,
+        .slot = p->slots,
     };
     p->ops_table->delta(&a, q->sequence[s].first, q->sequence[s].rows, head, scratch);
 }

@@ -1,7 +1,7 @@
 /* Products of quantised rows with the tiles of weights, and what happens to their results on the way to memory. */
 #include "program.h"
 
-#define OUTPUTS 256 /* tiles times rows whose results are held at once */
+#define OUTPUTS 256  /* tiles times rows whose results are held at once */
 #define GRAIN 131072 /* bytes of weights times rows of a job, at least: fewer are done before they are handed over */
 
 /* Tiles that stay together: one, or those of gate and up. */
@@ -48,7 +48,8 @@ static void tiles_of(const spec_program *p, const spec_op *op, int part, int beg
         for (int first = 0; first < rows; first += SPEC_GROUP) {
             int group = spec_least(SPEC_GROUP, rows - first);
             p->product->product(&op->weights[part], tile, count,
-                                planes->data + (size_t)(first / SPEC_GROUP) * planes->group_bytes, planes->bits, group, y);
+                                planes->data + (size_t)(first / SPEC_GROUP) * planes->group_bytes, planes->bits, group,
+                                y);
             if (op->paired) lay_pairs(p, op, tile, count, first, group, y);
             else lay_down(p, op, part, tile, count, first, group, y);
         }

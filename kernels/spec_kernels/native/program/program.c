@@ -121,8 +121,8 @@ static int reserve_mixture(const spec_program *p, spec_mixture *m, size_t rows) 
     m->at = aligned(experts * sizeof(size_t)), m->inner_at = aligned(experts * sizeof(size_t));
     m->planes = aligned((pairs + used) * outer), m->inner_planes = aligned((pairs + used) * inner);
     m->f = aligned(pairs * f * sizeof(float)), m->answer = aligned(pairs * width * sizeof(float));
-    return m->weights && m->chosen && m->place && m->row && m->begin && m->expert && m->at && m->inner_at && m->planes &&
-                   m->inner_planes && m->f && m->answer
+    return m->weights && m->chosen && m->place && m->row && m->begin && m->expert && m->at && m->inner_at &&
+                   m->planes && m->inner_planes && m->f && m->answer
                ? 0
                : -1;
 }
@@ -154,5 +154,6 @@ size_t spec_memory_bytes(const spec_memory *m, int places) {
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer) {
     size_t key = spec_key_bytes(m->kind, m->dim, places), value = spec_value_bytes(m->kind, m->dim, places);
     uint8_t *keys = base + (size_t)layer * (size_t)m->kv_heads * (key + value);
-    return (spec_cache){m->kind, m->kv_heads, m->dim, m->dim, places, keys, keys + (size_t)m->kv_heads * key, key, value};
+    return (spec_cache){m->kind, m->kv_heads, m->dim, m->dim, places, keys, keys + (size_t)m->kv_heads * key,
+                        key,     value};
 }

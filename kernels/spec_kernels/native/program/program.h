@@ -42,9 +42,31 @@ typedef struct {
 
 /* Row-wise kinds come first: neighbours of them in the list are one phase. */
 enum spec_kind {
-    SPEC_EMBED, SPEC_INPUT, SPEC_NORM, SPEC_HEADS, SPEC_STORE, SPEC_QUANTISE, SPEC_GATE, SPEC_SWIGLU, SPEC_GATED_NORM,
-    SPEC_CONCAT, SPEC_TAP, SPEC_RATES, SPEC_RECORD, SPEC_ROUTE, SPEC_SUM,
-    SPEC_LINEAR, SPEC_ATTEND, SPEC_CONV, SPEC_DELTA, SPEC_PICK, SPEC_SORT, SPEC_GATHER, SPEC_UP, SPEC_MIDDLE, SPEC_DOWN
+    SPEC_EMBED,
+    SPEC_INPUT,
+    SPEC_NORM,
+    SPEC_HEADS,
+    SPEC_STORE,
+    SPEC_QUANTISE,
+    SPEC_GATE,
+    SPEC_SWIGLU,
+    SPEC_GATED_NORM,
+    SPEC_CONCAT,
+    SPEC_TAP,
+    SPEC_RATES,
+    SPEC_RECORD,
+    SPEC_ROUTE,
+    SPEC_SUM,
+    SPEC_LINEAR,
+    SPEC_ATTEND,
+    SPEC_CONV,
+    SPEC_DELTA,
+    SPEC_PICK,
+    SPEC_SORT,
+    SPEC_GATHER,
+    SPEC_UP,
+    SPEC_MIDDLE,
+    SPEC_DOWN
 };
 
 typedef struct {
@@ -65,11 +87,11 @@ typedef struct {
 /* Who chose whom: pairs (row, place among the row's experts) in the order of the experts. */
 typedef struct {
     int32_t top, experts, used, k, inner, bits, inner_bits;
-    float *weights;   /* [R, top] */
-    int32_t *chosen;  /* [R, top] */
-    int32_t *place;   /* [R, top] -> number of the pair */
-    int32_t *row;     /* of each pair */
-    int32_t *begin;   /* [experts + 1]: pairs of expert `expert[i]` are begin[i] ... begin[i + 1] - 1 */
+    float *weights;  /* [R, top] */
+    int32_t *chosen; /* [R, top] */
+    int32_t *place;  /* [R, top] -> number of the pair */
+    int32_t *row;    /* of each pair */
+    int32_t *begin;  /* [experts + 1]: pairs of expert `expert[i]` are begin[i] ... begin[i + 1] - 1 */
     int32_t *expert;
     size_t *at, *inner_at; /* where the planes of each begin */
     uint8_t *planes, *inner_planes;
@@ -108,7 +130,7 @@ typedef struct {
     float *matrices, *windows; /* [layer][states][...] */
     int32_t states;
     int32_t *source, *keep;
-    float *record; /* [layer][x | k | d | g of `records` rows], or NULL */
+    float *record;              /* [layer][x | k | d | g of `records` rows], or NULL */
     int32_t *recorded, records; /* row -> its place in the record, or -1 */
 } spec_request;
 
@@ -157,7 +179,7 @@ int32_t spec_add_planes(spec_program *p, int k, int bits);
 int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes);
 spec_op *spec_add_op(spec_program *p, int kind);
 float *spec_keep(spec_program *p, const float *from, int count); /* a copy, zeros behind it up to 16 */
-int spec_reserve(spec_program *p, int rows); /* 0, or -1 where memory ends */
+int spec_reserve(spec_program *p, int rows);                     /* 0, or -1 where memory ends */
 
 /* forward.c. 0, or -1 where memory for threads ends. */
 int spec_run(spec_program *p, const spec_request *request);

@@ -144,7 +144,8 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
         break;
     case SPEC_GATED_NORM:
         t->gated_norm(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
-                      op->vector, op->eps, rows, op->heads, op->dim, spec_rows_of(p, op->out, first), v[op->out].stride);
+                      op->vector, op->eps, rows, op->heads, op->dim, spec_rows_of(p, op->out, first),
+                      v[op->out].stride);
         break;
     }
 }

@@ -28,14 +28,14 @@
 
 #define SPINS 2000
 
-static _Atomic uint64_t word;      /* phase (32 bits) | jobs (16) | next job (16) */
-static _Atomic uint32_t done;      /* jobs of the phase that are finished */
-static _Atomic uint32_t sleeping;  /* threads in a futex */
-static _Atomic int caller_waits;    /* the thread that a run belongs to may be among them */
+static _Atomic uint64_t word;     /* phase (32 bits) | jobs (16) | next job (16) */
+static _Atomic uint32_t done;     /* jobs of the phase that are finished */
+static _Atomic uint32_t sleeping; /* threads in a futex */
+static _Atomic int caller_waits;  /* the thread that a run belongs to may be among them */
 static const spec_work *work_now;
 static void *context_now;
-static _Atomic int threads_now;    /* of this run */
-static _Atomic int started;         /* threads of the pool beside the caller */
+static _Atomic int threads_now; /* of this run */
+static _Atomic int started;     /* threads of the pool beside the caller */
 static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
