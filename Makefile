@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo demo-smollm2 test quick lint lint-c docs bench soak release clean
+.PHONY: demo demo-smollm2 test quick lint docs bench soak release clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1
@@ -26,11 +26,8 @@ quick: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --quick
 
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
-
-# C against .clang-format.
-lint-c: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt clang-format
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 	$(BIN)/clang-format --dry-run -Werror $(shell git ls-files '*.c' '*.h' '*.inc')
 
 # The site, in build/docs: every warning is an error.

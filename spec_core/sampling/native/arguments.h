@@ -1,5 +1,5 @@
-/* What functions of the module share: reading what Python gives, and the memory that they work in. Included by files that
- * include Python.h. */
+/* What functions of the module share: reading what Python gives, and the memory that they work in. Included by files
+ * that include Python.h. */
 #ifndef SPEC_CHOICE_ARGUMENTS_H
 #define SPEC_CHOICE_ARGUMENTS_H
 

@@ -1,4 +1,5 @@
-/* The tokens of a sampled draft, chosen where it is drafted: spec_core/toolkit/token_drafter.py says the same in Python. */
+/* The tokens of a sampled draft, chosen where it is drafted: spec_core/toolkit/token_drafter.py says the same in
+ * Python. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -9,8 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* job: what the choice depends on, its history growing by every token. t, domain: how far the noise of the next token is
- * from that of the one before. row: of all tokens, where a draft has logits of some. */
+/* job: what the choice depends on, its history growing by every token. t, domain: how far the noise of the next token
+ * is from that of the one before. row: of all tokens, where a draft has logits of some. */
 typedef struct {
     spec_chooser face;
     choice_job job;

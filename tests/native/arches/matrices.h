@@ -15,8 +15,8 @@ static const struct {
     [SPEC_BF16] = {1, 2, {-1, -1}},   [SPEC_F32] = {1, 4, {-1, -1}},
 };
 
-/* A file's rows: any codes, and scales of about 2^-10, of both signs; with `any` whatever bytes there are. The first row
- * of float32 is subnormal: a forward takes it for zeros, a product alone does not. */
+/* A file's rows: any codes, and scales of about 2^-10, of both signs; with `any` whatever bytes there are. The first
+ * row of float32 is subnormal: a forward takes it for zeros, a product alone does not. */
 static inline uint8_t *file_rows(draws *d, int type, int n, int k, int any) {
     size_t bytes = spec_row_bytes(type, k) * (size_t)n;
     uint8_t *rows = room(bytes);

@@ -1,5 +1,5 @@
-/* A draft in one call: a forward, a token from its logits, the next forward. The token is the most likely one, or that of
- * a chooser that somebody else wrote (chooser.h). */
+/* A draft in one call: a forward, a token from its logits, the next forward. The token is the most likely one, or that
+ * of a chooser that somebody else wrote (chooser.h). */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -126,8 +126,8 @@ static int stops_of(spec_drafting *d) {
     return !PyErr_Occurred();
 }
 
-/* most, least, trust, stops, logits, state, (address, count) of the tokens that rows of logits stand for or None, capsule
-   of a chooser or None, rows of logits that there is memory for */
+/* most, least, trust, stops, logits, state, (address, count) of the tokens that rows of logits stand for or None,
+   capsule of a chooser or None, rows of logits that there is memory for */
 static int options_of(spec_drafting *d, PyObject *const *args) {
     PyObject *ids = NULL;
     d->most = (int)PyLong_AsLong(args[0]), d->least = PyFloat_AsDouble(args[1]), d->trust = PyFloat_AsDouble(args[2]);

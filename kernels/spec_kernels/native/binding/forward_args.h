@@ -22,9 +22,9 @@ int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_
 void spec_request_free(spec_given *g);
 
 /* The arguments of a forward of one sequence with one row of logits, then: most tokens, least survival, trust, tokens
-   that end a draft, taps of the logits and of the state that the next forward takes as its input (or -1), the tokens that
-   rows of logits stand for, a chooser of tokens (or None: the most likely), rows of logits that there is memory for.
-   Drafts, a forward a token: returns (tokens, confidences). */
+   that end a draft, taps of the logits and of the state that the next forward takes as its input (or -1), the tokens
+   that rows of logits stand for, a chooser of tokens (or None: the most likely), rows of logits that there is memory
+   for. Drafts, a forward a token: returns (tokens, confidences). */
 PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
 
 /* memory.c */

@@ -19,7 +19,8 @@ static PyObject *tile_bytes(PyObject *module, PyObject *args) {
     return PyArg_ParseTuple(args, "ii", &type, &k) ? PyLong_FromSize_t(spec_tile_bytes(type, k)) : NULL;
 }
 
-/* type, rows, bytes of a row, order int32 or 0, n, k, tiles, bytes from tile to tile: rows as a file has them to tiles */
+/* type, rows, bytes of a row, order int32 or 0, n, k, tiles, bytes from tile to tile: rows as a file has them to tiles
+ */
 static PyObject *repack(PyObject *module, PyObject *args) {
     int type, n, k, failed = 0;
     Py_ssize_t row_bytes, step;

@@ -73,8 +73,8 @@ static PyObject *bind(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* One forward at a time, and no change of what forwards read while one is under way. A child of a fork has a lock of its
- * own: who held its parent's is not there. */
+/* One forward at a time, and no change of what forwards read while one is under way. A child of a fork has a lock of
+ * its own: who held its parent's is not there. */
 static void enter(Program *me) {
     if (me->pid != getpid()) pthread_mutex_init(&me->lock, NULL), me->pid = getpid();
     if (pthread_mutex_trylock(&me->lock) == 0) return;

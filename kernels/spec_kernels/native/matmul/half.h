@@ -19,7 +19,8 @@ static inline float spec_bits_float(uint32_t bits) {
 
 static inline uint16_t spec_read16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 
-/* Exact for every float16: subnormal ones, too, are normal in float32. A signalling NaN becomes quiet, as in hardware. */
+/* Exact for every float16: subnormal ones, too, are normal in float32. A signalling NaN becomes quiet, as in hardware.
+ */
 static inline float spec_half_float(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
     if (exponent == 31) return spec_bits_float(sign | 0x7f800000 | fraction << 13 | (fraction ? 0x400000 : 0));

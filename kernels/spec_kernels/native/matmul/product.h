@@ -42,7 +42,7 @@ typedef struct {
     const uint8_t *data;
 } spec_weight;
 
-/* ---- Matrices (repack.c, dequantise.c): the same on every instruction set ------------------------------------------------ */
+/* ---- Matrices (repack.c, dequantise.c): the same on every instruction set */
 
 /* Bytes of one tile, 0 where this type cannot have k inputs (or k < 1, or no such type).
  * Q4_K, Q5_K, Q6_K: k a multiple of 256. Other quantised types: of 32. Floats: any. k at most 2^24. */
@@ -64,7 +64,7 @@ int spec_requantise_q8_0(const float *rows, size_t stride, const int32_t *order,
 /* Row `row` (0 <= row < 16 * tiles) as k floats: bit for bit what the file's blocks dequantise to. */
 void spec_row(const spec_weight *w, int row, float *out);
 
-/* ---- Rows and products: one table per instruction set ------------------------------------------------------------- */
+/* ---- Rows and products: one table per instruction set */
 
 /* bits of the planes of rows:
  *   8, 15  for quantised types; k a multiple of 32. Per block of 32: d = amax / 127 or amax / 16319, q = rne(x / d).
@@ -91,8 +91,8 @@ typedef struct {
     void (*product)(const spec_weight *w, int first, int count, const void *planes, int bits, int rows, float *y);
 } spec_product_table;
 
-/* isa: "avx512vnni", "avx512", "avx2", "neon" (with dot products), "generic", or NULL for the best one this machine runs.
- * NULL where the machine (or the build) has no such. Tables live for ever. */
+/* isa: "avx512vnni", "avx512", "avx2", "neon" (with dot products), "generic", or NULL for the best one this machine
+ * runs. NULL where the machine (or the build) has no such. Tables live for ever. */
 const spec_product_table *spec_products(const char *isa);
 
 #endif

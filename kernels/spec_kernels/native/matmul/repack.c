@@ -19,7 +19,7 @@ size_t spec_tile_bytes(int type, int k) {
     return spec_scale_bytes(type, k) + (size_t)(k / SPEC_BLOCK) * (size_t)spec_formats[type].codes;
 }
 
-/* ---- One block of 32 inputs of one output: its codes to the lane that begins at `lane` ----------------------------- */
+/* ---- One block of 32 inputs of one output: its codes to the lane that begins at `lane` */
 
 /* 4 bytes for each of count vectors. */
 static void put_vectors(uint8_t *lane, const uint8_t *bytes, int count) {
@@ -60,7 +60,7 @@ static void put_six(uint8_t *lane, const uint8_t *codes) {
     put_vectors(lane + 256, bytes, 2);
 }
 
-/* ---- One block of a file: its scales to column o of `scales`, its codes to `lane` ---------------------------------- */
+/* ---- One block of a file: its scales to column o of `scales`, its codes to `lane` */
 
 static void put_q8_0(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o) {
     uint8_t codes[32];
@@ -157,7 +157,7 @@ static const put_block put[SPEC_F16] = {
     [SPEC_Q5_1] = put_q5_1, [SPEC_Q4_K] = put_q4_k, [SPEC_Q5_K] = put_q5_k, [SPEC_Q6_K] = put_q6_k,
 };
 
-/* ---- Rows ---------------------------------------------------------------------------------------------------------- */
+/* ---- Rows */
 
 static void put_row(int type, const uint8_t *row, int k, uint8_t *tile, int o) {
     spec_format f = spec_formats[type];
@@ -199,7 +199,7 @@ int spec_repack(int type, const uint8_t *rows, size_t row_bytes, const int32_t *
     return 0;
 }
 
-/* ---- Floats to Q8_0 ------------------------------------------------------------------------------------------------ */
+/* ---- Floats to Q8_0 */
 
 /* To the nearest integer, halves away from zero; |x| < 2^31. The difference of a float and its whole part is exact. */
 static int nearest(float x) {

@@ -25,7 +25,8 @@
 #define SPEC_BLOCK 32
 #define SPEC_MOST_INPUTS (1 << 24)
 
-/* inputs, bytes: of a block of the file; scales: bytes that a tile needs for it; codes: bytes of 32 inputs of a tile. */
+/* inputs, bytes: of a block of the file; scales: bytes that a tile needs for it; codes: bytes of 32 inputs of a tile.
+ */
 typedef struct {
     int inputs, bytes, scales, codes;
 } spec_format;

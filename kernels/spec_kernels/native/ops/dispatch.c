@@ -61,7 +61,8 @@ int spec_chain(const int32_t *parents, int first, int rows) {
     return n;
 }
 
-/* Whether a row behind `row` continues `parent`. Rows of the leading chain, up to `chain`, continue their predecessor. */
+/* Whether a row behind `row` continues `parent`. Rows of the leading chain, up to `chain`, continue their predecessor.
+ */
 static int goes_on(const int32_t *parents, int parent, int row, int chain, int end) {
     if (row + 1 < chain && parent == row) return 1;
     for (int later = row + 1 < chain ? chain : row + 1; later < end; later++)

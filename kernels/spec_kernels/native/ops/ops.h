@@ -53,8 +53,8 @@ size_t spec_value_bytes(int kind, int value_dim, int places);
 
 /* The rows of one sequence in a batch: row first + i has its key and value in place start + i.
    chain:   so many leading rows continue one another, the first of them the cache (spec_chain; rows for plain text).
-   parents: of the whole batch, read for rows behind the chain only; may be NULL where chain == rows. The parent of a row
-            is a row of the same sequence with a lower number, or -1, which is the cache.
+   parents: of the whole batch, read for rows behind the chain only; may be NULL where chain == rows. The parent of a
+            row is a row of the same sequence with a lower number, or -1, which is the cache.
    A row sees places 0 to start - 1 and its ancestors and itself, summed in the order of its path: the bits are those
    of the same tokens decoded one by one.
    causal = 0: every row sees all rows of the sequence, whatever their parents (chain = rows). */
@@ -163,11 +163,11 @@ typedef struct {
                    float *out, size_t out_stride);
     /* x *= sigmoid(gate) */
     void (*gate)(float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width);
-    /* x += y scale: scale [rows], one number per row (a gate of a shared expert, a weight of an expert), or NULL: x += y.
-       y_stride 0 adds the same row, a bias, to all. */
+    /* x += y scale: scale [rows], one number per row (a gate of a shared expert, a weight of an expert), or NULL:
+       x += y. y_stride 0 adds the same row, a bias, to all. */
     void (*add)(float *x, size_t stride, const float *y, size_t y_stride, const float *scale, int rows, int width);
-    /* What a product wrote, y [tiles][rows][16], to rows out_stride apart, [rows][16 tiles]: plus bias [16 tiles] and what
-       is in `add`, laid out like out with add_stride; either may be NULL. add may be out. */
+    /* What a product wrote, y [tiles][rows][16], to rows out_stride apart, [rows][16 tiles]: plus bias [16 tiles] and
+       what is in `add`, laid out like out with add_stride; either may be NULL. add may be out. */
     void (*lay_down)(const float *y, int tiles, int rows, const float *bias, const float *add, size_t add_stride,
                      float *out, size_t out_stride);
     /* Likewise tiles of gate and up that alternate, y [pairs][2][rows][16]: silu(gate) up, [rows][16 pairs]. */
@@ -177,7 +177,7 @@ typedef struct {
     /* y = f(x), f one of enum spec_function; y may be x. Units in the last place: exp
        within 1, sigmoid and softplus within 3, silu within 4. exp is 0 below -87, infinite above 88; NaN stays NaN. */
     void (*apply)(int function, const float *x, size_t count, float *y);
-    /* count numbers of a kind (enum spec_number) to float32 and back (to nearest even; float16 saturates; NaN stays). */
+    /* count numbers of a kind (enum spec_number) to float32 and back: to nearest even, float16 saturates, NaN stays. */
     void (*widen)(int kind, const void *x, size_t count, float *y);
     void (*narrow)(int kind, const float *x, size_t count, void *y);
     /* The first of the largest; NaN counts as smallest. count at least 1. */
@@ -222,8 +222,8 @@ typedef struct {
     void (*route)(const spec_router *a, const float *logits, size_t stride, int rows, float *weights, int32_t *chosen);
 } spec_ops_table;
 
-/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avx2", "neon", "generic", or NULL for the best
-   that this processor has. NULL where the name is unknown or the processor lacks it. */
+/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avx2", "neon", "generic",
+   or NULL for the best that this processor has. NULL where the name is unknown or the processor lacks it. */
 const spec_ops_table *spec_ops(const char *isa);
 
 #endif

@@ -140,7 +140,7 @@ typedef struct spec_program {
     int32_t threads;
 
     spec_op *ops;
-    int32_t count, room;
+    int32_t count;
     spec_value *values;
     int32_t value_count;
     spec_planes *planes;
@@ -167,8 +167,7 @@ typedef struct spec_program {
     /* the forward under way */
     const spec_request *request;
     int32_t team; /* threads that work on it */
-    int32_t at, begin, end, left, jobs, failed, planned, delta_slots, prepared;
-    int32_t now[SPEC_PICKS + 1];
+    int32_t at, begin, end, left, jobs, failed, delta_slots, prepared;
 } spec_program;
 
 /* program.c: making. Functions that add return the new thing, or NULL or SPEC_NONE where memory ends. */

@@ -2,8 +2,8 @@
  *
  * One atomic word says everything about a phase: its number, how many jobs it has, which job is next. Whoever adds 1 to
  * it owns the job that the word had before, of the phase that the word had before: a thread that was away for a while
- * cannot take a job of a phase that it does not know of. A phase without jobs is the end of a run. Whoever finishes the last job of a phase goes on with what is
- * serial and opens the next phase, so no thread has to be woken for that.
+ * cannot take a job of a phase that it does not know of. A phase without jobs is the end of a run. Whoever finishes the
+ * last job of a phase goes on with what is serial and opens the next phase, so no thread has to be woken for that.
  *
  * Waiting is a short spin, then sleep on a futex (the word's upper half), so that a machine with other load loses no
  * more than its share. Threads are started when they are first needed, and again after a fork. */
