@@ -60,6 +60,9 @@ class Sizes:
         self.widths[op.out] = op.width
 
     def pick(self, op: ops.Pick) -> None:
+        """Rows of ``logits`` are some of those of ``final``: once they are picked, the others are gone."""
+        if op.rows == "final" and "logits" in self.picked:
+            raise ValueError(f"Pick of {op.x!r}: 'final' rows are picked behind 'logits' rows, they must come first")
         self.widths[op.out] = self.read(f"Pick of {op.x!r}", op.x)
         self.picked.add(op.rows)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import Batch, Stretch, check_given
-from spec_kernels.model.ops import Model, embedded
+from spec_kernels.model.ops import Input, Model, embedded
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.source import Source
@@ -61,6 +61,7 @@ class Native:
             for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True))
         }
         self._embedded = embedded(model)
+        self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = None if model.heads is None else lowering.shape
         self._turned, self._threads, self._turning = 0, 1, ReadersLock()
         self._turns: list[Tensor] = []  # all that ever were: another thread may be reading them
@@ -184,9 +185,11 @@ class Native:
     def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
         """Matrices whose rows lie in one piece, and (address, stride) of each."""
         inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
-        for name, m in zip(self.inputs, inputs, strict=True):
+        for name, width, m in zip(self.inputs, self._input_widths, inputs, strict=True):
             if m.shape[0] != batch.positions.numel():
                 raise ValueError(f"input {name!r} has {m.shape[0]} rows, the batch has {batch.positions.numel()}")
+            if m.shape[1] != width:
+                raise ValueError(f"input {name!r} has rows of width {m.shape[1]}, {width} is needed")
         return inputs, tuple((m.data_ptr(), m.stride(0) if m.shape[0] > 1 else m.shape[1]) for m in inputs)
 
     def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:
