@@ -41,7 +41,7 @@ MIXTURE = Config(
     context=2048,
     eps=1e-6,
     rope_base=1e6,
-    turned=32,
+    rotary_dim=32,
     experts=Experts(16, 4),
     expert_ff=128,
 )
