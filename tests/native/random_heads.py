@@ -27,7 +27,7 @@ from tests.native.programs import FAR, SHALLOW, Drawn, Program, program
 
 METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": dflash}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
-SETTINGS = {"eagle3": {"p_min": 0.0, "depth": 4}, "dflash": {"p_min": 0.0}}
+SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
 TOKENS = 12
 """Of a text."""
 
