@@ -5,8 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from benchmarks import comparison, end_to_end, tables
+from benchmarks import comparison, end_to_end
 from benchmarks.end_to_end import ALL, PEER, PLAIN, Bench, Lap, Table
+from benchmarks.support import tables
 from spec_core import Run, Sampling
 from spec_core.testing import QuickTarget
 

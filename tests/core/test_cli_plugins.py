@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from spec_cli.main import run
 
-from tests.toy_plugins import install
+from tests.support.toy_plugins import install
 
 DENSE = ["-m", "toy:dense"]
 PROMPT = ["-p", "HELLO", "-n", "24"]

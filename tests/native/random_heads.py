@@ -1,6 +1,6 @@
 """Random draft heads on random models: widths, borrowed matrices, inputs and flags drawn, also those that must be
 refused. Drafts are held against the reference, texts against plain decoding, prompts given as embeddings included.
-Seconds for the suite; for long in benchmarks/soak.py.
+Seconds for the suite; for long in tests/campaigns/soak.py.
 """
 
 from __future__ import annotations
