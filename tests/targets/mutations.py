@@ -19,7 +19,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from spec_train.write import write
+from spec_train.heads.export.write import write
 
 from spec_core import Refused, Request, Run, Target, UsageError, load
 from spec_core.errors import TargetError
