@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 import torch
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, SequenceRows
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.states import StatePool
@@ -39,8 +39,8 @@ def logits(executor: object, tokens: Tensor) -> Tensor:
         pool.matrices, pool.windows = (m.to(getattr(executor, "dtype", m.dtype)) for m in (pool.matrices, pool.windows))
         lines.add(RecurrentSlot(pool).current, 0, n, [], [], 0)
         recurrence = Recurrence(pool, lines.lineage(), None, [])
-    stretch = Stretch(executor.cache(n), 0, n, 0)
-    return executor.run(Batch(tokens, torch.arange(n), [stretch], recurrence=recurrence))["logits"]
+    rows_of_one = SequenceRows(executor.cache(n), 0, n, 0)
+    return executor.run(Batch(tokens, torch.arange(n), [rows_of_one], recurrence=recurrence))["logits"]
 
 
 def measure(model: str, rows: int) -> list[tuple[str, float, int]]:

@@ -30,7 +30,7 @@ CONTEXT = 1024
 def ours(model: str, depth: int, threads: int, activations: str) -> Side:
     """Forwards of our executor behind ``depth`` rows."""
     import torch
-    from spec_kernels.model.batch import Batch, Stretch
+    from spec_kernels.model.batch import Batch, SequenceRows
     from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 
     from spec_core import load
@@ -48,10 +48,10 @@ def ours(model: str, depth: int, threads: int, activations: str) -> Side:
         return Recurrence(slot.pool, lines.lineage(), None, [])
 
     def run(count: int, start: int) -> torch.Tensor:
-        stretch = Stretch(cache, 0, count, start)
+        rows_of_one = SequenceRows(cache, 0, count, start)
         last = [count - 1] if count >= BATCH else None
         told = {"logits": last, "final": last, "recurrence": recurrence(count, start)}
-        asked = Batch(torch.tensor(tokens(count)), torch.arange(start, start + count), [stretch], **told)
+        asked = Batch(torch.tensor(tokens(count)), torch.arange(start, start + count), [rows_of_one], **told)
         return executor.run(asked)["logits"]
 
     run(depth, 0)

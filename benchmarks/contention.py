@@ -22,7 +22,7 @@ import torch
 from spec_core import load
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, SequenceRows
 from threads import busy
 
 DEPTH = 64
@@ -38,7 +38,7 @@ def forward(model: str) -> Callable[[int], object]:
 
     def run(rows: int, at: int = DEPTH) -> object:
         tokens, places = torch.arange(rows) % 200 + 5, torch.arange(at, at + rows)
-        return executor.run(Batch(tokens, places, [Stretch(cache, 0, rows, at)]))
+        return executor.run(Batch(tokens, places, [SequenceRows(cache, 0, rows, at)]))
 
     run(DEPTH, 0)
     return run

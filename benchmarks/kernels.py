@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 COLD = 512 << 20
 """Bytes of inputs that are gone through before one is used again; more than any cache holds."""
-MOST_MEMORY = 8 << 30
+MAX_MEMORY = 8 << 30
 REPEATS = 30
 RATIO = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Largest root mean square of a difference from the reference, in units of the reference's."""
@@ -222,7 +222,7 @@ def time(item: Item, rate: float) -> tuple[float, float]:
     """Seconds of one call in a graph of calls over cold inputs, and its floor."""
     given = made(item, "cuda")
     touched, held = item.touched(given), size(*(a for a in given.values() if isinstance(a, Tensor)))
-    copies = [given, *(on("cuda", given) for _ in range(min(COLD // touched, MOST_MEMORY // held, 64)))]
+    copies = [given, *(on("cuda", given) for _ in range(min(COLD // touched, MAX_MEMORY // held, 64)))]
     for arguments in copies[:3]:
         item.op(**arguments)
     torch.cuda.synchronize()

@@ -44,10 +44,10 @@ def huge_pages(data: np.ndarray) -> None:
 
 
 def best(products: Products, made: Matrix, rows: int, bits: int) -> float:
-    """Seconds of one product, planes made before."""
+    """Seconds of one product, qrows made before."""
     x = torch.randn(rows, made.weight.k, generator=torch.Generator().manual_seed(0)).numpy()
-    planes, y = products.quantise(x, bits), np.zeros((made.weight.tiles, rows, 16), np.float32)
-    arguments = 0, made.weight.tiles, planes.data.ctypes.data, bits, rows, y.ctypes.data
+    qrows, y = products.quantise(x, bits), np.zeros((made.weight.tiles, rows, 16), np.float32)
+    arguments = 0, made.weight.tiles, qrows.data.ctypes.data, bits, rows, y.ctypes.data
     call, weight = products.table.product, ctypes.byref(made.weight)
     least, end = float("inf"), time.monotonic() + SECONDS
     while time.monotonic() < end:

@@ -48,7 +48,7 @@ SHAPE = Config(
     context=8192,
     eps=1e-6,
     rope_base=1e7,
-    turned=64,
+    rotary_dim=64,
     delta=DELTA,
     recurrent=frozenset({0, 1, 2}),
 )
@@ -58,7 +58,7 @@ STRATEGIES = ("snapshot", "replay", "checkpoint", "auto", "separate forward")
 class RandomWeights:
     """Tensors of the right shapes: small matrices, norms of 1, decays of a trained model's size."""
 
-    where, neighbours = "random", False
+    where, interleaved = "random", False
 
     def __init__(self, config: Config) -> None:
         self.shapes = expected(config, self)

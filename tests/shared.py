@@ -71,7 +71,7 @@ def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) 
     def serve(i: int) -> None:
         rng = random.Random(seed + i)
         try:
-            together.wait()
+            together.wait(60)  # not for ever, where the system gives no more threads
             while len(found[i]) < each:
                 some = asked[i][len(found[i]) :][: rng.randint(1, 12)]
                 with run_of(kind, on, METHODS[kind][i], max_sequences=rng.randint(1, 6)) as run:

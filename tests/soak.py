@@ -31,16 +31,16 @@ SHAPE = Config(
     context=2048,
     eps=1e-6,
     rope_base=1e6,
-    turned=64,
+    rotary_dim=64,
 )
 """100 M weights."""
-LONGEST_PROMPT, LENGTH, MOST_DRAFTS = 60, 64, 17
+LONGEST_PROMPT, LENGTH, MAX_DRAFTS = 60, 64, 17
 
 
 class RandomWeights:
     """Tensors of the shapes that a config wants."""
 
-    where, neighbours = "random", True
+    where, interleaved = "random", True
 
     def __init__(self, config: Config) -> None:
         self.shapes = expected(config, self)
@@ -107,8 +107,8 @@ def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt:
     """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others."""
     seq, at, found = _begun(target, tokens[:prompt]), prompt - 1, []
     while at < len(tokens) - 1:
-        drafts = tokens[at + 1 : -1][: rng.randint(0, MOST_DRAFTS)]
-        wrong = [rng.randrange(target.info.vocab) for _ in range(rng.randint(not drafts, MOST_DRAFTS - len(drafts)))]
+        drafts = tokens[at + 1 : -1][: rng.randint(0, MAX_DRAFTS)]
+        wrong = [rng.randrange(target.info.vocab) for _ in range(rng.randint(not drafts, MAX_DRAFTS - len(drafts)))]
         logits = forward(target, part(seq, at, tokens[at : at + 1], Draft(drafts + wrong))).logits
         found.append(logits[: 1 + len(drafts)])
         at += 1 + len(drafts)

@@ -41,7 +41,7 @@ MIXTURE = Config(
     context=2048,
     eps=1e-6,
     rope_base=1e6,
-    turned=32,
+    rotary_dim=32,
     experts=Experts(16, 4),
     expert_ff=128,
 )
@@ -52,7 +52,9 @@ METHODS = {
     "hybrid": (*DRAFTERS, *HEADS, "mtp", "ngram+mtp"),
     "mixture": (*DRAFTERS, *HEADS),
 }
-SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {"eagle3-tree": ("eagle3", {"width": 3, "depth": 3, "p_min": 0.1})}
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "eagle3-tree": ("eagle3", {"width": 3, "draft_max": 3, "p_min": 0.1})
+}
 """Of names that stand for a method with settings."""
 
 

@@ -8,7 +8,7 @@ from time import perf_counter
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, SequenceRows
 from spec_kernels.model.ops import Input, Linear, Model, Tap, Weight
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES as BLOCKS
@@ -99,7 +99,7 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
 def best(executor: Native, rows: int, repeats: int) -> float:
     """Seconds of the fastest of so many calls."""
     x = torch.randn(rows, K, generator=torch.Generator().manual_seed(0))
-    batch = Batch(None, torch.arange(rows), [Stretch(None, 0, rows, 0)], inputs={executor.inputs[0]: x})
+    batch = Batch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs={executor.inputs[0]: x})
     least = float("inf")
     for _ in range(repeats + 1):
         began = perf_counter()

@@ -67,7 +67,7 @@ class Table(ctypes.Structure):
 
 
 @attrs.frozen(eq=False)
-class Planes:
+class QRows:
     """Quantised rows."""
 
     data: np.ndarray
@@ -146,34 +146,34 @@ class Products:
     def isa(self) -> str:
         return self.table.isa.decode()
 
-    def quantise(self, x: np.ndarray, bits: int) -> Planes:
+    def quantise(self, x: np.ndarray, bits: int) -> QRows:
         """x: float32 [rows, k], rows any number of floats apart."""
         rows, k = x.shape
-        planes = aligned(self.table.rows_bytes(k, bits, rows))
-        self.table.quantise(x.ctypes.data, x.strides[0] // 4, rows, k, bits, planes.ctypes.data)
-        return Planes(planes, rows, k, bits)
+        qrows = aligned(self.table.rows_bytes(k, bits, rows))
+        self.table.quantise(x.ctypes.data, x.strides[0] // 4, rows, k, bits, qrows.ctypes.data)
+        return QRows(qrows, rows, k, bits)
 
-    def gather(self, planes: Planes, which: list[int]) -> Planes:
+    def gather(self, qrows: QRows, which: list[int]) -> QRows:
         chosen = np.array(which, np.int32)
-        out = aligned(self.table.rows_bytes(planes.k, planes.bits, len(which)))
-        sizes = planes.rows, planes.k, planes.bits
-        self.table.gather(planes.data.ctypes.data, *sizes, chosen.ctypes.data, len(which), out.ctypes.data)
-        return Planes(out, len(which), planes.k, planes.bits)
+        out = aligned(self.table.rows_bytes(qrows.k, qrows.bits, len(which)))
+        sizes = qrows.rows, qrows.k, qrows.bits
+        self.table.gather(qrows.data.ctypes.data, *sizes, chosen.ctypes.data, len(which), out.ctypes.data)
+        return QRows(out, len(which), qrows.k, qrows.bits)
 
-    def tiles(self, matrix: Matrix, planes: Planes, first: int, count: int) -> np.ndarray:
+    def tiles(self, matrix: Matrix, qrows: QRows, first: int, count: int) -> np.ndarray:
         """float32 [count, rows, 16] of some tiles."""
-        y = np.full((count, planes.rows, 16), 7e7, np.float32)
+        y = np.full((count, qrows.rows, 16), 7e7, np.float32)
         weight = ctypes.byref(matrix.weight)
-        self.table.product(weight, first, count, planes.data.ctypes.data, planes.bits, planes.rows, y.ctypes.data)
+        self.table.product(weight, first, count, qrows.data.ctypes.data, qrows.bits, qrows.rows, y.ctypes.data)
         return y
 
     def product(self, matrix: Matrix, x: np.ndarray, bits: int) -> np.ndarray:
         """float32 [rows, n]."""
         return self.of_planes(matrix, self.quantise(x, bits))
 
-    def of_planes(self, matrix: Matrix, planes: Planes) -> np.ndarray:
-        y = self.tiles(matrix, planes, 0, matrix.weight.tiles)
-        return np.ascontiguousarray(y.transpose(1, 0, 2)).reshape(planes.rows, -1)[:, : matrix.weight.n]
+    def of_planes(self, matrix: Matrix, qrows: QRows) -> np.ndarray:
+        y = self.tiles(matrix, qrows, 0, matrix.weight.tiles)
+        return np.ascontiguousarray(y.transpose(1, 0, 2)).reshape(qrows.rows, -1)[:, : matrix.weight.n]
 
 
 def widths(type: str) -> list[int]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from small_models import tiny_gguf, tiny_hybrid
 from spec_kernels import facts, native
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, SequenceRows
 from spec_kernels.native.executor import Native, Options
 from spec_targets.runtime.build import Choice, said
 
@@ -185,9 +185,9 @@ def test_several_threads_of_python_and_a_fork():
     def once() -> bool:
         """Nothing of torch that has threads of its own: these do not survive a fork."""
         rows = len(PROMPT)
-        stretch = Stretch(of.executor.cache(rows), 0, rows, 0)
+        rows_of_one = SequenceRows(of.executor.cache(rows), 0, rows, 0)
         return torch.equal(
-            expected, of.executor.run(Batch(torch.tensor(PROMPT), torch.arange(rows), [stretch]))["logits"]
+            expected, of.executor.run(Batch(torch.tensor(PROMPT), torch.arange(rows), [rows_of_one]))["logits"]
         )
 
     def work():
@@ -337,9 +337,9 @@ WRONG = {
 def test_what_a_forward_cannot_be_asked_is_refused_before_anything_is_computed(said):
     of = load(tiny_gguf(), kernels="native")
     wrong = {"tokens": [1, 2], "positions": [0, 1], "start": 0, "rows": 2, "parents": None} | WRONG[said]
-    stretch = Stretch(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
+    rows_of_one = SequenceRows(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
     tokens, positions = (torch.tensor(wrong[name]) for name in ("tokens", "positions"))
-    batch = Batch(tokens, positions, [stretch], given=wrong.get("given", {}), logits=wrong.get("logits"))
+    batch = Batch(tokens, positions, [rows_of_one], given=wrong.get("given", {}), logits=wrong.get("logits"))
 
     with pytest.raises(ValueError, match=said):
         of.executor.run(batch)

@@ -91,22 +91,22 @@ def test_llama3_factors_slow_the_frequencies_as_transformers_does():
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64,
     }
-    expected, magnitude = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"](hf_rope(64, **scaling), "cpu")
+    expected, rope_scale = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"](hf_rope(64, **scaling), "cpu")
 
     got = frequencies(64, 10000.0) / llama3_factors(64, 10000.0, 8.0, 1.0, 4.0, 64)
 
-    assert magnitude == 1.0
+    assert rope_scale == 1.0
     torch.testing.assert_close(expected, got, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("factor, original", [(4.0, 64), (40.0, 32), (2.0, 4096)])
 def test_yarn_frequencies_are_those_of_transformers(factor, original):
     scaling = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-    expected, magnitude = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](hf_rope(64, **scaling), "cpu")
+    expected, rope_scale = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](hf_rope(64, **scaling), "cpu")
 
     got = yarn(frequencies(64, 10000.0), 10000.0, factor, original)
 
-    assert magnitude == pytest.approx(1 + 0.1 * math.log(factor))
+    assert rope_scale == pytest.approx(1 + 0.1 * math.log(factor))
     torch.testing.assert_close(expected, got, rtol=1e-6, atol=0)
 
 

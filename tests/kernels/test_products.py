@@ -156,9 +156,9 @@ def test_tiles_asked_for_in_parts_have_the_bits_of_all_at_once(library, type, bi
     """40 tiles with 19 rows: several groups of rows, several chunks of tiles."""
     matrix = library.repack(type, example(type, 640, 256), 256)
     for products in library.every():
-        planes = products.quantise(rows_of(19, 256), bits)
-        whole = products.tiles(matrix, planes, 0, 40)
-        parts = [products.tiles(matrix, planes, at, count) for at, count in [(0, 1), (1, 23), (24, 16)]]
+        qrows = products.quantise(rows_of(19, 256), bits)
+        whole = products.tiles(matrix, qrows, 0, 40)
+        parts = [products.tiles(matrix, qrows, at, count) for at, count in [(0, 1), (1, 23), (24, 16)]]
 
         assert same(whole, np.concatenate(parts))
 
@@ -230,9 +230,9 @@ def test_rows_are_taken_in_the_order_asked_for_and_missing_ones_are_zero(library
 @pytest.mark.parametrize("type", TYPES)
 def test_outputs_beyond_the_last_are_zero(library, best, type):
     matrix = library.repack(type, example(type, 17, 256), 256)
-    planes = best.quantise(rows_of(9, 256), widths(type)[-1])
+    qrows = best.quantise(rows_of(9, 256), widths(type)[-1])
 
-    assert not best.tiles(matrix, planes, 1, 1)[:, :, 1:].any()
+    assert not best.tiles(matrix, qrows, 1, 1)[:, :, 1:].any()
 
 
 @pytest.mark.parametrize("k", [-32, 0, 1, 31, 33, (1 << 24) + 256])

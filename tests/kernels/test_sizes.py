@@ -10,7 +10,7 @@ import pytest
 import torch
 from spec_kernels import native
 from spec_kernels.model import ops, sizes
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, SequenceRows
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
@@ -20,9 +20,9 @@ from spec_kernels.native.weights import check_stored
 
 EXECUTORS: dict[str, Callable[[Model, Any], Any]] = {"native": Native, "reference": Reference}
 WIDTH, INNER, EXPERTS = 24, 40, 4
-HEADS = HeadShape(heads=4, kv_heads=2, dim=12, turned=8, scale=1.0)
+HEADS = HeadShape(heads=4, kv_heads=2, dim=12, rotary_dim=8, scale=1.0)
 DELTA = DeltaShape(key_heads=2, value_heads=4, key_dim=8, value_dim=6, kernel=3)
-TURNS = torch.ones(HEADS.turned // 2)
+TURNS = torch.ones(HEADS.rotary_dim // 2)
 
 
 def weight(name: str, n: int, k: int, count: int = 1) -> Weight:
@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[Model, str]] = {
         "Rotate of 'q': the width of 'q' is 48, a multiple of 20 is needed",
     ),
     "rotate: angles": (
-        model(rotate={"shape": replace(HEADS, turned=6)}),
+        model(rotate={"shape": replace(HEADS, rotary_dim=6)}),
         "Rotate of 'q': the number of rotated dimensions is 6, 8 is needed",
     ),
     "rotate: more than a head": (
@@ -264,13 +264,13 @@ def test_an_embedding_of_another_width_than_the_models_is_refused(kernels, width
     given = {1: torch.zeros(width)}
 
     with pytest.raises(ValueError, match=rf"the embedding of row 1 has shape \[{width}\], \[24\] is needed"):
-        executor.run(Batch(torch.tensor([1, -1]), torch.tensor([0, 1]), [Stretch(None, 0, 2, 0)], given))
+        executor.run(Batch(torch.tensor([1, -1]), torch.tensor([0, 1]), [SequenceRows(None, 0, 2, 0)], given))
 
 
 @pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 def test_an_input_of_fewer_rows_than_the_batch_is_refused():
     executor = Native(Model((OPS["input"], ops.Tap("given", "same"))), Numbers())
-    batch = Batch(None, torch.arange(3), [Stretch(None, 0, 3, 0)], inputs={"given": torch.ones(2, WIDTH)})
+    batch = Batch(None, torch.arange(3), [SequenceRows(None, 0, 3, 0)], inputs={"given": torch.ones(2, WIDTH)})
 
     with pytest.raises(ValueError, match="input 'given' has 2 rows, the batch has 3"):
         executor.run(batch)

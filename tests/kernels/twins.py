@@ -111,7 +111,7 @@ def for_rope(rows: int, heads: int, dim: int, rotated: int, pairs: str) -> Argum
         "positions": torch.randint(100_000, (rows,)),
         "frequencies": 10_000.0 ** -torch.linspace(0, 1, rotated // 2),
         "pairs": pairs,
-        "magnitude": 1.3,
+        "rope_scale": 1.3,
     }
 
 

@@ -17,7 +17,7 @@ from tests.targets.gate import gated
 TARGETS = ("dense", "hybrid")
 METHODS = {
     "eagle3": ("eagle3", {"p_min": 0.0}),
-    "eagle3-tree": ("eagle3", {"p_min": 0.0, "depth": 3, "width": 3}),
+    "eagle3-tree": ("eagle3", {"p_min": 0.0, "draft_max": 3, "width": 3}),
     "eagle3-few-nodes": ("eagle3", {"p_min": 0.01, "width": 4, "nodes_max": 7}),
     "dflash": ("dflash", {"p_min": 0.0}),
     "dflash-short": ("dflash", {"p_min": 0.0, "draft_max": 2}),

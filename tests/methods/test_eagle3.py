@@ -163,7 +163,7 @@ class TestEagle3(DrafterConformance):
     learns_from_verdicts = "length"
 
     def make(self):
-        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, depth=2)
+        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2)
 
     def target(self):
         return load(tiny_hybrid(context=2048), dtype="float32", device="cpu")
@@ -176,4 +176,4 @@ class TestEagle3Trees(TestEagle3):
     learns_from_verdicts = "tokens"
 
     def make(self):
-        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, depth=2, width=3, nodes_max=7)
+        return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2, width=3, nodes_max=7)

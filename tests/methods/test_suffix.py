@@ -355,7 +355,7 @@ def test_a_reused_slot_forgets_what_the_new_text_does_not_have():
     for _ in run:
         pass
 
-    fresh = Track(Store(plugin.tokens_max, plugin.depth))
+    fresh = Track(Store(plugin.tokens_max, plugin.match_max))
     fresh.write(seq.tokens[:-1])
     own = seq.stash[plugin.memory].own
     assert seq.reused and [*own.matches.values()] == [*fresh.matches.values()]

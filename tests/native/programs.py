@@ -60,7 +60,7 @@ def config(rng: random.Random) -> Config:
         context=256,
         eps=rng.choice([1e-5, 1e-6]),
         rope_base=rng.choice([1e4, 1e6]),
-        turned=rng.choice([head, head // 2]),
+        rotary_dim=rng.choice([head, head // 2]),
         experts=experts,
         expert_ff=rng.choice([20, 32, 64, 72, 96]) if facts.moe else 0,
         shared_ff=rng.choice([20, 32, 64]) if facts.shared else 0,
@@ -90,7 +90,7 @@ class Drawn:
     where = "random"
 
     def __init__(self, config: Config, seed: int) -> None:
-        self.seed, self.neighbours = seed, ARCHS[config.arch].permuted
+        self.seed, self.interleaved = seed, ARCHS[config.arch].permuted
         self.shapes = expected(config, self)
 
     def names(self) -> list[str]:

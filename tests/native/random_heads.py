@@ -12,7 +12,7 @@ from unittest import mock
 
 import attrs
 import torch
-from spec_kernels.model.batch import Batch, Stretch, numbers
+from spec_kernels.model.batch import Batch, SequenceRows, numbers
 from spec_methods import dflash, eagle3
 from spec_methods.dflash.layer import Context, Known, Layers
 from spec_methods.eagle3.layer import Layer
@@ -27,7 +27,7 @@ from tests.native.programs import FAR, SHALLOW, Drawn, Program, program
 
 METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": dflash}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
-SETTINGS = {"eagle3": {"p_min": 0.0, "depth": 4}, "dflash": {"p_min": 0.0}}
+SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
 TOKENS = 12
 """Of a text."""
 
@@ -184,7 +184,7 @@ def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
             pass
         given = {0: torch.zeros(other)}
         try:
-            executor.run(Batch(numbers([-1]), numbers([0]), [Stretch(executor.cache(16), 0, 1, 0)], given))
+            executor.run(Batch(numbers([-1]), numbers([0]), [SequenceRows(executor.cache(16), 0, 1, 0)], given))
             yield f"the executor takes an embedding of width {other}"
         except ValueError:
             pass

@@ -220,20 +220,20 @@ def test_the_child_of_a_fork_does_not_wait_for_threads_it_does_not_have():
 def test_rotations_of_a_long_text_are_not_replaced_by_those_of_a_short_one(monkeypatch):
     """Both are missing, and the long one is made while the short one is."""
     executor = load(tiny_gguf(0), kernels="native", threads=1).executor
-    real, others = type(executor)._turn.__globals__["turns_of"], []
+    real, others = type(executor)._extend_rotary.__globals__["cos_and_sin"], []
 
-    def turns_of(turns, magnitude, positions):
+    def cos_and_sin(frequencies, rope_scale, positions):
         if not others:
-            others.append(Thread(target=executor._turn, args=(2000,)))
+            others.append(Thread(target=executor._extend_rotary, args=(2000,)))
             others[0].start()
             others[0].join(0.1)
-        return real(turns, magnitude, positions)
+        return real(frequencies, rope_scale, positions)
 
-    monkeypatch.setitem(type(executor)._turn.__globals__, "turns_of", turns_of)
-    executor._turn(10)
+    monkeypatch.setitem(type(executor)._extend_rotary.__globals__, "cos_and_sin", cos_and_sin)
+    executor._extend_rotary(10)
     others[0].join()
 
-    assert executor._turned >= 2000
+    assert executor._rotary_positions >= 2000
 
 
 def test_a_text_is_not_encoded_by_the_flag_of_another_thread():

@@ -137,7 +137,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_refused(name, monkeypatch):
     """Sandboxed, bounded in output and in time: it comes back at all."""
-    monkeypatch.setattr(chat, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(chat, "MAX_SECONDS", 0.5)
     with pytest.raises(UsageError, match="chat template"):
         text = render(HOSTILE[name], [{"role": "user", "content": "x"}])
         assert text == "", text[:100]

@@ -15,7 +15,7 @@ from spec_core import Run, Sampling, UsageError, load
 
 MODELS = ("pico", "pico-draft", "pico-hybrid")
 HEADS = tuple(name for name in ("pico-eagle3", "pico-dflash") if ZOO[name].there())
-MOST_BYTES, MOST_TOGETHER = 12e6, 24e6
+MAX_BYTES, MAX_TOGETHER = 12e6, 24e6
 KEYS = [
     "general.name",
     "general.license",
@@ -55,8 +55,8 @@ def test_files_are_small_enough_to_ship():
     sizes = {file.name: file.stat().st_size for file in (HERE / "models").iterdir()}
 
     assert sizes.keys() == {ZOO[name].file for name in (*MODELS, *HEADS)}
-    assert max(sizes.values()) <= MOST_BYTES
-    assert sum(sizes.values()) <= MOST_TOGETHER
+    assert max(sizes.values()) <= MAX_BYTES
+    assert sum(sizes.values()) <= MAX_TOGETHER
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -145,7 +145,7 @@ def test_shipped_prompts_fit_and_have_four_families():
 
     assert {p["family"] for p in lines} == set(prompts.FAMILIES)
     assert len({p["id"] for p in lines}) == len(lines) >= 32
-    assert max(len(tokenizer.encode(p["prompt"])) for p in lines) <= prompts.MOST_TOKENS
+    assert max(len(tokenizer.encode(p["prompt"])) for p in lines) <= prompts.MAX_TOKENS
 
 
 def test_training_and_held_out_files_are_apart(tmp_path):

@@ -21,7 +21,7 @@ def numbers(some: Sequence[int], device: Any = "cpu") -> Tensor:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Stretch:
+class SequenceRows:
     """Rows of a batch that one sequence brings: a chain of pending ones, then drafts.
 
     cache: that of the sequence, made by the executor, with room for the rows
@@ -44,7 +44,7 @@ class Stretch:
         return self.rows if self.parents is None else self.rows - len(self.parents)
 
     def path(self, row: int) -> list[int]:
-        """Places in the cache that row ``row`` of the stretch sees behind ``start``, in order, its own last."""
+        """Places in the cache that row ``row`` of the rows_of_one sees behind ``start``, in order, its own last."""
         if row < self.pending or self.parents is None:
             return list(range(self.start, self.start + row + 1))
         path, node = [], row - self.pending
@@ -59,7 +59,7 @@ class Batch:
     """R rows.
 
     tokens: int64 [R], None where the model embeds nothing    positions: int64 [R]
-    stretches: together they cover rows 0 to R - 1, in order
+    sequences: together they cover rows 0 to R - 1, in order
     given: {row: [D]} in the place of tokens    inputs: {name: [R, width]}
     logits, final: rows that are wanted there, ascending; every row of ``logits`` is one of ``final``. None is all.
     taps: names of what else is wanted    recurrence: states and lineage of the same rows, where a layer recurs
@@ -67,7 +67,7 @@ class Batch:
 
     tokens: Tensor | None
     positions: Tensor
-    stretches: Sequence[Stretch]
+    sequences: Sequence[SequenceRows]
     given: Mapping[int, Tensor] = field(default_factory=dict)
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     logits: Sequence[int] | None = None

@@ -38,7 +38,7 @@ class Builder:
     def __init__(self, shape: BlockShape, source: Source) -> None:
         self.shape, self.source = shape, source
 
-    def decoder(self, blocks: int, turns: Tensor | None, magnitude: float = 1.0) -> Model:
+    def decoder(self, blocks: int, frequencies: Tensor | None, rope_scale: float = 1.0) -> Model:
         """Embedding, ``blocks`` blocks with a tap before each and behind the last, final norm, output matrix."""
         table = self.weight("token_embd.weight")
         head = self.weight("output.weight") if has(self.source, "output.weight") else table
@@ -50,7 +50,7 @@ class Builder:
             recurring, attending = recurring + recurs, attending + (not recurs)
         ops.append(Tap("x", f"hidden.{blocks}"))
         ops += self.ending("output_norm.weight", head, self.vector("output.bias"))
-        return Model(tuple(ops), turns, magnitude)
+        return Model(tuple(ops), frequencies, rope_scale)
 
     def ending(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
         """From the stream to the state behind the last norm and to logits, for the rows that are wanted."""
@@ -127,9 +127,9 @@ class Builder:
     def _pairs(self) -> Tensor:
         """int64 [dim]: stored dimensions of a head in the order in which its halves rotate together."""
         s = self.shape.heads
-        if not self.shape.neighbours:
+        if not self.shape.interleaved:
             return torch.arange(s.dim)
-        return torch.cat([torch.arange(s.turned).view(-1, 2).T.flatten(), torch.arange(s.turned, s.dim)])
+        return torch.cat([torch.arange(s.rotary_dim).view(-1, 2).T.flatten(), torch.arange(s.rotary_dim, s.dim)])
 
     def head_norm(self, x: str, name: str) -> Norm:
         return Norm(x, x, self.read(name)[self._pairs()], self.shape.eps)

@@ -104,9 +104,9 @@ class Concat:
 
 @dataclass(frozen=True, eq=False)
 class Rotate:
-    """x, heads side by side, with the first ``turned`` dimensions of each turned by the row's position.
+    """x, heads side by side, with the first ``rotary_dim`` dimensions of each rotated by the row's position.
 
-    Pair i of a head is (i, i + turned / 2): (a, b) becomes (a cos - b sin, a sin + b cos).
+    Pair i of a head is (i, i + rotary_dim / 2): (a, b) becomes (a cos - b sin, a sin + b cos).
     """
 
     x: str
@@ -224,13 +224,13 @@ def embedded(model: Model) -> int:
 class Model:
     """The list, and the rotations that its heads turn by.
 
-    turns: float32 [turned / 2], radians per position; None where nothing rotates. magnitude: of cos and sin.
+    frequencies: float32 [rotary_dim / 2], radians per position; None where nothing rotates. rope_scale: of cos and sin.
     Outputs are taps; that of the output matrix is called ``logits``.
     """
 
     ops: tuple[Op, ...]
-    turns: Tensor | None = None
-    magnitude: float = 1.0
+    frequencies: Tensor | None = None
+    rope_scale: float = 1.0
 
     @property
     def delta(self) -> DeltaShape | None:

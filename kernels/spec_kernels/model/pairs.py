@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.batch import Batch, Stretch, embedding, numbers
+from spec_kernels.model.batch import Batch, SequenceRows, embedding, numbers
 from spec_kernels.model.ops import embedded
 
 FIRST_ROWS = 512
@@ -146,11 +146,11 @@ class PairLayer:
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = numbers([t for p in parts for t in p.tokens], self.device)
         positions = numbers([at for p in parts for at in p.positions()], self.device)
-        stretches, first = [], 0
+        sequences, first = [], 0
         ends: list[int] = []
         given: dict[int, Tensor] = {}
         for p in parts:
-            stretches.append(Stretch(p.cache, first, len(p.tokens), p.start, p.parents))
+            sequences.append(SequenceRows(p.cache, first, len(p.tokens), p.start, p.parents))
             if p.embeds:
                 given |= {first + i: embedding for i, embedding in p.embeds.items()}
             first += len(p.tokens)
@@ -158,7 +158,7 @@ class PairLayer:
         hidden = _joined([p.hidden for p in parts])
         wanted = ends if last else []
         return Batch(
-            *(tokens, positions, stretches, given, {self.name: hidden}),
+            *(tokens, positions, sequences, given, {self.name: hidden}),
             logits=wanted,
             final=wanted,
             taps=("logits", "final"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Condition
+from threading import Condition, Lock
 from weakref import WeakSet
 
 
@@ -21,7 +21,7 @@ class ReadersLock:
 
     def reset(self) -> None:
         """Held by nobody: in the child of a fork, where the threads that held it are not."""
-        self._changed = Condition()
+        self._changed = Condition(Lock())
         self._readers = self._writers_waiting = 0
         self._writing = False
 
@@ -30,13 +30,15 @@ class ReadersLock:
         taken = 0
         try:
             with self._changed:
-                self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
+                while self._writing or self._writers_waiting:
+                    self._changed.wait()
                 self._readers, taken = self._readers + 1, 1
             yield
         finally:  # also where Ctrl-C came between the two
             with self._changed:
                 self._readers -= taken
-                self._changed.notify_all()
+                if self._writers_waiting:
+                    self._changed.notify_all()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.attention import attention
-from spec_kernels.model.batch import Batch, Stretch, check_given
+from spec_kernels.model.batch import Batch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
+from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import Source
 from spec_kernels.model.tiles import product
-from spec_kernels.model.turns import turns_of
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
 from spec_kernels.ops.rms_norm import rms_norm
@@ -67,7 +67,7 @@ class Reference:
                 if weight.key not in self.weights:
                     self.weights[weight.key] = self._read(source, weight)
         self._vectors: dict[int, Tensor] = {}
-        self._turns: tuple[Tensor, Tensor] | None = None
+        self._rotary: tuple[Tensor, Tensor] | None = None
 
     def another(self, model: Model, source: Source) -> Reference:
         """An executor of a model that shares weights with this one, where their names are the same."""
@@ -121,13 +121,13 @@ class Reference:
         whole = chosen.to(dtype=dtype, device=self.device).mT.contiguous()
         return whole if weight.count > 1 else whole[0]
 
-    def turns(self, positions: int) -> tuple[Tensor, Tensor]:
+    def cos_and_sin(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin [positions or more, pairs]."""
-        turns = self._turns  # another thread may put a shorter one there
-        if turns is None or len(turns[0]) < positions:
-            cos, sin = turns_of(self.model.turns, self.model.magnitude, positions)
-            turns = self._turns = cos.to(self.device), sin.to(self.device)
-        return turns
+        table = self._rotary  # another thread may put a shorter one there
+        if table is None or len(table[0]) < positions:
+            cos, sin = cos_and_sin(self.model.frequencies, self.model.rope_scale, positions)
+            table = self._rotary = cos.to(self.device), sin.to(self.device)
+        return table
 
     def here(self, vector: Tensor) -> Tensor:
         """A small tensor of the description on this executor's device."""
@@ -190,23 +190,25 @@ class Pass:
 
     def rotate(self, op: ops.Rotate) -> None:
         heads, positions = self[op.x].unflatten(1, (-1, op.shape.dim)), self.batch.positions
-        cos, sin = (m[positions, None] for m in self.of.turns(max(s.end for s in self.batch.stretches)))
-        a, b, rest = heads.split([op.shape.turned // 2, op.shape.turned // 2, op.shape.dim - op.shape.turned], -1)
-        turned = torch.cat([a * cos - b * sin, a * sin + b * cos, rest.float()], -1)
-        self.values[op.x] = turned.to(heads.dtype).flatten(1)
+        cos, sin = (m[positions, None] for m in self.of.cos_and_sin(max(s.end for s in self.batch.sequences)))
+        a, b, rest = heads.split(
+            [op.shape.rotary_dim // 2, op.shape.rotary_dim // 2, op.shape.dim - op.shape.rotary_dim], -1
+        )
+        rotated = torch.cat([a * cos - b * sin, a * sin + b * cos, rest.float()], -1)
+        self.values[op.x] = rotated.to(heads.dtype).flatten(1)
 
     def store(self, op: ops.Store) -> None:
-        for s in self.batch.stretches:
+        for s in self.batch.sequences:
             rows, places = slice(s.first, s.first + s.rows), slice(s.start, s.end)
             for held, new in ((s.cache.keys, op.k), (s.cache.values, op.v)):
                 held[op.layer, :, places] = self[new][rows].unflatten(1, (op.shape.kv_heads, -1)).transpose(0, 1)
 
     def attend(self, op: ops.Attend) -> None:
         q = self[op.q].unflatten(1, (op.shape.heads, -1))
-        pieces = [self._attended(op, s, q[s.first : s.first + s.rows]) for s in self.batch.stretches]
+        pieces = [self._attended(op, s, q[s.first : s.first + s.rows]) for s in self.batch.sequences]
         self.values[op.out] = torch.cat(pieces).flatten(1)
 
-    def _attended(self, op: ops.Attend, s: Stretch, q: Tensor) -> Tensor:
+    def _attended(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
         """A chain at once; a node of a tree over its own path, so that it is summed as if it had been decoded."""
         keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
         chain = s.rows if s.parents is None or not op.causal else s.pending
@@ -254,10 +256,10 @@ class Pass:
 
 def behind(batch: Batch, token: int, inputs: Mapping[str, Tensor]) -> Batch:
     """One row more of the only sequence of a batch."""
-    last, device = batch.stretches[0], batch.positions.device
-    stretch = Stretch(last.cache, 0, 1, last.end)
+    last, device = batch.sequences[0], batch.positions.device
+    rows_of_one = SequenceRows(last.cache, 0, 1, last.end)
     tokens = torch.tensor([token], device=device)
-    return Batch(tokens, batch.positions[-1:] + 1, [stretch], inputs=inputs, taps=batch.taps)
+    return Batch(tokens, batch.positions[-1:] + 1, [rows_of_one], inputs=inputs, taps=batch.taps)
 
 
 def batch_input(model: Model) -> str:

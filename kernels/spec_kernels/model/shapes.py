@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HeadShape:
-    """H query heads in K groups, each of width ``dim``, of which the first ``turned`` dimensions rotate.
+    """H query heads in K groups, each of width ``dim``, of which the first ``rotary_dim`` dimensions rotate.
 
     scale: what scores are multiplied by. window: most positions that a query sees, its own included; 0 is all.
     """
@@ -18,7 +18,7 @@ class HeadShape:
     heads: int
     kv_heads: int
     dim: int
-    turned: int
+    rotary_dim: int
     scale: float
     window: int = 0
 
@@ -96,7 +96,7 @@ class DeltaShape:
 class BlockShape:
     """What the blocks of a model are, beyond the shapes of their tensors.
 
-    neighbours: rows of q and k are stored so that neighbouring dimensions rotate together, else halves of a head.
+    interleaved: rows of q and k are stored so that neighbouring dimensions rotate together, else halves of a head.
     gated: ``attn_q`` holds, per head, queries and then a gate. feed_norm: name of the norm before the feed-forward
     layer.
     """
@@ -104,7 +104,7 @@ class BlockShape:
     width: int
     heads: HeadShape
     eps: float
-    neighbours: bool = False
+    interleaved: bool = False
     gated: bool = False
     feed_norm: str = "ffn_norm"
     experts: Experts | None = None

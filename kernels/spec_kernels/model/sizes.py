@@ -131,11 +131,16 @@ class Sizes:
     # attention
 
     def rotate(self, op: ops.Rotate) -> None:
-        name, turns = f"Rotate of {op.x!r}", self.model.turns
+        name, frequencies = f"Rotate of {op.x!r}", self.model.frequencies
         pieces(name, f"the width of {op.x!r}", self.read(name, op.x), op.shape.dim)
-        need(name, "the number of rotated dimensions", op.shape.turned, 0 if turns is None else 2 * len(turns))
-        if op.shape.turned > op.shape.dim:
-            raise ValueError(f"{name}: {op.shape.turned} dimensions of a head turn, it has {op.shape.dim}")
+        need(
+            name,
+            "the number of rotated dimensions",
+            op.shape.rotary_dim,
+            0 if frequencies is None else 2 * len(frequencies),
+        )
+        if op.shape.rotary_dim > op.shape.dim:
+            raise ValueError(f"{name}: {op.shape.rotary_dim} dimensions of a head rotate, it has {op.shape.dim}")
 
     def store(self, op: ops.Store) -> None:
         name = f"Store of {op.k!r}"

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model import sizes
-from spec_kernels.model.batch import Batch, Stretch, check_given
+from spec_kernels.model.batch import Batch, SequenceRows, check_given
 from spec_kernels.model.ops import Input, Model, embedded
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
+from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import Source
 from spec_kernels.model.states import StatePool
-from spec_kernels.model.turns import turns_of
 from spec_kernels.native import ACTIVATIONS, instruction_sets, limits, module
 from spec_kernels.native.cache import NativeCache
 from spec_kernels.native.lower import Lowering, recurrence
@@ -63,8 +63,8 @@ class Native:
         self._embedded = embedded(model)
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = None if model.heads is None else lowering.shape
-        self._turned, self._threads, self._turning = 0, 1, ReadersLock()
-        self._turns: list[Tensor] = []  # all that ever were: another thread may be reading them
+        self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
+        self._rotary: list[Tensor] = []  # all that ever were: another thread may be reading them
 
     @property
     def isa(self) -> str:
@@ -132,7 +132,7 @@ class Native:
     ) -> tuple[list[int], list[float], Tensor]:
         """limits: most, least, estimate, stops. kept: rows of logits that stay, 1 is the last."""
         found, places = self._outputs(batch, kept)
-        self._turn(batch.stretches[0].end + limits[0] + 1)
+        self._extend_rotary(batch.sequences[0].end + limits[0] + 1)
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
@@ -167,8 +167,8 @@ class Native:
         if threads != self._threads:
             self.program.threads(threads)
             self._threads = threads
-        stretches = tuple(map(_sequence, batch.stretches))
-        self._turn(max(s.end for s in batch.stretches) + 1)
+        sequences = tuple(map(_sequence, batch.sequences))
+        self._extend_rotary(max(s.end for s in batch.sequences) + 1)
         kept = self._given(batch) if batch.given else ()
         given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True)) if kept else ()
         inputs, places_in = self._inputs(batch) if self.inputs else ((), ())
@@ -176,7 +176,7 @@ class Native:
         tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
         headings = (batch.final, batch.logits)
         where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
-        return (*where, stretches, given, places_in, headings, places, states), block, (kept, inputs)
+        return (*where, sequences, given, places_in, headings, places, states), block, (kept, inputs)
 
     def _given(self, batch: Batch) -> list[Tensor]:
         check_given(batch.given, self._embedded)
@@ -199,18 +199,18 @@ class Native:
         places = pool.matrices.data_ptr(), pool.windows.data_ptr(), pool.places
         return (*places, lineage.source, lineage.keep, at, list(rows)), block
 
-    def _turn(self, positions: int) -> None:
+    def _extend_rotary(self, positions: int) -> None:
         """Rotations of so many positions at least."""
-        turns = self.model.turns
-        if positions <= self._turned or turns is None:
+        frequencies = self.model.frequencies
+        if positions <= self._rotary_positions or frequencies is None:
             return
-        with self._turning.writing():
-            if positions <= self._turned:  # another thread was first
+        with self._rotary_lock.writing():
+            if positions <= self._rotary_positions:  # another thread was first
                 return
-            both = turns_of(turns, self.model.magnitude, positions)
-            self._turns += both
-            self.program.rotary(*(m.data_ptr() for m in both), 2 * len(turns), len(both[0]))
-            self._turned = len(both[0])
+            both = cos_and_sin(frequencies, self.model.rope_scale, positions)
+            self._rotary += both
+            self.program.rotary(*(m.data_ptr() for m in both), 2 * len(frequencies), len(both[0]))
+            self._rotary_positions = len(both[0])
 
 
 def _count(batch: Batch, name: str, rows: int) -> int:
@@ -227,7 +227,7 @@ def _in_rows(m: Tensor) -> Tensor:
     return m if m.stride(1) == 1 else m.contiguous()
 
 
-def _sequence(s: Stretch) -> tuple[Any, ...]:
+def _sequence(s: SequenceRows) -> tuple[Any, ...]:
     cache = s.cache
     address, length = (0, 0) if cache is None else (cache.address, cache.length)
     if s.parents is None:

@@ -6,38 +6,38 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.model.shapes import BlockShape
 
-MOST_HEAD, MOST_TAPS, MOST_CHOSEN = 256, 16, 64
+MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 256, 16, 64
 """Largest attention head, widest convolution, most experts of a row."""
-MOST_INPUTS = 32
+MAX_INPUTS = 32
 """Most inputs of a model, and most values that are joined."""
 
 
 def misfit(shape: BlockShape) -> str | None:
     """Why blocks of a shape cannot run natively, in words; None where they can."""
     heads, delta, experts = shape.heads, shape.delta, shape.experts
-    if heads.dim > MOST_HEAD:
-        return f"heads of {heads.dim}, at most {MOST_HEAD} run natively"
-    if delta is not None and delta.kernel > MOST_TAPS:
-        return f"a convolution of {delta.kernel}, at most {MOST_TAPS} runs natively"
-    if experts is not None and max(experts.used, experts.groups) > MOST_CHOSEN:
-        return f"more than {MOST_CHOSEN} experts of a row, or groups of them"
+    if heads.dim > MAX_HEAD:
+        return f"heads of {heads.dim}, at most {MAX_HEAD} run natively"
+    if delta is not None and delta.kernel > MAX_TAPS:
+        return f"a convolution of {delta.kernel}, at most {MAX_TAPS} runs natively"
+    if experts is not None and max(experts.used, experts.groups) > MAX_CHOSEN:
+        return f"more than {MAX_CHOSEN} experts of a row, or groups of them"
     return None
 
 
 def check(model: Model) -> None:
     """Raise ValueError for an operation that is larger than the native program has memory for."""
-    within("the inputs of the model", sum(isinstance(op, ops.Input) for op in model.ops), MOST_INPUTS)
+    within("the inputs of the model", sum(isinstance(op, ops.Input) for op in model.ops), MAX_INPUTS)
     for op in model.ops:
         match op:
             case ops.Attend() | ops.Store():
-                within("the width of an attention head", op.shape.dim, MOST_HEAD)
+                within("the width of an attention head", op.shape.dim, MAX_HEAD)
             case ops.Delta():
-                within("the width of a convolution", op.shape.kernel, MOST_TAPS)
+                within("the width of a convolution", op.shape.kernel, MAX_TAPS)
             case ops.Mixture():
-                within("the experts of a row", op.experts.used, MOST_CHOSEN)
-                within("the groups of experts", op.experts.groups, MOST_CHOSEN)
+                within("the experts of a row", op.experts.used, MAX_CHOSEN)
+                within("the groups of experts", op.experts.groups, MAX_CHOSEN)
             case ops.Concat():
-                within("the values that are joined", len(op.xs), MOST_INPUTS)
+                within("the values that are joined", len(op.xs), MAX_INPUTS)
 
 
 def within(what: str, found: int, most: int) -> None:

@@ -39,7 +39,7 @@ class Lowering:
         self.inputs: list[str] = []
         self._values: dict[tuple[str, int], int] = {}
         self._now: dict[str, tuple[int, int]] = {}  # name -> value, width
-        self._planes: dict[tuple[int, int], int] = {}
+        self._qrows: dict[tuple[int, int], int] = {}
         self._quantised: set[tuple[str, int]] = set()
         self._kept: list[Tensor] = []  # small tensors while they are copied
         self._memory(CACHES.index(cache))
@@ -77,15 +77,15 @@ class Lowering:
     def width(self, name: str) -> int:
         return self._now[name][1]
 
-    def planes(self, name: str, bits: int) -> int:
+    def qrows(self, name: str, bits: int) -> int:
         """Quantised rows of a value, made here unless they are there."""
         key = self.width(name), bits
-        if key not in self._planes:
-            self._planes[key] = self.program.planes(*key)
+        if key not in self._qrows:
+            self._qrows[key] = self.program.qrows(*key)
         if (name, bits) not in self._quantised:
             self._quantised = {(n, b) for n, b in self._quantised if (self.width(n), b) != key} | {(name, bits)}
-            self.program.quantise(self.of(name), self._planes[key])
-        return self._planes[key]
+            self.program.quantise(self.of(name), self._qrows[key])
+        return self._qrows[key]
 
     def vector(self, values: Tensor | None) -> int:
         """The address of float32 numbers that C copies."""
@@ -121,14 +121,14 @@ class Lowering:
             return 0
         if op.x != op.out:
             raise NotImplementedError(f"a norm of heads from {op.x} to {op.out}")
-        turned = isinstance(follower, ops.Rotate) and follower.x == op.out and follower.shape.dim == dim
-        rotated = follower.shape.turned if turned else 0
+        rotates = isinstance(follower, ops.Rotate) and follower.x == op.out and follower.shape.dim == dim
+        rotated = follower.shape.rotary_dim if rotates else 0
         self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, rotated)
-        return int(turned)
+        return int(rotates)
 
     def rotate(self, op: ops.Rotate, after: list[Any]) -> None:
         width, shape = self.width(op.x), op.shape
-        self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, shape.turned)
+        self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, shape.rotary_dim)
 
     def store(self, op: ops.Store, after: list[Any]) -> None:
         self.program.store(self.of(op.k), self.of(op.v), op.layer, op.shape.kv_heads)
@@ -159,7 +159,7 @@ class Lowering:
             at = self.value(out, tiles.n) if bound is None else bound
             parts.setdefault(self.bits_of(tiles), []).append((tiles.handle, at, self.vector(bias)))
         for bits, some in parts.items():
-            self.program.linear(self.planes(op.x, bits), tuple(some), add, False)
+            self.program.linear(self.qrows(op.x, bits), tuple(some), add, False)
         return 0
 
     def _bound(self, op: ops.Linear, out: str, after: list[Any]) -> int | None:
@@ -174,8 +174,8 @@ class Lowering:
 
     def _pair(self, op: ops.Linear, out: str) -> int:
         tiles = self.arena[op.weights]
-        planes = self.planes(op.x, self.bits_of(tiles))
-        self.program.linear(planes, ((tiles.handle, self.value(out, op.weights[0].n), 0),), -1, True)
+        qrows = self.qrows(op.x, self.bits_of(tiles))
+        self.program.linear(qrows, ((tiles.handle, self.value(out, op.weights[0].n), 0),), -1, True)
         return 1
 
     def swiglu(self, op: ops.SwiGLU, after: list[Any]) -> None:

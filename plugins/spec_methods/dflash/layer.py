@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, Stretch, embedding
+from spec_kernels.model.batch import Batch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rotate, Store
@@ -53,11 +53,11 @@ class Layers:
         """facts: ``info.extras`` of the head's file. trunk: the target's executor, which lends its embedding and
         output matrix where the head has none of its own."""
         self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
-        source, turns = lent(facts["source"], trunk), facts["turning"]()
+        source, frequencies = lent(facts["source"], trunk), facts["turning"]()
         windows = self.head.windows or (0,) * self.head.layers
         builders = [Builder(block_shape(self.head, window), source) for window in windows]
-        self.store = trunk.another(Model(tuple(storing(builders, self.head)), *turns), source)
-        self.fill = trunk.another(Model(tuple(filling(builders, self.head)), *turns), source)
+        self.store = trunk.another(Model(tuple(storing(builders, self.head)), *frequencies), source)
+        self.fill = trunk.another(Model(tuple(filling(builders, self.head)), *frequencies), source)
         self.ids = tokens_of(self.head, self.device)
 
     def context(self) -> Context:
@@ -70,33 +70,33 @@ class Layers:
 
     def learn(self, parts: Sequence[Known]) -> None:
         """Keep positions of several sequences, in one pass; what was held at or after them is void."""
-        stretches, first = [], 0
+        sequences, first = [], 0
         positions: list[int] = []
         for p in parts:
             n = len(p.states[0])
-            stretches.append(Stretch(p.context.room(p.start + n), first, n, p.start))
+            sequences.append(SequenceRows(p.context.room(p.start + n), first, n, p.start))
             positions += range(p.start, p.start + n)
             first, p.context.done = first + n, p.start + n
         inputs = {f"h{i}": torch.cat(some) for i, some in enumerate(zip(*(p.states for p in parts), strict=True))}
         at = torch.tensor(positions, device=self.device)
-        self.store.run(Batch(None, at, stretches, inputs=inputs, logits=[], final=[], taps=()))
+        self.store.run(Batch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
     def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
         """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n of each."""
         tokens: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
-        stretches, given = [], {}
+        sequences, given = [], {}
         for c, n in zip(contexts, drafts, strict=True):
             first = len(tokens)
             if c.embed is not None:
                 given[first] = c.embed
-            stretches.append(Stretch(c.room(c.done + n + 1), first, n + 1, c.done))
+            sequences.append(SequenceRows(c.room(c.done + n + 1), first, n + 1, c.done))
             tokens += [c.token] + [self.head.mask] * n
             positions += range(c.done, c.done + n + 1)
             wanted += range(first + 1, first + n + 1)
         both = torch.tensor([tokens, positions], device=self.device)
-        found = self.fill.run(Batch(both[0], both[1], stretches, given, logits=wanted, final=wanted))
+        found = self.fill.run(Batch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
         return list(spread(found["logits"], self.ids, self.head.vocab).split(list(drafts)))
 
 

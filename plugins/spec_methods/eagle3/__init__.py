@@ -27,7 +27,7 @@ class Eagle3(PairDrafter):
     """Drafts with an EAGLE-3 head that was trained for the target."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "the head; the target may know its own"})
-    depth: int = attrs.field(default=5, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    draft_max: int = attrs.field(default=5, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
     width: int = attrs.field(
         default=1,
         validator=[ge(1), le(64)],
@@ -72,7 +72,7 @@ class Eagle3(PairDrafter):
 
     @property
     def longest(self) -> int:
-        return self.depth
+        return self.draft_max
 
     def hidden(self, spans: Spans[Span]) -> list[Tensor]:
         """Features, for all sequences at once."""

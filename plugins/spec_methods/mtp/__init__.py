@@ -62,9 +62,9 @@ class Mtp(PairDrafter):
             found = f"{holder.info.vocab} tokens and width {holder.info.width}"
             wanted = f"{target.info.vocab} and {target.info.width}"
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
-        turns = [of.info.extras.get("rotated", (0, 0)) for of in (holder, target)]
-        if turns[0] != turns[1]:
-            found, wanted = (f"heads of {head}, {turned} of them turned" for head, turned in turns)
+        rotary = [of.info.extras.get("rotated", (0, 0)) for of in (holder, target)]
+        if rotary[0] != rotary[1]:
+            found, wanted = (f"heads of {head}, {rotary_dim} dimensions of them rotated" for head, rotary_dim in rotary)
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
         return None
 

@@ -25,7 +25,7 @@ class Layer(PairLayer):
         lends its embedding and output matrix where the layer has none of its own."""
         source = Only(facts["source"].source, facts["source"].names, trunk.source)
         ops = tuple(operations(Builder(facts["shape"], source), f"blk.{facts['block']}."))
-        model = Model(ops, trunk.model.turns, trunk.model.magnitude)
+        model = Model(ops, trunk.model.frequencies, trunk.model.rope_scale)
         super().__init__(trunk.another(model, source), "hidden")
 
 

@@ -34,7 +34,9 @@ class Memory:
 class Suffix:
     """Drafts from the sequence's own text and, on request, from earlier outputs; needs nothing."""
 
-    depth: int = attrs.field(default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is told"})
+    match_max: int = attrs.field(
+        default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is compared"}
+    )
     draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float = attrs.field(
         default=0.3,
@@ -58,7 +60,7 @@ class Suffix:
 
     def _begin(self, target: Target | None = None) -> None:
         """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
-        self.common = Store(self.tokens_max, self.depth) if self.shared else None
+        self.common = Store(self.tokens_max, self.match_max) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
@@ -99,7 +101,7 @@ class Suffix:
         memory = seq.stash.get(self.memory)
         if memory is None or memory.written != start:
             memory = Memory(
-                Track(Store(self.tokens_max, self.depth)), None if self.common is None else Track(self.common)
+                Track(Store(self.tokens_max, self.match_max)), None if self.common is None else Track(self.common)
             )
             memory.own.write(seq.tokens[:start])
             seq.stash[self.memory] = memory

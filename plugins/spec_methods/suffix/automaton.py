@@ -2,7 +2,7 @@
 
 Blumer et al., "The smallest automaton recognizing the subwords of a text", 1985: a state stands for all substrings
 that end at the same places, ``link`` leads to the next shorter one that also ends elsewhere. It holds several texts at
-once. Substrings of at most ``depth + 1`` tokens are counted exactly.
+once. Substrings of at most ``match_max + 1`` tokens are counted exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTHING: Match = (ROOT, 0)
 
 @attrs.define(eq=False)
 class End:
-    """Where a text that is still written ends: its whole, and its last ``depth + 1`` tokens."""
+    """Where a text that is still written ends: its whole, and its last ``match_max + 1`` tokens."""
 
     whole: int = ROOT
     recent: Match = NOTHING
@@ -25,13 +25,13 @@ class End:
 
 @attrs.define(eq=False)
 class Automaton:
-    """At most two states and three transitions per token; amortised O(1) per token, and O(depth) to count.
+    """At most two states and three transitions per token; amortised O(1) per token, and O(match_max) to count.
 
     next: {token: state} of every state. length: its longest substring. count: how often a substring occurred.
     latest: when it occurred last, in tokens ever written here.
     """
 
-    depth: int
+    match_max: int
     size: int = 0
     next: list[dict[int, int]] = attrs.field(factory=lambda: [{}])
     link: list[int] = attrs.field(factory=lambda: [-1])
@@ -73,7 +73,7 @@ class Automaton:
     def push(self, end: End, token: int) -> None:
         """Append one token to a text."""
         end.whole = self._extend(end.whole, token)
-        end.recent = self.follow(end.recent, token, self.depth + 1)
+        end.recent = self.follow(end.recent, token, self.match_max + 1)
         state, link, count, latest = end.recent[0], self.link, self.count, self.latest
         while state:
             count[state] += 1

@@ -63,7 +63,7 @@ def successors(
         for token, share in automaton.following(state, width):
             if token not in seen and len(seen) < width:
                 seen.add(token)
-                then = automaton.follow((state, n), token, automaton.depth)
+                then = automaton.follow((state, n), token, automaton.match_max)
                 yield Node(token, parent, depth, chance * left * share * estimate, n, left * share, then)
         left *= 1 - estimate
         state, n = automaton.open(automaton.shorter((state, n)))

@@ -12,16 +12,16 @@ class Store:
     """At most ``most`` tokens, in two generations; the oldest half goes first."""
 
     most: int
-    depth: int
+    match_max: int
     generations: list[Automaton] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.generations = [Automaton(self.depth)]
+        self.generations = [Automaton(self.match_max)]
 
     def young(self) -> Automaton:
         """Where to write now."""
         if self.generations[0].size >= max(1, self.most // 2):
-            self.generations = [Automaton(self.depth), self.generations[0]]
+            self.generations = [Automaton(self.match_max), self.generations[0]]
         return self.generations[0]
 
 
@@ -38,7 +38,7 @@ class Track:
         """Go on in every generation; a token below 0 (a row given as an embedding) matches nothing."""
         for automaton, match in self._matches().items():
             for token in tokens:
-                match = automaton.follow(match, token, automaton.depth)
+                match = automaton.follow(match, token, automaton.match_max)
             self.matches[automaton] = match
 
     def write(self, tokens: list[int]) -> None:
@@ -46,7 +46,7 @@ class Track:
         for token in tokens:
             automaton = self.store.young()
             for a, match in self._matches().items():
-                self.matches[a] = a.follow(match, token, a.depth)
+                self.matches[a] = a.follow(match, token, a.match_max)
             if automaton is not self.writing or token < 0:
                 self.writing, self.end = automaton, End()
             if token >= 0:
@@ -54,7 +54,7 @@ class Track:
 
     def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
         """What would be matched after one further token, which is committed and not yet evaluated."""
-        return [(a, a.follow(match, token, a.depth)) for a, match in self._matches().items()]
+        return [(a, a.follow(match, token, a.match_max)) for a, match in self._matches().items()]
 
     def _matches(self) -> dict[Automaton, Match]:
         """Of the generations there are now, the youngest first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from spec_targets.files.damage import damaged, unsupported
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
     return value
 
 
-def read_json(path: Path, most: int = MOST_BYTES) -> dict[str, Any]:
+def read_json(path: Path, most: int = MAX_BYTES) -> dict[str, Any]:
     """A JSON object from a file of at most ``most`` bytes."""
     try:
         size = path.stat().st_size

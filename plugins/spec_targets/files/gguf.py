@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAGIC = b"GGUF"
-MOST_DIMS = 4
-MOST_DEPTH = 4
+MAX_DIMS = 4
+MAX_DEPTH = 4
 """Arrays of arrays deeper than this are no metadata."""
-LEAST_INFO = 8 + 4 + 8 + 4 + 8
+MIN_INFO = 8 + 4 + 8 + 4 + 8
 """Fewest bytes of a tensor description, and with a key and a value of metadata."""
-LEAST_PAIR = 8 + 4 + 1
+MIN_PAIR = 8 + 4 + 1
 SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 SCALARS: dict[int, str] = {
@@ -145,8 +145,8 @@ def _read(reader: Reader) -> GgufFile:
     version = reader.number("I", "version")
     if version not in (2, 3):
         raise _bad_version(reader.path, version)
-    tensor_count = reader.count(LEAST_INFO, "tensors")
-    pair_count = reader.count(LEAST_PAIR, "metadata entries")
+    tensor_count = reader.count(MIN_INFO, "tensors")
+    pair_count = reader.count(MIN_PAIR, "metadata entries")
     metadata = _metadata(reader, pair_count)
     infos = [_info(reader) for _ in range(tensor_count)]
     return GgufFile(reader.path, metadata, _placed(reader, infos, _alignment(reader.path, metadata)))
@@ -173,7 +173,7 @@ def _value(reader: Reader, kind: int, key: str, depth: int) -> Any:
         return reader.number(SCALARS[kind], key)
     if kind == STRING:
         return reader.text(key)
-    if kind == ARRAY and depth < MOST_DEPTH:
+    if kind == ARRAY and depth < MAX_DEPTH:
         return _array(reader, key, depth)
     raise damaged(reader.path, f"metadata {key!r} has value type {kind} at depth {depth}")
 
@@ -219,8 +219,8 @@ def _info(reader: Reader) -> tuple[str, tuple[int, ...], str, int]:
     """Name, shape in torch order, type and offset of one tensor."""
     name = reader.text("tensor name")
     dims = reader.number("I", f"dimensions of {name!r}")
-    if not 1 <= dims <= MOST_DIMS:
-        raise damaged(reader.path, f"tensor {name!r} has {dims} dimensions, 1 to {MOST_DIMS} are possible")
+    if not 1 <= dims <= MAX_DIMS:
+        raise damaged(reader.path, f"tensor {name!r} has {dims} dimensions, 1 to {MAX_DIMS} are possible")
     shape = tuple(reversed([reader.number("Q", f"shape of {name!r}") for _ in range(dims)]))
     number = reader.number("I", f"type of {name!r}")
     offset = reader.number("Q", f"offset of {name!r}")

@@ -16,7 +16,7 @@ from spec_targets.files.mapped import mapped, view
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_HEADER = 100 << 20
+MAX_HEADER = 100 << 20
 SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
     "F8_E4M3": 1, "F8_E5M2": 1,
@@ -56,7 +56,7 @@ def open_safetensors(path: str | Path) -> dict[str, StoredTensor]:
     path = Path(path)
     data = mapped(path)
     size = int.from_bytes(data[:8], "little") if len(data) >= 8 else -1
-    if not 2 <= size <= min(MOST_HEADER, len(data) - 8):
+    if not 2 <= size <= min(MAX_HEADER, len(data) - 8):
         raise damaged(path, f"says its header has {size} bytes; the file has {max(0, len(data) - 8)}")
     header = _header(path, bytes(data[8 : 8 + size]))
     return _placed(path, header, data, 8 + size)

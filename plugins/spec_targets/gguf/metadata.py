@@ -70,7 +70,7 @@ def config_of(file: GgufFile) -> Config:
         context=keys.get("context_length", kind=int),
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
         rope_base=float(keys.get("rope.freq_base", 10000.0)),
-        turned=keys.get("rope.dimension_count", head, int),
+        rotary_dim=keys.get("rope.dimension_count", head, int),
         scaling=scaling_of(keys),
         experts=experts,
         expert_ff=expert_ff or keys.get("feed_forward_length", 0, int),

@@ -32,8 +32,8 @@ class GgufWeights:
     def __init__(self, file: GgufFile, config: Config) -> None:
         self.file = file
         self.where = file.path.name
-        self.turned = config.turned
-        self.neighbours = arch_of(config.arch, self.where).permuted
+        self.rotary_dim = config.rotary_dim
+        self.interleaved = arch_of(config.arch, self.where).permuted
         self._check_types()
 
     def _check_types(self) -> None:
@@ -67,6 +67,6 @@ class GgufWeights:
     def divisors(self) -> torch.Tensor | None:
         """Frequency divisors of llama3 scaling, where the file has them; those of a wrong shape are refused later."""
         for name in ("rope_freqs.weight", "blk.0.rope_freqs.weight"):
-            if self.shape(name) == (self.turned // 2,):
+            if self.shape(name) == (self.rotary_dim // 2,):
                 return self.load(name)
         return None

@@ -102,7 +102,7 @@ def _config(file: GgufFile, keys: Keys) -> Config:
         context=keys.get("context_length", kind=int),
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
         rope_base=float(keys.get("rope.freq_base", 10000.0)),
-        turned=_all_rotated(keys, head, name_of(file)),
+        rotary_dim=_all_rotated(keys, head, name_of(file)),
         scaling=scaling_of(keys),
     )
 

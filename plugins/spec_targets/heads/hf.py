@@ -57,10 +57,10 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
 
 def _check_rotary(config: Config) -> None:
     """Heads rotate every dimension of q and k. Raises UsageError for one that rotates a part of them."""
-    if config.turned != config.head:
+    if config.rotary_dim != config.head:
         raise UsageError(
-            f"{config.name}: partial_rotary_factor rotates {config.turned} of {config.head} dimensions of an attention "
-            "head, which is not supported in a draft head",
+            f"{config.name}: partial_rotary_factor rotates {config.rotary_dim} of {config.head} dimensions of an "
+            "attention head, which is not supported in a draft head",
             hint="use a head that rotates all of them",
         )
 

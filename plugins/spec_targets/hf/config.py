@@ -10,7 +10,7 @@ from spec_kernels.ops.rope import llama3_factors
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_targets.runtime.config import ARCHS, MOST_LAYERS, Arch, Config
+from spec_targets.runtime.config import ARCHS, MAX_LAYERS, Arch, Config
 from spec_targets.runtime.rope import Scaling
 
 ARCHITECTURES = {
@@ -74,7 +74,7 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
         context=_int(raw, "max_position_embeddings", name),
         eps=_float(raw, "rms_norm_eps", name, 1e-6),
         rope_base=_float(_rope(raw), "rope_theta", name, _float(raw, "rope_theta", name, 10000.0)),
-        turned=int(head * _float(_rope(raw), "partial_rotary_factor", name, _partial(raw, arch, name))),
+        rotary_dim=int(head * _float(_rope(raw), "partial_rotary_factor", name, _partial(raw, arch, name))),
         scaling=_scaling(raw, name),
         experts=_experts(raw, facts, name) if facts.moe else None,
         expert_ff=_int(raw, "moe_intermediate_size", name) if facts.moe else 0,
@@ -88,9 +88,9 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
 
 def _layers(raw: Mapping[str, Any], name: str) -> int:
     layers = _int(raw, "num_hidden_layers", name)
-    if layers > MOST_LAYERS:
+    if layers > MAX_LAYERS:
         raise UsageError(
-            f"{name}: config.json has num_hidden_layers = {layers}", hint=f"at most {MOST_LAYERS} are possible"
+            f"{name}: config.json has num_hidden_layers = {layers}", hint=f"at most {MAX_LAYERS} are possible"
         )
     return layers
 
@@ -244,7 +244,7 @@ def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
         raise UsageError(
             f"{config.name}: llama3 rope scaling from {low} to {high} turns", hint="the first must be the smaller one"
         )
-    return llama3_factors(config.turned, config.rope_base, factor, low, high, int(original))
+    return llama3_factors(config.rotary_dim, config.rope_base, factor, low, high, int(original))
 
 
 def _int(raw: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:

@@ -69,7 +69,7 @@ class HfWeights:
     the form that GGUF has.
     """
 
-    neighbours = False
+    interleaved = False
 
     def __init__(self, directory: Path, config: Config) -> None:
         self.tensors = open_directory(directory)

@@ -90,14 +90,14 @@ def _check_unused(wish: Choice, why: str) -> None:
 def executor(
     config: Config,
     weights: Weights,
-    turns: tuple[Tensor, float],
+    frequencies: tuple[Tensor, float],
     choice: Choice,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Executor:
     """The trunk, ready to run. Only tensors whose shapes were checked are read."""
     source = Only(weights, expected(config, weights))
-    model = Builder(config.block(weights.neighbours), source).decoder(config.layers, *turns)
+    model = Builder(config.block(weights.interleaved), source).decoder(config.layers, *frequencies)
     if choice.native:
         return Native(model, source, Options(choice.activations, choice.cache_dtype, choice.weights == "q8_0"))
     return Reference(model, source, dtype, device)

@@ -10,8 +10,8 @@ from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
 from spec_core.errors import UsageError, nearest
 from spec_targets.runtime.rope import Scaling
 
-MOST_LAYERS = 1 << 12
-MOST_HEAD = 1 << 10
+MAX_LAYERS = 1 << 12
+MAX_HEAD = 1 << 10
 """More blocks, or a wider head of attention or of a gated delta net, no model has; memory is planned by them."""
 
 
@@ -64,7 +64,7 @@ def arch_of(name: str, where: str) -> Arch:
 
 @attrs.frozen
 class Config:
-    """Sizes of a decoder. head: width of one attention head, of which ``turned`` dimensions rotate.
+    """Sizes of a decoder. head: width of one attention head, of which ``rotary_dim`` dimensions rotate.
 
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
     dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``.
@@ -83,7 +83,7 @@ class Config:
     context: int
     eps: float
     rope_base: float
-    turned: int
+    rotary_dim: int
     scaling: Scaling = Scaling()
     experts: Experts | None = None
     expert_ff: int = 0
@@ -102,12 +102,12 @@ class Config:
         """Blocks of the trunk with attention."""
         return self.layers - len(self.recurrent)
 
-    def block(self, neighbours: bool) -> BlockShape:
+    def block(self, interleaved: bool) -> BlockShape:
         return BlockShape(
             width=self.width,
-            heads=HeadShape(self.heads, self.kv_heads, self.head, self.turned, self.head**-0.5),
+            heads=HeadShape(self.heads, self.kv_heads, self.head, self.rotary_dim, self.head**-0.5),
             eps=self.eps,
-            neighbours=neighbours,
+            interleaved=interleaved,
             gated=self.facts.gated,
             feed_norm=self.facts.feed_norm,
             experts=self.experts,
@@ -121,10 +121,11 @@ class Config:
             if not isinstance(value, int) or not 0 < value < 1 << 24:
                 raise UsageError(f"{where}: {field} is {value!r}", hint="the file is damaged; get it again")
         self._check_blocks(where)
-        good = self.heads % self.kv_heads == 0 and 0 < self.turned <= self.head <= MOST_HEAD and self.turned % 2 == 0
+        good = self.heads % self.kv_heads == 0 and 0 < self.rotary_dim <= self.head <= MAX_HEAD
+        good = good and self.rotary_dim % 2 == 0
         if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
             raise UsageError(
-                f"{where}: {self.heads} heads over {self.kv_heads} key heads of {self.head}, {self.turned} turned, "
+                f"{where}: {self.heads} heads over {self.kv_heads} key heads of {self.head}, {self.rotary_dim} turned, "
                 f"eps {self.eps}, rope base {self.rope_base} do not fit together",
                 hint="the file is damaged; get it again",
             )
@@ -135,10 +136,10 @@ class Config:
             self._check_delta(self.delta, where)
 
     def _check_blocks(self, where: str) -> None:
-        if self.layers > MOST_LAYERS or not 0 <= self.nextn <= MOST_LAYERS or not 0 <= self.dense <= MOST_LAYERS:
+        if self.layers > MAX_LAYERS or not 0 <= self.nextn <= MAX_LAYERS or not 0 <= self.dense <= MAX_LAYERS:
             raise UsageError(
                 f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} after the trunk; "
-                f"0 to {MOST_LAYERS} are possible",
+                f"0 to {MAX_LAYERS} are possible",
                 hint="the file is damaged; get it again",
             )
 
@@ -153,7 +154,7 @@ class Config:
 
     def _check_delta(self, d: DeltaShape, where: str) -> None:
         sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
-        narrow = d.key_dim <= MOST_HEAD and d.value_dim <= MOST_HEAD
+        narrow = d.key_dim <= MAX_HEAD and d.value_dim <= MAX_HEAD
         good = (
             narrow and all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
         )

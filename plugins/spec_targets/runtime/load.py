@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
-from spec_kernels.native.limits import MOST_HEAD, MOST_INPUTS
+from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
@@ -21,7 +21,7 @@ from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import cut
 from spec_targets.runtime.weights import Weights, check, nextn
 
-MOST_POSITIONS = 1 << 17
+MAX_POSITIONS = 1 << 17
 """A larger context is cut to this, unless it was asked for."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -68,11 +68,11 @@ def make_target(
         "weight_bytes": size,
         "row_bytes": row_bytes(config, choice, kind),
         "kernels": build.said(choice, executor),
-        "most_head": MOST_HEAD if choice.native else None,
-        "most_inputs": MOST_INPUTS if choice.native else None,
+        "most_head": MAX_HEAD if choice.native else None,
+        "most_inputs": MAX_INPUTS if choice.native else None,
         "options": choice.options(),
         "executor": lambda: executor,
-        "rotated": (config.head, config.turned),
+        "rotated": (config.head, config.rotary_dim),
         **found,
         **(extras or {}),
     }
@@ -94,7 +94,7 @@ def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
     """What a method needs to build the first block after the trunk; ``source``: the tensors it may read."""
     return {
         "block": config.layers,
-        "shape": config.block(weights.neighbours),
+        "shape": config.block(weights.interleaved),
         "problem": nextn_problem(config, weights),
         "source": Only(weights, nextn(config, weights, config.layers)),
     }
@@ -131,7 +131,7 @@ def describe(
         vocab=config.vocab,
         width=config.width,
         layers=config.layers,
-        context=context or min(config.context, MOST_POSITIONS),
+        context=context or min(config.context, MAX_POSITIONS),
         states=frozenset(states),
         vocab_id=tokenizer.identity if tokenizer is not None else "",
         dtype=str(dtype).removeprefix("torch."),
@@ -166,7 +166,7 @@ def one_state(config: Config) -> int:
 
 def rotations(config: Config, divisors: torch.Tensor | None) -> tuple[torch.Tensor, float]:
     """Radians per position of every pair of a head, and the factor of cos and sin."""
-    return turning(config.turned, config.rope_base, config.scaling, divisors)
+    return turning(config.rotary_dim, config.rope_base, config.scaling, divisors)
 
 
 def choose_device(device: str) -> torch.device:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, Stretch
+from spec_kernels.model.batch import Batch, SequenceRows
 from spec_kernels.model.ops import Delta, Embed, Mixture, Model, Op, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.reference import Reference
@@ -65,7 +65,7 @@ def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
     """The same model with some of its blocks; layers of caches and states keep their numbers."""
     first, *blocks, last = blocks_of(executor.model)
     ops = [*first, *(op for i in chosen for op in blocks[i]), *last]
-    return executor.another(Model(tuple(ops), executor.model.turns, executor.model.magnitude), executor.source)
+    return executor.another(Model(tuple(ops), executor.model.frequencies, executor.model.rope_scale), executor.source)
 
 
 class Probe:
@@ -126,14 +126,14 @@ class Probe:
     def _forward(self, parts: list[tuple[Any, int, int, int, int]]) -> Tensor:
         """Logits [R, V]; parts: cache, place of the state, first position, pending rows, drafts."""
         positions: list[int] = []
-        stretches, lines = [], Lines()
+        sequences, lines = [], Lines()
         for cache, place, start, pending, drafts in parts:
-            stretches.append(Stretch(cache, len(positions), pending + drafts, start))
+            sequences.append(SequenceRows(cache, len(positions), pending + drafts, start))
             positions += range(start, start + pending + drafts)
             lines.add(place, start, pending, range(-1, drafts - 1), [], 0)
         at = torch.tensor(positions)
         recurrence = None if self.pool is None else Recurrence(self.pool, lines.lineage(), None, [])
-        return self.part.run(Batch(self.tokens[at], at, stretches, recurrence=recurrence))["logits"]
+        return self.part.run(Batch(self.tokens[at], at, sequences, recurrence=recurrence))["logits"]
 
     def _room(self) -> tuple[Any, int]:
         """The whole model's, which has the layers of every part."""

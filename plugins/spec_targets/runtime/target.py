@@ -7,7 +7,7 @@ from typing import Any, cast
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
-from spec_kernels.model.batch import Stretch, numbers
+from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
 from spec_kernels.native.executor import Native
@@ -62,7 +62,7 @@ class TorchTarget:
         asked = rows_of.Batch(
             tokens=batch.tokens,
             positions=batch.positions,
-            stretches=[self._stretch(part) for part in batch.parts],
+            sequences=[self._sequence_rows(part) for part in batch.parts],
             given=batch.embeds,
             logits=logits,
             final=None if needs.final else logits,
@@ -114,7 +114,7 @@ class TorchTarget:
         return rows_of.Batch(
             tokens=numbers(tokens),
             positions=numbers(range(start, end)),
-            stretches=[Stretch(cache, 0, len(tokens), start)],
+            sequences=[SequenceRows(cache, 0, len(tokens), start)],
             logits=[len(tokens) - 1],
             final=[len(tokens) - 1],
         )
@@ -198,10 +198,10 @@ class TorchTarget:
             memory.cache.grow(max(rows, 2 * memory.cache.length))
         return memory.cache
 
-    def _stretch(self, part: Part) -> Stretch:
+    def _sequence_rows(self, part: Part) -> SequenceRows:
         count = len(part.pending) + part.drafted
         cache = self._reserve(part.seq.slot.state, part.start + count)
-        return Stretch(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
+        return SequenceRows(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
         """Who continues whom, and where states go: after the last pending row into the slot's own place."""

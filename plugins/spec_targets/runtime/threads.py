@@ -12,7 +12,7 @@ import torch
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
-MOST_BLOCKS = 12
+MAX_BLOCKS = 12
 """Of a deeper model, so many blocks and the output matrix are measured."""
 ROUNDS, SECONDS, EQUAL = 7, 0.5, 1.02
 """All counts take turns, at most so often and, after three, for so long; the smallest within EQUAL of the best is
@@ -46,7 +46,7 @@ def cut(threads: int, executor: Executor) -> str:
         _chosen.clear()
         if now == 1:
             return "1, all that torch has"
-        blocks = range(min(len(blocks_of(executor.model)) - 2, MOST_BLOCKS))
+        blocks = range(min(len(blocks_of(executor.model)) - 2, MAX_BLOCKS))
         taken, times = measured(Probe(executor, BEFORE + 1, blocks).one_row, now)
         torch.set_num_threads(taken)
         said = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())

@@ -16,7 +16,7 @@ class Weights(Protocol):
     """Tensors of a model by GGUF name."""
 
     where: str
-    neighbours: bool
+    interleaved: bool
     """Rows of q and k are stored so that neighbouring dimensions of a head rotate together, not its halves."""
 
     def names(self) -> Iterable[str]:
@@ -43,7 +43,7 @@ def expected(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
     c, d = config, config.width
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (c.vocab, d), "output_norm.weight": (d,)}
     shapes |= optional(has, {"output.weight": (c.vocab, d), "output.bias": (c.vocab,)})
-    shapes |= optional(has, {f"{prefix}rope_freqs.weight": (c.turned // 2,) for prefix in ("", "blk.0.")})
+    shapes |= optional(has, {f"{prefix}rope_freqs.weight": (c.rotary_dim // 2,) for prefix in ("", "blk.0.")})
     for i in range(c.layers):
         shapes |= block(c, has, i)
     return shapes

@@ -13,9 +13,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from spec_core.errors import UsageError
 
-MOST_CHARACTERS = 4_000_000
-MOST_SECONDS = 2.0
-MOST_RANGE = 10_000
+MAX_CHARACTERS = 4_000_000
+MAX_SECONDS = 2.0
+MAX_RANGE = 10_000
 MEND = "the template comes with the model; give the prompt as text (-p), or use another file of the model"
 
 
@@ -24,7 +24,7 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-        self.deadline = monotonic() + MOST_SECONDS
+        self.deadline = monotonic() + MAX_SECONDS
         self.intercepted_binops = frozenset({"*", "**", "+"})
         self.filters["tojson"] = _tojson
         self.globals.update(raise_exception=_raise, strftime_now=_now, range=self._range)
@@ -32,13 +32,13 @@ class Environment(ImmutableSandboxedEnvironment):
     def _range(self, *bounds: int) -> range:
         values = range(*bounds)
         self._tick()
-        if len(values) > MOST_RANGE:
+        if len(values) > MAX_RANGE:
             raise jinja2.TemplateError(f"a range of {len(values)}")
         return values
 
     def _tick(self) -> None:
         if monotonic() > self.deadline:
-            raise jinja2.TemplateError(f"it ran longer than {MOST_SECONDS:g} seconds")
+            raise jinja2.TemplateError(f"it ran longer than {MAX_SECONDS:g} seconds")
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         self._tick()
@@ -48,7 +48,7 @@ class Environment(ImmutableSandboxedEnvironment):
             operator == "+"
             and hasattr(left, "__len__")
             and hasattr(right, "__len__")
-            and len(left) + len(right) > MOST_CHARACTERS
+            and len(left) + len(right) > MAX_CHARACTERS
         ):
             raise jinja2.TemplateError("a text is too long")
         return super().call_binop(context, operator, left, right)
@@ -66,7 +66,7 @@ def _small(left: Any, right: Any) -> bool:
     """A product that repeats a text or list stays small; numbers stay below 2^64."""
     for text, times in ((left, right), (right, left)):
         if hasattr(text, "__len__"):
-            return isinstance(times, int) and len(text) * max(0, times) <= MOST_CHARACTERS
+            return isinstance(times, int) and len(text) * max(0, times) <= MAX_CHARACTERS
     return abs(left) < 1 << 32 and abs(right) < 1 << 32
 
 
@@ -120,9 +120,9 @@ def _bounded(chunks: Any, deadline: float) -> str:
     parts, size = [], 0
     for chunk in chunks:
         size += len(chunk)
-        if size > MOST_CHARACTERS:
-            raise jinja2.TemplateError(f"it wrote more than {MOST_CHARACTERS} characters")
+        if size > MAX_CHARACTERS:
+            raise jinja2.TemplateError(f"it wrote more than {MAX_CHARACTERS} characters")
         if monotonic() > deadline:
-            raise jinja2.TemplateError(f"it ran longer than {MOST_SECONDS:g} seconds")
+            raise jinja2.TemplateError(f"it ran longer than {MAX_SECONDS:g} seconds")
         parts.append(chunk)
     return "".join(parts)

@@ -20,7 +20,7 @@ from spec_zoo.training import data, tasks
 FAMILIES = ("edit", "structured", "new code", "prose")
 SHIPPED, MANY = 10, 50
 """Prompts of each family in the shipped set, and in the large one."""
-MOST_TOKENS = 340
+MAX_TOKENS = 340
 
 
 def edit(rng: random.Random, texts: list[str]) -> str:
@@ -79,7 +79,7 @@ def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, st
         found: list[str] = []
         while len(found) < each:
             text = make()
-            if 30 <= len(tokenizer.encode(text).ids) <= MOST_TOKENS and text not in found:
+            if 30 <= len(tokenizer.encode(text).ids) <= MAX_TOKENS and text not in found:
                 found.append(text)
         yield from (
             {"id": f"{family.replace(' ', '-')}-{i}", "family": family, "prompt": t} for i, t in enumerate(found)

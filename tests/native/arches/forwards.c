@@ -13,7 +13,7 @@ typedef struct {
     spec_program *p;
     draws *d;
     int bits, width, heads, kv_heads, dim, vocabulary, layer, recurring;
-    int32_t x, norm, planes, planes_floats; /* values and planes of [width] */
+    int32_t x, norm, qrows, qrows_floats; /* values and qrows of [width] */
 } model;
 
 static float *vector(model *m, int n, float size) { return spec_keep(m->p, numbers(m->d, (size_t)n, size), n); }
@@ -34,18 +34,18 @@ static void norm(model *m, int x, int out) {
 
 /* Rows of x as a matrix of this type wants them. */
 static int32_t quantised(model *m, int x, int k, int type) {
-    int32_t planes = spec_add_planes(m->p, k, bits_for(m, type));
+    int32_t qrows = spec_add_qrows(m->p, k, bits_for(m, type));
     spec_op *op = spec_add_op(m->p, SPEC_QUANTISE);
-    op->x = x, op->planes = planes;
-    return planes;
+    op->x = x, op->qrows = qrows;
+    return qrows;
 }
 
 /* out [n] = W x [k], plus `add` and a bias where there are such. */
 static int linear(model *m, int x, int k, int n, int add, int out) {
     int type = type_for(m, k);
-    int32_t planes = quantised(m, x, k, type);
+    int32_t qrows = quantised(m, x, k, type);
     spec_op *op = spec_add_op(m->p, SPEC_LINEAR);
-    op->planes = planes, op->parts = 1, op->x = add, op->outs[0] = out == SPEC_NONE ? spec_add_value(m->p, n) : out;
+    op->qrows = qrows, op->parts = 1, op->x = add, op->outs[0] = out == SPEC_NONE ? spec_add_value(m->p, n) : out;
     op->weights[0] = matrix(m->d, type, n, k, 0);
     op->biases[0] = between(m->d, 0, 3) ? NULL : vector(m, n, 0.25f);
     return op->outs[0];
@@ -113,9 +113,9 @@ static int gated_delta(model *m) {
 
 static int feed_forward(model *m) {
     int inner = 32 * between(m->d, 1, 8), type = type_for(m, m->width), out = spec_add_value(m->p, inner);
-    int32_t planes = quantised(m, m->norm, m->width, type);
+    int32_t qrows = quantised(m, m->norm, m->width, type);
     spec_op *op = spec_add_op(m->p, SPEC_LINEAR);
-    op->planes = planes, op->parts = 1, op->outs[0] = out, op->paired = 1;
+    op->qrows = qrows, op->parts = 1, op->outs[0] = out, op->paired = 1;
     op->weights[0] = pairs(m, type, inner, m->width, 1).one;
     return linear(m, out, inner, m->width, m->x, m->x);
 }
@@ -135,7 +135,7 @@ static int experts(model *m) {
     int scores = linear(m, m->norm, m->width, count, SPEC_NONE, SPEC_NONE);
     spec_mixture sizes = {.top = between(m->d, 1, count), .experts = count, .k = m->width, .inner = inner};
     sizes.bits = bits_for(m, up), sizes.inner_bits = bits_for(m, down);
-    spec_op made = {.planes = SPEC_NONE, .up = pairs(m, up, inner, m->width, count)};
+    spec_op made = {.qrows = SPEC_NONE, .up = pairs(m, up, inner, m->width, count)};
     made.mixture = spec_add_mixture(m->p, &sizes);
     int normalise = toss(m->d);
     made.router = (spec_router){count, sizes.top, normalise, sigmoid, 1, 1, 1.5f, sigmoid ? vector(m, count, 1) : NULL};

@@ -10,13 +10,13 @@ static uint64_t product_of(const spec_product_table *t, draws *d, int type, int 
     int any = between(d, 0, 3) == 0, count = between(d, 1, 20), first = between(d, 0, (n - 1) / 16);
     spec_weight w = matrix(d, type, n, k, any);
     float *x = between(d, 0, 5) ? numbers(d, (size_t)(rows * k), 4) : odd_numbers(d, (size_t)(rows * k), 4);
-    void *planes = room(t->rows_bytes(k, bits, rows)), *chosen = room(t->rows_bytes(k, bits, count));
+    void *qrows = room(t->rows_bytes(k, bits, rows)), *chosen = room(t->rows_bytes(k, bits, count));
     float *y = room(sizeof(float) * 16 * (size_t)(w.tiles * rows)), *again = room(sizeof(float) * 16 * (size_t)count);
     int32_t which[20];
-    t->quantise(x, (size_t)k, rows, k, bits, planes);
-    t->product(&w, 0, w.tiles, planes, bits, rows, y);
+    t->quantise(x, (size_t)k, rows, k, bits, qrows);
+    t->product(&w, 0, w.tiles, qrows, bits, rows, y);
     for (int i = 0; i < count; i++) which[i] = between(d, 0, rows - 1);
-    t->gather(planes, rows, k, bits, which, count, chosen);
+    t->gather(qrows, rows, k, bits, which, count, chosen);
     t->product(&w, first, 1, chosen, bits, count, again);
     uint64_t hash = hash_floats(HASH, y, 16 * (size_t)(w.tiles * rows));
     float *row = room(sizeof(float) * (size_t)k);

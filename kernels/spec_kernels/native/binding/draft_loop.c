@@ -34,7 +34,7 @@ static float chance_of(const spec_program *p, const float *z, int count, int bes
     float piece[PIECE];
     double sums[8] = {0}, sum = 0;
     for (int i = 0; i < count; i += PIECE) {
-        int n = spec_least(PIECE, count - i);
+        int n = spec_min(PIECE, count - i);
         for (int j = 0; j < n; j++) piece[j] = z[i + j] - z[best];
         p->ops_table->apply(SPEC_EXP, piece, (size_t)n, piece);
         for (int j = n; j % 8; j++) piece[j] = 0;

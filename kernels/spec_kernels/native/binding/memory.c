@@ -31,7 +31,7 @@ static PyObject *repack(PyObject *module, PyObject *args) {
         return PyErr_Format(PyExc_ValueError, "rows of %zd bytes are no %d inputs", row_bytes, k);
     Py_BEGIN_ALLOW_THREADS
     for (int first = 0; first < n && !failed; first += SPEC_TILE) {
-        int count = spec_least(SPEC_TILE, n - first);
+        int count = spec_min(SPEC_TILE, n - first);
         const uint8_t *from = (const uint8_t *)at(rows) + (order ? 0 : (size_t)first * (size_t)row_bytes);
         failed = spec_repack(type, from, (size_t)row_bytes, order ? (const int32_t *)at(order) + first : NULL, count, k,
                              (uint8_t *)at(tiles) + (size_t)(first / SPEC_TILE) * (size_t)step);
@@ -52,7 +52,7 @@ static PyObject *requantise(PyObject *module, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     for (int first = 0; first < n; first += SPEC_TILE)
         spec_requantise_q8_0((const float *)at(rows) + (size_t)first * (size_t)k, (size_t)k, NULL,
-                             spec_least(SPEC_TILE, n - first), k,
+                             spec_min(SPEC_TILE, n - first), k,
                              (uint8_t *)at(tiles) + (size_t)(first / SPEC_TILE) * (size_t)step);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;

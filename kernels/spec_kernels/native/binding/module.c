@@ -60,9 +60,9 @@ static PyObject *value(PyObject *self, PyObject *args) {
     return PyArg_ParseTuple(args, "i", &width) ? number(spec_add_value(of(self), width)) : NULL;
 }
 
-static PyObject *planes(PyObject *self, PyObject *args) {
+static PyObject *qrows(PyObject *self, PyObject *args) {
     int k, bits;
-    return PyArg_ParseTuple(args, "ii", &k, &bits) ? number(spec_add_planes(of(self), k, bits)) : NULL;
+    return PyArg_ParseTuple(args, "ii", &k, &bits) ? number(spec_add_qrows(of(self), k, bits)) : NULL;
 }
 
 /* value, tap: the value's memory is that of the output */
@@ -89,7 +89,7 @@ static PyObject *threads(PyObject *self, PyObject *args) {
     int count;
     if (!PyArg_ParseTuple(args, "i", &count)) return NULL;
     enter(me);
-    me->program->threads = count < 1 ? 1 : spec_least(count, SPEC_THREADS_MOST);
+    me->program->threads = count < 1 ? 1 : spec_min(count, SPEC_MAX_THREADS);
     pthread_mutex_unlock(&me->lock);
     Py_RETURN_NONE;
 }
@@ -185,12 +185,12 @@ static PyObject *store(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* x, planes */
+/* x, qrows */
 static PyObject *quantise(PyObject *self, PyObject *args) {
     int x, to;
     if (!PyArg_ParseTuple(args, "ii", &x, &to)) return NULL;
     spec_op *op = spec_add_op(of(self), SPEC_QUANTISE);
-    if (op) op->x = x, op->planes = to;
+    if (op) op->x = x, op->qrows = to;
     return added(op);
 }
 
@@ -247,7 +247,7 @@ static PyObject *tap(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* planes, ((weight, out, address of the bias or 0), ...), add or -1, paired */
+/* qrows, ((weight, out, address of the bias or 0), ...), add or -1, paired */
 static PyObject *linear(PyObject *self, PyObject *args) {
     int from, add, paired;
     PyObject *parts;
@@ -263,7 +263,7 @@ static PyObject *linear(PyObject *self, PyObject *args) {
         if (!kept(of(self), bias, made.weights[i].n, &made.biases[i])) return NULL;
     }
     spec_op *op = spec_add_op(of(self), SPEC_LINEAR);
-    if (op) *op = made, op->planes = from, op->x = add, op->y = op->out = SPEC_NONE, op->paired = paired;
+    if (op) *op = made, op->qrows = from, op->x = add, op->y = op->out = SPEC_NONE, op->paired = paired;
     return added(op);
 }
 
@@ -334,7 +334,7 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     int x, scores, add, out;
     PyObject *up, *down, *router;
     spec_mixture m = {0};
-    spec_op made = {.planes = SPEC_NONE, .x = SPEC_NONE, .y = SPEC_NONE, .out = SPEC_NONE};
+    spec_op made = {.qrows = SPEC_NONE, .x = SPEC_NONE, .y = SPEC_NONE, .out = SPEC_NONE};
     spec_router *r = &made.router;
     unsigned long long up_bytes, down_bytes, bias;
     float *vector;
@@ -389,7 +389,7 @@ static PyObject *draft(PyObject *self, PyObject *const *args, Py_ssize_t count) 
 
 static PyMethodDef methods[] = {
     {"value", value, METH_VARARGS, NULL},
-    {"planes", planes, METH_VARARGS, NULL},
+    {"qrows", qrows, METH_VARARGS, NULL},
     {"bind", bind, METH_VARARGS, NULL},
     {"threads", threads, METH_VARARGS, NULL},
     {"memory", memory, METH_VARARGS, NULL},
@@ -425,8 +425,8 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     int threads;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "zi", &isa, &threads)) return NULL;
-    if (threads < 1 || threads > SPEC_THREADS_MOST)
-        return PyErr_Format(PyExc_ValueError, "%d threads, 1 to %d are possible", threads, SPEC_THREADS_MOST);
+    if (threads < 1 || threads > SPEC_MAX_THREADS)
+        return PyErr_Format(PyExc_ValueError, "%d threads, 1 to %d are possible", threads, SPEC_MAX_THREADS);
     if (!spec_products(isa) || !spec_ops(isa))
         return PyErr_Format(PyExc_ValueError, "instruction set %s is not known, or not that of this processor", isa);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);

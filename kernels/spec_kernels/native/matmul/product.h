@@ -66,29 +66,29 @@ void spec_row(const spec_weight *w, int row, float *out);
 
 /* ---- Rows and products: one table per instruction set */
 
-/* bits of the planes of rows:
+/* bits of the qrows of rows:
  *   8, 15  for quantised types; k a multiple of 32. Per block of 32: d = amax / 127 or amax / 16319, q = rne(x / d).
  *          A block whose amax is below 1e-30 is zero; one with an infinity or a NaN makes the row's outputs NaN.
  *   32     for F16, BF16, F32: the floats as they are; any k. The product is summed in float32.
- * The layout of planes belongs to the table that made them. planes is 64-byte aligned. */
+ * The layout of qrows belongs to the table that made them. qrows is 64-byte aligned. */
 typedef struct {
     const char *isa;
 
-    /* Bytes of planes of that many rows, a multiple of 64. */
+    /* Bytes of qrows of that many rows, a multiple of 64. */
     size_t (*rows_bytes)(int k, int bits, int rows);
 
-    /* x: rows of k floats, stride floats apart, to planes. rows >= 1. */
-    void (*quantise)(const float *x, size_t stride, int rows, int k, int bits, void *planes);
+    /* x: rows of k floats, stride floats apart, to qrows. rows >= 1. */
+    void (*quantise)(const float *x, size_t stride, int rows, int k, int bits, void *qrows);
 
-    /* The rows which[0 .. count-1] of planes of `rows` rows, as planes of count rows (experts take their rows so).
-     * count >= 1; which may repeat; out does not overlap planes. */
-    void (*gather)(const void *planes, int rows, int k, int bits, const int32_t *which, int count, void *out);
+    /* The rows which[0 .. count-1] of qrows of `rows` rows, as qrows of count rows (experts take their rows so).
+     * count >= 1; which may repeat; out does not overlap qrows. */
+    void (*gather)(const void *qrows, int rows, int k, int bits, const int32_t *which, int count, void *out);
 
     /* y[t - first][r][16] for the tiles t = first ... first + count - 1 and all rows; padded outputs are 0 (NaN in
-     * a row that has one). y: any alignment. planes: w->k inputs, bits 8 or 15 for quantised types and 32 for floats.
+     * a row that has one). y: any alignment. qrows: w->k inputs, bits 8 or 15 for quantised types and 32 for floats.
      * Reads ahead in w->data with prefetches that also run past its end, so weights should lie in memory in the order
      * in which they are used. */
-    void (*product)(const spec_weight *w, int first, int count, const void *planes, int bits, int rows, float *y);
+    void (*product)(const spec_weight *w, int first, int count, const void *qrows, int bits, int rows, float *y);
 } spec_product_table;
 
 /* isa: "avx512vnni", "avx512", "avx2", "neon" (with dot products), "generic", or NULL for the best one this machine

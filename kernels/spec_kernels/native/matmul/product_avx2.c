@@ -9,7 +9,7 @@ SPEC_TARGET_BEGIN("avx2,f16c")
 #define ISA "avx2"
 #define TABLE spec_product_avx2
 #define LANES 8
-#define MOST_ROWS 8
+#define MAX_ROWS 8
 #define ONE_WIDTH 0
 #define BYTE_PAIRS 1
 

@@ -9,7 +9,7 @@ SPEC_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl")
 #define ISA "avx512"
 #define TABLE spec_product_avx512
 #define LANES 16
-#define MOST_ROWS 8
+#define MAX_ROWS 8
 #define ONE_WIDTH 1
 #include "lanes_avx512.h"
 

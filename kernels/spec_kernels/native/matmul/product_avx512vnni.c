@@ -9,18 +9,18 @@ SPEC_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 #define ISA "avx512vnni"
 #define TABLE spec_product_avx512vnni
 #define LANES 16
-#define MOST_ROWS 8
+#define MAX_ROWS 8
 #define ONE_WIDTH 0
 #include "lanes_avx512.h"
 
-static ALWAYS size_t plane_bytes(int bits) { return bits == 8 ? 32 : 64; }
+static ALWAYS size_t qrow_block_bytes(int bits) { return bits == 8 ? 32 : 64; }
 
 static ALWAYS void put_bytes(vi q, uint8_t *to) {
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8((__m512i)q));
 }
 
 /* 8 bits: q. 15 bits: 32 high bytes, then 32 low ones; q = 128 high + low, low from -64 to 63. */
-static ALWAYS void put_planes(const vi *q, int bits, uint8_t *to) {
+static ALWAYS void put_qrows(const vi *q, int bits, uint8_t *to) {
     for (int p = 0; p < 2; p++, to += 16) {
         if (bits == 8) {
             put_bytes(q[p], to);

@@ -8,7 +8,7 @@
 #define ISA "generic"
 #define TABLE spec_product_generic
 #define LANES 4
-#define MOST_ROWS 4
+#define MAX_ROWS 4
 #define ONE_WIDTH 1
 
 typedef int32_t vi __attribute__((vector_size(16), may_alias));

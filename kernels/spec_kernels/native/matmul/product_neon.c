@@ -17,7 +17,7 @@ SPEC_TARGET_BEGIN("arch=armv8.2-a+dotprod")
 #define ISA "neon"
 #define TABLE spec_product_neon
 #define LANES 4
-#define MOST_ROWS 8
+#define MAX_ROWS 8
 #define ONE_WIDTH 0
 #define SIGNED_CODES 1
 #define TOGETHER 4
@@ -53,7 +53,7 @@ static ALWAYS void half_sums(const vi *q, int32_t *sums) {
         sums[h] = vaddvq_s32((int32x4_t)(q[4 * h] + q[4 * h + 1] + q[4 * h + 2] + q[4 * h + 3]));
 }
 
-static ALWAYS size_t plane_bytes(int bits) { return bits == 8 ? 32 : 64; }
+static ALWAYS size_t qrow_block_bytes(int bits) { return bits == 8 ? 32 : 64; }
 
 /* Sixteen integers. */
 static ALWAYS void put_bytes(const vi *q, uint8_t *to) {
@@ -63,7 +63,7 @@ static ALWAYS void put_bytes(const vi *q, uint8_t *to) {
 }
 
 /* 8 bits: q. 15 bits: 32 high bytes, then 32 low ones; q = 128 high + low, low from -64 to 63. */
-static ALWAYS void put_planes(const vi *q, int bits, uint8_t *to) {
+static ALWAYS void put_qrows(const vi *q, int bits, uint8_t *to) {
     for (int p = 0; p < 2; p++, q += 4, to += 16) {
         if (bits == 8) {
             put_bytes(q, to);

@@ -5,7 +5,7 @@
 #include "tiles.h"
 
 static int possible(int type, int k) {
-    return type >= 0 && type < SPEC_TYPES && k >= 1 && k <= SPEC_MOST_INPUTS && k % spec_formats[type].inputs == 0;
+    return type >= 0 && type < SPEC_TYPES && k >= 1 && k <= SPEC_MAX_INPUTS && k % spec_formats[type].inputs == 0;
 }
 
 size_t spec_row_bytes(int type, int k) {

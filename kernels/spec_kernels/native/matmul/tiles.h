@@ -23,7 +23,7 @@
 #include "round_up.h"
 
 #define SPEC_BLOCK 32
-#define SPEC_MOST_INPUTS (1 << 24)
+#define SPEC_MAX_INPUTS (1 << 24)
 
 /* inputs, bytes: of a block of the file; scales: bytes that a tile needs for it; codes: bytes of 32 inputs of a tile.
  */

@@ -43,7 +43,7 @@ size_t spec_value_bytes(int kind, int value_dim, int places) {
 }
 
 size_t spec_attention_scratch(int places) {
-    size_t row = 2 * SPEC_HEAD_MOST * sizeof(float) + spec_scores(places) * (sizeof(float) + sizeof(int32_t));
+    size_t row = 2 * SPEC_MAX_HEAD * sizeof(float) + spec_scores(places) * (sizeof(float) + sizeof(int32_t));
     return SPEC_QUERIES * row;
 }
 

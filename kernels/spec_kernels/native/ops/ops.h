@@ -20,10 +20,10 @@ memory. Rules that hold for all of them:
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPEC_LANES 16      /* positions of a tile of keys */
-#define SPEC_HEAD_MOST 256 /* largest key_dim and value_dim of attention */
-#define SPEC_TAPS_MOST 16  /* largest width of a convolution */
-#define SPEC_TOP_MOST 64   /* most experts of a row */
+#define SPEC_LANES 16     /* positions of a tile of keys */
+#define SPEC_MAX_HEAD 256 /* largest key_dim and value_dim of attention */
+#define SPEC_MAX_TAPS 16  /* largest width of a convolution */
+#define SPEC_MAX_TOP 64   /* most experts of a row */
 
 enum spec_number { SPEC_FLOAT32, SPEC_FLOAT16, SPEC_BFLOAT16 };
 enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS };
@@ -112,7 +112,7 @@ int spec_delta_plan(const int32_t *parents, const int32_t *keep, int first, int 
 size_t spec_delta_scratch(int key_dim, int slots);
 
 /* Causal convolution, one channel by itself. x, out: row r of the batch at + r stride; they must not overlap.
-   weight: [width][channels], the current input's last; width at most SPEC_TAPS_MOST
+   weight: [width][channels], the current input's last; width at most SPEC_MAX_TAPS
    windows: [N][width - 1][channels], inputs before a sequence's first row, oldest first: read at `source`, the window
    after a row written at its `keep`. */
 typedef struct {
@@ -135,8 +135,8 @@ size_t spec_conv_scratch(int width, int channels); /* channels: of one call */
    chosen from the `groups_used` groups with the largest sum of their two best only; groups divides experts, and a
    group has at least 2 members.
    normalise: weights are divided by their sum (+ 1e-20 for sigmoid), then multiplied by scale.
-   Best first; of equals the lowest number first; NaN counts as the worst. top <= experts, top <= SPEC_TOP_MOST,
-   groups <= SPEC_TOP_MOST. */
+   Best first; of equals the lowest number first; NaN counts as the worst. top <= experts, top <= SPEC_MAX_TOP,
+   groups <= SPEC_MAX_TOP. */
 typedef struct {
     int32_t experts, top, normalise, sigmoid, groups, groups_used;
     float scale;
@@ -153,10 +153,10 @@ typedef struct {
                  size_t y_stride);
 
     /* Heads side by side in a row, in place: each normalised as above where weight [dim] is given, then its first
-       `rotated` dimensions turned: (a, b) -> (a cos - b sin, a sin + b cos), pair i = dimensions i, i + rotated / 2.
-       cos, sin: row r at + r turn_stride, [rotated / 2]; rotated even, at most dim; 0: not turned. dim <= 256 */
+       `rotated` dimensions rotated: (a, b) -> (a cos - b sin, a sin + b cos), pair i = dimensions i, i + rotated / 2.
+       cos, sin: row r at + r angle_stride, [rotated / 2]; rotated even, at most dim; 0: not rotated. dim <= 256 */
     void (*heads)(float *x, size_t stride, int rows, int heads, int dim, const float *weight, float eps,
-                  const float *cos, const float *sin, size_t turn_stride, int rotated);
+                  const float *cos, const float *sin, size_t angle_stride, int rotated);
 
     /* out = silu(gate) up; out may be either. */
     void (*swiglu)(const float *gate, size_t gate_stride, const float *up, size_t up_stride, int rows, int width,

@@ -5,9 +5,9 @@
 #define ALONE 150000 /* multiplications that are done before they are handed over */
 
 /* Rows of a sequence that one job of attention has. */
-static int stretch_of(const spec_program *p, const spec_op *op, const spec_sequence *s) {
+static int rows_per_job(const spec_program *p, const spec_op *op, const spec_sequence *s) {
     if (op->kv_heads * p->request->sequences >= p->team || s->rows < 8) return SPEC_GROUP;
-    return spec_least(SPEC_GROUP, (s->rows + p->team - 1) / p->team);
+    return spec_min(SPEC_GROUP, (s->rows + p->team - 1) / p->team);
 }
 
 /* Of a row at the end of a sequence, about. */
@@ -29,7 +29,7 @@ static int64_t multiplications(const spec_program *p, const spec_op *op) {
 static int jobs_of(const spec_program *p, const spec_op *op, const spec_sequence *s) {
     if (op->kind == SPEC_CONV) return (p->recurrence.channels + CHANNELS - 1) / CHANNELS;
     if (op->kind == SPEC_DELTA) return p->recurrence.value_heads;
-    int rows = stretch_of(p, op, s);
+    int rows = rows_per_job(p, op, s);
     return op->kv_heads * ((s->rows + rows - 1) / rows);
 }
 
@@ -42,13 +42,13 @@ static int all_jobs(const spec_program *p, const spec_op *op) {
 int spec_mixing_jobs(const spec_program *p, const spec_op *op) {
     int jobs = all_jobs(p, op);
     if (p->team < 2 || multiplications(p, op) < ALONE) return 1;
-    return spec_least(jobs, SPEC_JOBS_MOST);
+    return spec_min(jobs, SPEC_MAX_JOBS);
 }
 
 static void attend(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
     const spec_request *q = p->request;
     spec_sequence seq = q->sequence[s];
-    int rows = stretch_of(p, op, &seq), head = job % op->kv_heads, row = job / op->kv_heads * rows;
+    int rows = rows_per_job(p, op, &seq), head = job % op->kv_heads, row = job / op->kv_heads * rows;
     spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
     spec_attention a = {op->heads,
                         op->window,
@@ -61,7 +61,7 @@ static void attend(spec_program *p, const spec_op *op, int s, int job, void *scr
                         0};
     if (op->y != SPEC_NONE) a.gate = spec_rows_of(p, op->y, 0), a.gate_stride = p->values[op->y].stride;
     if (!op->causal) seq.causal = 0, seq.chain = seq.rows;
-    p->ops_table->attend(&a, &cache, &seq, head, row, spec_least(rows, seq.rows - row), scratch);
+    p->ops_table->attend(&a, &cache, &seq, head, row, spec_min(rows, seq.rows - row), scratch);
 }
 
 static void convolve(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
@@ -81,7 +81,7 @@ static void convolve(spec_program *p, const spec_op *op, int s, int job, void *s
                    q->keep};
     int channel = job * CHANNELS;
     p->ops_table->conv(&c, q->sequence[s].first, q->sequence[s].rows, channel,
-                       spec_least(CHANNELS, r->channels - channel), scratch);
+                       spec_min(CHANNELS, r->channels - channel), scratch);
 }
 
 /* x: q | k | v, y: g | beta, out: o, outs[0]: d */

@@ -11,7 +11,7 @@ static int row_wise(const spec_op *op) { return op->kind <= SPEC_SUM; }
 static void one_job(spec_program *p, int job, int thread) {
     const spec_op *op = &p->ops[p->begin];
     if (row_wise(op)) {
-        int first = job * SPEC_GROUP, rows = spec_least(SPEC_GROUP, p->left - first);
+        int first = job * SPEC_GROUP, rows = spec_min(SPEC_GROUP, p->left - first);
         for (; op < &p->ops[p->end]; op++) spec_do_rows(p, op, first, rows);
     } else if (op->kind == SPEC_LINEAR) {
         spec_do_linear(p, op, job, p->jobs, thread);
@@ -43,12 +43,12 @@ static void pick(spec_program *p, const spec_op *op) {
     p->left = count;
 }
 
-static void turns(spec_program *p) {
+static void gather_angles(spec_program *p) {
     size_t half = (size_t)p->rotated / 2;
     for (int r = 0; r < p->request->rows; r++) {
         size_t at = (size_t)p->request->positions[r] * half;
-        memcpy(p->turn_cos + (size_t)r * half, p->cosines + at, half * sizeof(float));
-        memcpy(p->turn_sin + (size_t)r * half, p->sines + at, half * sizeof(float));
+        memcpy(p->row_cos + (size_t)r * half, p->cosines + at, half * sizeof(float));
+        memcpy(p->row_sin + (size_t)r * half, p->sines + at, half * sizeof(float));
     }
 }
 
@@ -83,7 +83,7 @@ static int scratch_for(spec_program *p, int widths, size_t bytes) {
 
 static int prepare(spec_program *p) {
     plan_states(p);
-    if (p->rotated) turns(p);
+    if (p->rotated) gather_angles(p);
     for (int i = 0; i < p->request->rows; i++) p->rows_left[i] = i;
     for (int i = 0; i < p->value_count; i++) {
         spec_value *v = &p->values[i];

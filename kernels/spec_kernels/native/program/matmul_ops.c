@@ -18,7 +18,7 @@ int spec_linear_jobs(const spec_program *p, const spec_op *op) {
     size_t bytes = (size_t)units * op->weights[0].tile_bytes * (size_t)unit_of(op);
     size_t worth = bytes * (size_t)p->left / GRAIN;
     if (p->team < 2 || worth < 2) return 1;
-    return spec_least(units, worth < (size_t)(4 * p->team) ? (int)worth : 4 * p->team);
+    return spec_min(units, worth < (size_t)(4 * p->team) ? (int)worth : 4 * p->team);
 }
 
 /* y [tiles][rows][16] to rows of `out` from tile `tile` on, with a bias, onto what is in `add`. */
@@ -40,16 +40,15 @@ static void lay_pairs(const spec_program *p, const spec_op *op, int tile, int ti
 
 /* Tiles begin ... end - 1 of one matrix for all rows, a few at a time. */
 static void tiles_of(const spec_program *p, const spec_op *op, int part, int begin, int end, float *y) {
-    const spec_planes *planes = &p->planes[op->planes];
+    const spec_qrows *qrows = &p->qrows[op->qrows];
     int unit = unit_of(op), rows = p->left;
     int most = rows > SPEC_GROUP ? 2 : OUTPUTS / rows / unit * unit;
     for (int tile = begin, count; tile < end; tile += count) {
-        count = spec_least(most, end - tile);
+        count = spec_min(most, end - tile);
         for (int first = 0; first < rows; first += SPEC_GROUP) {
-            int group = spec_least(SPEC_GROUP, rows - first);
+            int group = spec_min(SPEC_GROUP, rows - first);
             p->product->product(&op->weights[part], tile, count,
-                                planes->data + (size_t)(first / SPEC_GROUP) * planes->group_bytes, planes->bits, group,
-                                y);
+                                qrows->data + (size_t)(first / SPEC_GROUP) * qrows->group_bytes, qrows->bits, group, y);
             if (op->paired) lay_pairs(p, op, tile, count, first, group, y);
             else lay_down(p, op, part, tile, count, first, group, y);
         }
@@ -62,7 +61,7 @@ void spec_do_linear(spec_program *p, const spec_op *op, int job, int jobs, int t
     int begin = (int)(units * job / jobs) * unit, end = (int)(units * (job + 1) / jobs) * unit;
     for (int part = 0, first = 0; part < op->parts; first += op->weights[part++].tiles) {
         int tiles = op->weights[part].tiles;
-        int from = begin > first ? begin - first : 0, to = spec_least(end - first, tiles);
+        int from = begin > first ? begin - first : 0, to = spec_min(end - first, tiles);
         if (from < to) tiles_of(p, op, part, from, to, (float *)p->scratch[thread]);
     }
 }

@@ -16,7 +16,7 @@ void spec_route_rows(spec_program *p, const spec_op *op, int first, int rows) {
                         m->chosen + at);
 }
 
-/* Numbers the pairs, and says where the planes of each expert's rows go. */
+/* Numbers the pairs, and says where the qrows of each expert's rows go. */
 static void sort(spec_program *p, spec_mixture *m) {
     int pairs = p->left * m->top, number = 0;
     size_t at = 0, inner_at = 0;
@@ -41,23 +41,23 @@ int spec_mixture_jobs(spec_program *p, const spec_op *op) {
     spec_mixture *m = &p->mixtures[op->mixture];
     if (op->kind == SPEC_SORT) return 1;
     int parts = op->kind == SPEC_UP || op->kind == SPEC_DOWN ? parts_of(p, m) : 1;
-    return p->team < 2 ? 1 : spec_least(m->used * parts, SPEC_JOBS_MOST);
+    return p->team < 2 ? 1 : spec_min(m->used * parts, SPEC_MAX_JOBS);
 }
 
-/* The rows of expert i as planes; `answer` is free until the experts answer. */
+/* The rows of expert i as qrows; `answer` is free until the experts answer. */
 static void gather(spec_program *p, const spec_op *op, spec_mixture *m, int i) {
     size_t width = spec_round_up((size_t)m->k, 16);
     float *rows = m->answer + (size_t)m->begin[i] * width;
     int count = m->begin[i + 1] - m->begin[i];
     for (int r = 0; r < count; r++)
         memcpy(rows + (size_t)r * width, spec_rows_of(p, op->x, m->row[m->begin[i] + r]), (size_t)m->k * sizeof(float));
-    p->product->quantise(rows, width, count, m->k, m->bits, m->planes + m->at[i]);
+    p->product->quantise(rows, width, count, m->k, m->bits, m->qrows + m->at[i]);
 }
 
 static void middle(spec_program *p, spec_mixture *m, int i) {
     size_t width = spec_round_up((size_t)m->inner, 16);
     p->product->quantise(m->f + (size_t)m->begin[i] * width, width, m->begin[i + 1] - m->begin[i], m->inner,
-                         m->inner_bits, m->inner_planes + m->inner_at[i]);
+                         m->inner_bits, m->inner_qrows + m->inner_at[i]);
 }
 
 /* Part `part` of `parts` of what expert i has to multiply: gate and up in pairs of tiles, or down. */
@@ -72,8 +72,8 @@ static void answer(spec_program *p, const spec_op *op, spec_mixture *m, int i, i
     size_t width = spec_round_up((size_t)(up ? m->inner : m->k), 16), size = (size_t)rows * 16;
     float *out = (up ? m->f : m->answer) + (size_t)m->begin[i] * width;
     for (int tile = begin, count; tile < end; tile += count) {
-        count = spec_least(most, end - tile);
-        p->product->product(&w, tile, count, up ? m->planes + m->at[i] : m->inner_planes + m->inner_at[i],
+        count = spec_min(most, end - tile);
+        p->product->product(&w, tile, count, up ? m->qrows + m->at[i] : m->inner_qrows + m->inner_at[i],
                             up ? m->bits : m->inner_bits, rows, y);
         for (int t = 0; t < count; t += unit) {
             float *to = out + (size_t)(tile + t) / (size_t)unit * 16, *from = y + (size_t)t * size;

@@ -28,7 +28,7 @@ spec_program *spec_program_new(const char *isa, int threads) {
 
 static void free_mixture(spec_mixture *m) {
     free(m->weights), free(m->chosen), free(m->place), free(m->row), free(m->begin), free(m->expert);
-    free(m->at), free(m->inner_at), free(m->planes), free(m->inner_planes), free(m->f), free(m->answer);
+    free(m->at), free(m->inner_at), free(m->qrows), free(m->inner_qrows), free(m->f), free(m->answer);
 }
 
 static void free_scratch(spec_program *p) {
@@ -42,7 +42,7 @@ void spec_program_free(spec_program *p) {
     for (int i = 0; i < p->vector_count; i++) free(p->vectors[i]);
     for (int i = 0; i < p->mixture_count; i++) free_mixture(&p->mixtures[i]);
     free_scratch(p);
-    free(p->vectors), free(p->mixtures), free(p->ops), free(p->values), free(p->planes), free(p->arena);
+    free(p->vectors), free(p->mixtures), free(p->ops), free(p->values), free(p->qrows), free(p->arena);
     free(p->recurrence.key_of), free(p);
 }
 
@@ -53,11 +53,11 @@ int32_t spec_add_value(spec_program *p, int width) {
     return p->value_count++;
 }
 
-int32_t spec_add_planes(spec_program *p, int k, int bits) {
-    spec_planes *made = one_more((void **)&p->planes, p->planes_count, sizeof *made);
+int32_t spec_add_qrows(spec_program *p, int k, int bits) {
+    spec_qrows *made = one_more((void **)&p->qrows, p->qrows_count, sizeof *made);
     if (!made) return SPEC_NONE;
     made->k = k, made->bits = bits, made->group_bytes = p->product->rows_bytes(k, bits, SPEC_GROUP);
-    return p->planes_count++;
+    return p->qrows_count++;
 }
 
 int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes) {
@@ -71,7 +71,7 @@ spec_op *spec_add_op(spec_program *p, int kind) {
     spec_op *op = one_more((void **)&p->ops, p->count, sizeof *op);
     if (!op) return NULL;
     p->count++;
-    op->kind = kind, op->x = op->y = op->out = op->planes = op->mixture = SPEC_NONE;
+    op->kind = kind, op->x = op->y = op->out = op->qrows = op->mixture = SPEC_NONE;
     return op;
 }
 
@@ -99,10 +99,10 @@ static void lay_out(spec_program *p, uint8_t **at, size_t rows) {
         spec_value *v = &p->values[i];
         if (v->tap == SPEC_NONE) v->data = (float *)take(at, rows * v->stride * sizeof(float));
     }
-    for (int i = 0; i < p->planes_count; i++)
-        p->planes[i].data = take(at, (size_t)spec_groups((int)rows) * p->planes[i].group_bytes);
-    p->turn_cos = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
-    p->turn_sin = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
+    for (int i = 0; i < p->qrows_count; i++)
+        p->qrows[i].data = take(at, (size_t)spec_groups((int)rows) * p->qrows[i].group_bytes);
+    p->row_cos = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
+    p->row_sin = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
     p->slots = (int32_t *)take(at, rows * sizeof(int32_t));
     p->rows_left = (int32_t *)take(at, rows * sizeof(int32_t));
 }
@@ -119,10 +119,10 @@ static int reserve_mixture(const spec_program *p, spec_mixture *m, size_t rows) 
     m->place = aligned(pairs * sizeof(int32_t)), m->row = aligned(pairs * sizeof(int32_t));
     m->begin = aligned((experts + 1) * sizeof(int32_t)), m->expert = aligned(experts * sizeof(int32_t));
     m->at = aligned(experts * sizeof(size_t)), m->inner_at = aligned(experts * sizeof(size_t));
-    m->planes = aligned((pairs + used) * outer), m->inner_planes = aligned((pairs + used) * inner);
+    m->qrows = aligned((pairs + used) * outer), m->inner_qrows = aligned((pairs + used) * inner);
     m->f = aligned(pairs * f * sizeof(float)), m->answer = aligned(pairs * width * sizeof(float));
-    return m->weights && m->chosen && m->place && m->row && m->begin && m->expert && m->at && m->inner_at &&
-                   m->planes && m->inner_planes && m->f && m->answer
+    return m->weights && m->chosen && m->place && m->row && m->begin && m->expert && m->at && m->inner_at && m->qrows &&
+                   m->inner_qrows && m->f && m->answer
                ? 0
                : -1;
 }

@@ -32,7 +32,7 @@ typedef struct {
     int32_t k, bits;
     size_t group_bytes;
     uint8_t *data;
-} spec_planes;
+} spec_qrows;
 
 /* Matrices of experts: count times the tiles of `one`, bytes apart. */
 typedef struct {
@@ -71,7 +71,7 @@ enum spec_kind {
 
 typedef struct {
     int32_t kind;
-    int32_t x, y, out, planes; /* numbers of values and of planes, SPEC_NONE where there are none */
+    int32_t x, y, out, qrows; /* numbers of values and of qrows, SPEC_NONE where there are none */
     int32_t width, heads, kv_heads, dim, rotated, layer, index, causal, window, parts;
     float eps, scale;
     float *vector, *vector2; /* copies that the program owns */
@@ -93,8 +93,8 @@ typedef struct {
     int32_t *row;    /* of each pair */
     int32_t *begin;  /* [experts + 1]: pairs of expert `expert[i]` are begin[i] ... begin[i + 1] - 1 */
     int32_t *expert;
-    size_t *at, *inner_at; /* where the planes of each begin */
-    uint8_t *planes, *inner_planes;
+    size_t *at, *inner_at; /* where the qrows of each begin */
+    uint8_t *qrows, *inner_qrows;
     float *f, *answer; /* [pairs, inner], [pairs, width] */
 } spec_mixture;
 
@@ -143,8 +143,8 @@ typedef struct spec_program {
     int32_t count;
     spec_value *values;
     int32_t value_count;
-    spec_planes *planes;
-    int32_t planes_count;
+    spec_qrows *qrows;
+    int32_t qrows_count;
     spec_mixture *mixtures;
     int32_t mixture_count;
     float **vectors;
@@ -159,7 +159,7 @@ typedef struct spec_program {
     /* memory for forwards of up to so many rows, and of one thread */
     int32_t capacity, widths;
     void *arena;
-    float *turn_cos, *turn_sin;
+    float *row_cos, *row_sin;
     int32_t *slots, *rows_left;
     uint8_t **scratch;
     size_t scratch_bytes;
@@ -174,7 +174,7 @@ typedef struct spec_program {
 spec_program *spec_program_new(const char *isa, int threads);
 void spec_program_free(spec_program *p);
 int32_t spec_add_value(spec_program *p, int width);
-int32_t spec_add_planes(spec_program *p, int k, int bits);
+int32_t spec_add_qrows(spec_program *p, int k, int bits);
 int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes);
 spec_op *spec_add_op(spec_program *p, int kind);
 float *spec_keep(spec_program *p, const float *from, int count); /* a copy, zeros behind it up to 16 */
@@ -198,7 +198,7 @@ size_t spec_scratch_needed(const spec_program *p);
 static inline float *spec_rows_of(const spec_program *p, int value, int row) {
     return p->values[value].data + (size_t)row * p->values[value].stride;
 }
-static inline int spec_least(int a, int b) { return a < b ? a : b; }
+static inline int spec_min(int a, int b) { return a < b ? a : b; }
 static inline int spec_groups(int rows) { return (rows + SPEC_GROUP - 1) / SPEC_GROUP; }
 
 #endif

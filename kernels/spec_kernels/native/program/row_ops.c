@@ -23,8 +23,8 @@ static void input(spec_program *p, const spec_op *op, int first, int rows) {
 /* Each head normalised and turned, or one of both. */
 static void heads(spec_program *p, const spec_op *op, int first, int rows) {
     size_t half = (size_t)op->rotated / 2;
-    const float *cosines = op->rotated ? p->turn_cos + (size_t)first * half : NULL;
-    const float *sines = op->rotated ? p->turn_sin + (size_t)first * half : NULL;
+    const float *cosines = op->rotated ? p->row_cos + (size_t)first * half : NULL;
+    const float *sines = op->rotated ? p->row_sin + (size_t)first * half : NULL;
     p->ops_table->heads(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, op->heads, op->dim, op->vector,
                         op->eps, cosines, sines, half, op->rotated);
 }
@@ -34,7 +34,7 @@ static void store(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_request *q = p->request;
     for (int s = 0; s < q->sequences; s++) {
         const spec_sequence *seq = &q->sequence[s];
-        int begin = first > seq->first ? first : seq->first, end = spec_least(first + rows, seq->first + seq->rows);
+        int begin = first > seq->first ? first : seq->first, end = spec_min(first + rows, seq->first + seq->rows);
         if (begin >= end) continue;
         spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
         p->ops_table->store(&cache, seq->start + begin - seq->first, end - begin, spec_rows_of(p, op->x, begin),
@@ -44,9 +44,9 @@ static void store(spec_program *p, const spec_op *op, int first, int rows) {
 }
 
 static void quantise(spec_program *p, const spec_op *op, int first, int rows) {
-    const spec_planes *planes = &p->planes[op->planes];
-    p->product->quantise(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, planes->k, planes->bits,
-                         planes->data + (size_t)(first / SPEC_GROUP) * planes->group_bytes);
+    const spec_qrows *qrows = &p->qrows[op->qrows];
+    p->product->quantise(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, qrows->k, qrows->bits,
+                         qrows->data + (size_t)(first / SPEC_GROUP) * qrows->group_bytes);
 }
 
 /* x *= sigmoid(gate): element by element, or by one number per row. */

@@ -191,7 +191,7 @@ void spec_pool_run(int threads, const spec_work *work, void *context) {
     unsigned state = flush_denormals();
     pthread_once(&once, prepare);
     if (threads > 1 && pthread_mutex_trylock(&owner) == 0) {
-        run_together(threads > SPEC_THREADS_MOST ? SPEC_THREADS_MOST : threads, work, context);
+        run_together(threads > SPEC_MAX_THREADS ? SPEC_MAX_THREADS : threads, work, context);
         pthread_mutex_unlock(&owner);
     } else {
         run_alone(work, context);

@@ -2,8 +2,8 @@
 #ifndef SPEC_POOL_H
 #define SPEC_POOL_H
 
-#define SPEC_THREADS_MOST 64
-#define SPEC_JOBS_MOST 4096 /* of one phase */
+#define SPEC_MAX_THREADS 64
+#define SPEC_MAX_JOBS 4096 /* of one phase */
 
 typedef struct {
     /* Called by one thread at a time, first and then whenever all jobs of a phase are done: does what is serial,

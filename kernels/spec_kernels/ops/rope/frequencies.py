@@ -1,4 +1,4 @@
-"""How fast each pair of a head turns: radians per position, and what long-context scalings make of them.
+"""How fast each pair of a head rotates: radians per position, and what long-context scalings make of them.
 
 D is the number of rotated dimensions of a head; there are D / 2 pairs.
 """

@@ -11,11 +11,11 @@ FIRST = 1024
 """Positions that are computed at once; then twice as many as are asked for, in whole FIRSTs."""
 
 
-def turns_of(frequencies: Tensor, magnitude: float, positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin, float32 [positions or more, pairs], times ``magnitude``. frequencies: radians per position."""
+def cos_and_sin(frequencies: Tensor, rope_scale: float, positions: int) -> tuple[Tensor, Tensor]:
+    """cos and sin, float32 [positions or more, pairs], times ``rope_scale``. frequencies: radians per position."""
     count = max(FIRST, -(-2 * positions // FIRST) * FIRST)
     angles = torch.arange(count, device=frequencies.device).float()[:, None] * frequencies
     wide = angles.flatten().view(-1, FIRST)  # whole vectors: what is left over would round in another way
     both = (rowwise(function, wide.clone()).view_as(angles) for function in (torch.cos_, torch.sin_))
-    cos, sin = (m * magnitude for m in both)
+    cos, sin = (m * rope_scale for m in both)
     return cos, sin
