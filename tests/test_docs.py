@@ -162,6 +162,20 @@ def test_every_name_of_generate_s_json_is_described(capsys):
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+def test_the_page_describes_summary_json_as_it_is_written(tmp_path, capsys):
+    """Every name at its top, and what a setting is made of."""
+    measured = ["--method", "ngram", "--limit", "1", "--repeats", "1", "-n", "2", "--out", str(tmp_path / "out")]
+    assert run(["compare", "-m", "zoo:pico", *measured]) == 0
+    body = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
+    text = (DOCS / "output.md").read_text("utf-8").split("## `summary.json`")[1]
+    (line,) = [line for line in text.splitlines() if line.startswith("| `settings` |")]
+
+    assert [name for name in body if f"`{name}`" not in text] == []
+    assert {f"`{name}`" for setting in body["settings"].values() for name in setting} == {"`value`", "`origin`"}
+    assert {setting["origin"] for setting in body["settings"].values()} >= {"flag", "default"}
+    assert all(f"`{setting['origin']}`" in line for setting in body["settings"].values())
+
+
 def test_every_installed_command_of_ours_is_in_the_table_of_commands():
     text = (DOCS / "command-line.md").read_text("utf-8")
     ours = [entry.name for entry in discover(["command"]) if entry.distribution == "spec-core"]

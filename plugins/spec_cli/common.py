@@ -233,11 +233,11 @@ def save(tensors: dict[str, Tensor], out: Path) -> None:
 
 def write(out: Path, data: bytes) -> None:
     """Replace a regular file as a whole; write through to anything else, such as a device or a pipe. Raises OSError."""
-    out = Path(os.path.realpath(out))
     if out.exists() and not out.is_file():
         out.write_bytes(data)
         return
-    part = out.with_name(out.name + ".part")
+    out = Path(os.path.realpath(out))
+    part = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)
         part.replace(out)

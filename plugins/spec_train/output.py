@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ def locked(out: Path) -> Iterator[None]:
         except OSError as error:
             raise UsageError(f"another training run writes to {out}", hint=f"wait, or {OTHER_PATH}") from error
         try:
-            if out.exists():
+            if os.path.lexists(out):  # also a link to nowhere, which would be replaced
                 raise UsageError(f"{out} exists", hint="remove it, or pass another --out")
             yield
         finally:

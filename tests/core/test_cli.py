@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
 from safetensors.torch import load_file
 from spec_cli.env import facts
 from spec_cli.main import run
@@ -133,6 +134,23 @@ def test_score_writes_through_to_what_is_no_regular_file(spec, tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode)
     assert link.is_symlink() and file.read_bytes() == read[0]
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_tensors_go_down_a_pipe_that_is_the_standard_output():
+    command = [sys.executable, "-m", "spec_core", "score", "-m", MODEL, "--tokens", "1,2", "--out", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert safetensors.torch.load(done.stdout)
+
+
+def test_a_file_beside_the_output_stays(spec, tmp_path):
+    """What is written first, under another name, is nobody's file."""
+    (tmp_path / "scores.part").write_text("mine")
+
+    assert spec("score", "-m", MODEL, "--tokens", "1,2", "--out", "scores")[0] == 0
+    assert (tmp_path / "scores.part").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_generate_as_json_has_text_tokens_stats_and_settings(spec):

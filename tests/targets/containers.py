@@ -38,19 +38,28 @@ VALUES = [
 
 @attrs.define
 class Model:
-    """pairs: key -> (value type, value) in bytes. tensors: name -> [shape in torch order, type, bytes]."""
+    """pairs: key -> (value type, value) in bytes. tensors: name -> [shape in torch order, type, bytes].
+
+    offsets: what the file says of a tensor's place where that is not where its bytes are. again: names of pairs and
+    tensors that are described twice.
+    """
 
     pairs: dict[str, bytes]
     tensors: dict[str, list[Any]]
+    offsets: dict[str, int] = attrs.field(factory=dict)
+    again: set[str] = attrs.field(factory=set)
 
     def bytes(self) -> bytes:
         infos, data = b"", b""
         for name, (shape, kind, raw) in self.tensors.items():
             data += bytes(-len(data) % 32)
-            infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], TYPES[kind], len(data))
+            place = self.offsets.get(name, len(data))
+            info = text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], TYPES[kind], place)
+            infos += info * (1 + (name in self.again))
             data += raw
-        head = struct.pack("<4sIQQ", b"GGUF", 3, len(self.tensors), len(self.pairs))
-        head += b"".join(text(key) + value for key, value in self.pairs.items()) + infos
+        twice = len(self.again & set(self.tensors)), len(self.again & set(self.pairs))
+        head = struct.pack("<4sIQQ", b"GGUF", 3, len(self.tensors) + twice[0], len(self.pairs) + twice[1])
+        head += b"".join((text(key) + value) * (1 + (key in self.again)) for key, value in self.pairs.items()) + infos
         return head + bytes(-len(head) % 32) + data
 
     def copy(self) -> Model:

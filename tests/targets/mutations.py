@@ -19,7 +19,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from spec_train.write import write
+from spec_train.heads.export.write import write
 
 from spec_core import Refused, Request, Run, Target, UsageError, load
 from spec_core.errors import TargetError
@@ -35,6 +35,8 @@ JSON = [
     [], [0], [1, 2], [2] * 600, [None], ["full_attention"] * 4, {}, {"rope_type": "yarn"},
     {"type": "llama3", "factor": 0},
 ]  # fmt: skip
+RARE = ["general.alignment", "split.count", "split.no", "general.architecture"]
+"""Keys that the readers know and that few of the files have."""
 DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
 FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS)
@@ -108,26 +110,34 @@ def gguf(path: Path, rng: random.Random) -> bytes:
 
 
 def pair(model: Model, rng: random.Random) -> None:
-    """A value of the metadata left out, under another name, or another one."""
-    key = rng.choice(list(model.pairs))
-    value = model.pairs.pop(key)
-    if (kind := rng.random()) < 0.1:
-        model.pairs[key[: rng.randrange(len(key))] + "x"] = value
+    """A value of the metadata left out, described twice, under another name, or another one."""
+    key = rng.choice([*model.pairs, *RARE])
+    value = model.pairs.pop(key, typed("u32", 1))
+    kind = rng.random()
+    if kind < 0.1:
+        model.pairs[rng.choice([key[: rng.randrange(len(key))] + "x", "x" * 5000, ""])] = value
+    elif kind < 0.15:
+        model.pairs[key] = value
+        model.again.add(key)
     elif kind < 0.9:
         model.pairs[key] = typed(*rng.choice(VALUES))
 
 
 def tensor(model: Model, rng: random.Random) -> None:
-    """A description of a tensor left out, or with another name, shape or type."""
+    """A description of a tensor left out, there twice, or with another name, shape, type or place."""
     name = rng.choice(list(model.tensors))
     shape, kind, raw = model.tensors.pop(name)
-    change = rng.randrange(4)
+    change = rng.randrange(6)
     if change == 1:
-        name = rng.choice([name[:-1], f"blk.{'9' * 5000}.attn_q.weight", "output.weight", "", "d2t"])
+        name = rng.choice([name[:-1], f"blk.{'9' * rng.choice([900, 5000])}.attn_q.weight", "output.weight", "", "d2t"])
     if change == 2:
         shape = rng.choice([shape[::-1], shape[1:], (*shape, 1), (0, *shape), (2**31,), (1,), [n + 1 for n in shape]])
     if change == 3:
         kind = rng.choice(list(TYPES))
+    if change == 4:
+        model.offsets[name] = rng.choice([0, 1, 16, 32, len(raw), 2**31, 2**40, 2**63, 2**64 - 32])
+    if change == 5:
+        model.again.add(name)
     if change:
         model.tensors[name] = [tuple(shape), kind, raw]
 
@@ -161,7 +171,9 @@ def safetensors(path: Path, rng: random.Random) -> None:
     if change == 0:
         del header[name]
     elif change == 1:
-        header[rng.choice([name[:-1], f"layers.{'9' * 5000}.x", "lm_head.weight", "d2t", ""])] = header.pop(name)
+        layer = f"layers.{'9' * rng.choice([5, 900, 5000])}.mlp.up_proj.weight"
+        names = [name[:-1], layer, f"model.{layer}", f"model.{name}", "lm_head.weight", "d2t", ""]
+        header[rng.choice(names)] = header.pop(name)
     elif change == 2:
         header[name]["dtype"] = rng.choice(DTYPES)
     elif change == 3:

@@ -293,7 +293,43 @@ BAD = {
     "a layer of five thousand digits": (
         "safeailab",
         tensors(lambda t: t.update({f"layers.{'9' * 5000}.mlp.up_proj.weight": torch.ones(3)})),
+        "has 5026 characters",
+    ),
+    "a layer of a hundred digits": (
+        "safeailab",
+        tensors(lambda t: t.update({f"layers.{'9' * 100}.mlp.up_proj.weight": torch.ones(3)})),
         "is no part",
+    ),
+    "a name of five thousand characters is pickled": (
+        "safeailab",
+        pickled(lambda: torch.ones(3), f"layers.{'9' * 5000}.mlp.up_proj.weight"),
+        "has 5026 characters",
+    ),
+    "two names of one tensor": (
+        "safeailab",
+        tensors(lambda t: t.update({"model.fc.weight": t["fc.weight"].clone()})),
+        "two of its tensors are 'fc.weight'",
+    ),
+    "rotary parameters are no object": ("safeailab", config(lambda c: c.update(rope_scaling="yarn")), "'yarn'"),
+    "rotary parameters differ between layers": (
+        "z-lab",
+        config(lambda c: c.update(rope_parameters={"full_attention": {"rope_theta": 5}})),
+        "rope_parameters = ",
+    ),
+    "an eagle3 head has a sliding window": (
+        "safeailab",
+        config(lambda c: c.update(use_sliding_window=True)),
+        "use_sliding_window = True",
+    ),
+    "a layer of an eagle3 head has a sliding window": (
+        "safeailab",
+        config(lambda c: c.update(layer_types=["sliding_attention"], sliding_window=4)),
+        "layer_types = ",
+    ),
+    "an eagle3 head caps its logits": (
+        "safeailab",
+        config(lambda c: c.update(final_logit_softcapping=30.0)),
+        "final_logit_softcapping = 30.0",
     ),
     "a part of a head rotates": (
         "safeailab",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from hypothesis import given, settings
@@ -166,11 +164,11 @@ def test_merges_of_whole_parts_and_of_a_last_one_are_all_read(monkeypatch):
     assert tokenizers_of_gguf._pairs(["a b", "b a"] * 4, vocab, tokens) == [("a", "b"), ("b", "a")] * 4
 
 
-def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(monkeypatch):
+def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(tmp_path, monkeypatch):
     """A command reads metadata first; a file that was replaced is read again."""
     made, real = [], tokenizers_of_gguf.from_gguf
     monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *given: made.append(real(*given)) or made[-1])
-    path = Path(mkdtemp()) / "model.gguf"
+    path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
     bare = load(path, weights=False)
     assert load(path).tokenizer is bare.tokenizer and len(made) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import resource
 import signal
@@ -298,6 +299,17 @@ def test_an_output_that_exists_or_cannot_be_written_is_refused_before_the_model_
     assert "cannot be written" in capsys.readouterr().err
     assert existing.read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["taken.gguf"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("nowhere")], ids=["pipe", "link to nowhere"])
+def test_an_output_that_is_no_regular_file_is_refused_too(make, tmp_path, capsys):
+    """A head is put in place by a rename, which would replace it."""
+    make(tmp_path / "h.gguf")
+    kind = (tmp_path / "h.gguf").lstat().st_mode
+
+    assert cli.run(words("eagle3", tmp_path / "h.gguf", model="nowhere.gguf")) == 2
+    assert "exists" in capsys.readouterr().err
+    assert (tmp_path / "h.gguf").lstat().st_mode == kind
 
 
 def test_two_trainings_do_not_share_an_output(data, tmp_path, capsys):

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 
 from spec_core.errors import SpecError
-from spec_targets.files.damage import damaged, unsupported
+from spec_targets.files.damage import check_name, damaged, unsupported
 from spec_targets.files.mapped import mapped, view
 from spec_targets.files.texts import Texts
 from spec_targets.files.types import BLOCKS, NUMBERS
@@ -162,6 +162,7 @@ def _metadata(reader: Reader, count: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for _ in range(count):
         key = reader.text("metadata key")
+        check_name(reader.path, key)
         if key in metadata:
             raise damaged(reader.path, f"metadata key {key!r} occurs twice")
         metadata[key] = _value(reader, reader.number("I", f"type of {key!r}"), key, 0)
@@ -211,13 +212,14 @@ def _strings(reader: Reader, count: int, key: str) -> Texts:
 def _alignment(path: Path, metadata: Mapping[str, Any]) -> int:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 16 or alignment & (alignment - 1):
-        raise damaged(path, f"general.alignment is {alignment!r}, not a power of two up to 65536")
+        raise damaged(path, f"general.alignment is {repr(alignment)[:40]}, not a power of two up to 65536")
     return alignment
 
 
 def _info(reader: Reader) -> tuple[str, tuple[int, ...], str, int]:
     """Name, shape in torch order, type and offset of one tensor."""
     name = reader.text("tensor name")
+    check_name(reader.path, name)
     dims = reader.number("I", f"dimensions of {name!r}")
     if not 1 <= dims <= MAX_DIMS:
         raise damaged(reader.path, f"tensor {name!r} has {dims} dimensions, 1 to {MAX_DIMS} are possible")

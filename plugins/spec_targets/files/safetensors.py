@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from spec_targets.files.config import parse_json, read_json
-from spec_targets.files.damage import damaged, unsupported
+from spec_targets.files.damage import check_name, damaged, unsupported
 from spec_targets.files.mapped import mapped, view
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def _placed(path: Path, header: Mapping[str, Any], data: memoryview, base: int) 
 
 
 def _entry(path: Path, name: str, entry: Any, data: memoryview, base: int) -> StoredTensor:
+    check_name(path, name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise damaged(path, f"the entry of tensor {name!r} is not dtype, shape and data_offsets")
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -125,11 +126,11 @@ def open_directory(directory: str | Path) -> dict[str, StoredTensor]:
     shards = {name: open_safetensors(_inside(directory, name)) for name in sorted(set(weight_map.values()))}
     missing = [name for name, shard in weight_map.items() if name not in shards[shard]]
     if missing:
-        raise damaged(directory / INDEX, f"tensor {missing[0]!r} is not in {weight_map[missing[0]]}")
+        raise damaged(directory / INDEX, f"tensor {missing[0][:80]!r} is not in {weight_map[missing[0]]}")
     return {name: shards[shard][name] for name, shard in weight_map.items()}
 
 
 def _inside(directory: Path, name: str) -> Path:
     if Path(name).name != name or not name.endswith(".safetensors"):
-        raise damaged(directory / INDEX, f"names the shard {name!r}, which is no file beside it")
+        raise damaged(directory / INDEX, f"names the shard {name[:80]!r}, which is no file beside it")
     return directory / name

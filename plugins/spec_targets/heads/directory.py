@@ -13,7 +13,7 @@ from spec_kernels.model.source import bytes_of
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.files.damage import damaged
+from spec_targets.files.damage import check_name, damaged
 from spec_targets.files.safetensors import INDEX, open_directory
 
 PICKLED = "pytorch_model.bin"
@@ -96,7 +96,14 @@ class HfHead:
                 f"{self.where}: a vector of its own for the mask token ({MASK_VECTOR}) is not supported",
                 hint="use another head",
             )
-        self.tensors = {our_name(n): t for n, t in stored(directory).items() if not TARGETS_OWN.fullmatch(n)}
+        self.tensors: dict[str, Stored] = {}
+        for name, tensor in stored(directory).items():
+            if (ours := our_name(name)) in self.tensors:
+                raise UsageError(
+                    f"{self.where}: two of its tensors are {ours!r}, one was needed", hint="use another head"
+                )
+            if not TARGETS_OWN.fullmatch(name):
+                self.tensors[ours] = tensor
 
     def names(self) -> Iterable[str]:
         return self.tensors
@@ -140,14 +147,21 @@ def pickled(path: Path) -> dict[str, Stored]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a stranger's pickle can make the loader raise anything
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise damaged(path, f"cannot be read as tensors alone: {said[:120]}") from error
+        raise damaged(path, f"cannot be read as tensors alone: {_said(error)}") from error
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise damaged(path, "holds something else than tensors by name")
     for name, value in found.items():
+        check_name(path, name)
         if (problem := _not_plain(value)) is not None:
-            raise damaged(path, f"holds {problem} under {name[:60]!r}, a dense tensor of numbers was needed")
+            raise damaged(path, f"holds {problem} under {name!r}, a dense tensor of numbers was needed")
     return {name: Loaded(value) for name, value in found.items()}
+
+
+def _said(error: Exception) -> str:
+    """What torch found. Of code it says in many lines how to run it, which nobody should do."""
+    if code := re.search(r"GLOBAL ([\w.]+)", str(error)):
+        return f"it asks for {code[1][:80]}"
+    return str(error).partition("\n")[0].partition(". ")[0][:120] or type(error).__name__
 
 
 def _not_plain(value: Any) -> str | None:

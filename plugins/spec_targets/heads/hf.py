@@ -25,7 +25,7 @@ NEUTRAL: dict[str, Any] = {
 }  # fmt: skip
 """Options of block drafters, with the value that changes nothing; no other is run."""
 SLIDING = ("use_sliding_window", "sliding_window", "layer_types", "max_window_layers")
-"""Keys of the layers that are read here; the reader of models refuses them."""
+"""Keys of the layers' attention: read here, as the reader of models runs full attention alone."""
 
 
 def is_head(raw: Mapping[str, Any]) -> bool:
@@ -136,6 +136,8 @@ def producer(raw: Mapping[str, Any]) -> str:
 
 
 def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
+    _check_neutral({**sizes, **raw}, head.name)
+    _check_full_attention(sizes, head.name)
     ids, reading = _aux(raw, head)
     return attrs.evolve(
         head,
@@ -146,6 +148,22 @@ def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
         fc_norm=source.shape("input_norm.0.weight") is not None,
         norm_output=_flag(raw, "norm_output", head.name),
     )
+
+
+def _check_full_attention(sizes: Mapping[str, Any], name: str) -> None:
+    """Raise UsageError for an eagle3 head with sliding windows."""
+    full = {"use_sliding_window": (None, False), "layer_types": (None, ["full_attention"] * len(_listed(sizes)))}
+    for key, accepted in full.items():
+        if sizes.get(key) not in accepted:
+            raise UsageError(
+                f"{name}: {key} = {repr(sizes[key])[:60]} is not supported in an eagle3 head",
+                hint="use a head whose layers all have full attention",
+            )
+
+
+def _listed(sizes: Mapping[str, Any]) -> list[Any]:
+    kinds = sizes.get("layer_types")
+    return kinds if isinstance(kinds, list) else []
 
 
 def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
@@ -178,7 +196,7 @@ def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
 
 def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
     told = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
-    _check_neutral(told, head.name)
+    _check_neutral({**sizes, **told}, head.name)
     ids, reading = _block_ids(told, head)
     windows = _windows(sizes, head)
     facts = block_facts(told.get("block_size"), told.get("mask_token_id"), windows, (), _limits(head), head.name)

@@ -60,6 +60,7 @@ def config_of(raw: Mapping[str, Any], name: str) -> Config:
     width, heads = _int(raw, "hidden_size", name), _int(raw, "num_attention_heads", name)
     head = _int(raw, "head_dim", name, width // max(1, heads))
     _check_unsupported(raw, facts, name)
+    _check_rope(raw, name)
     layers = _layers(raw, name)
     return Config(
         arch=arch,
@@ -166,10 +167,15 @@ def _named(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _architecture(raw: Mapping[str, Any], name: str) -> str:
     given = raw.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
-    if not isinstance(first, str) or first not in ARCHITECTURES:
+    if not isinstance(first, str):
         raise UsageError(
-            f"{name}: architecture {str(first)[:60]!r} is not supported",
-            hint=f"supported: {nearest(str(first), ARCHITECTURES)}",
+            f"{name}: config.json has architectures = {repr(given)[:60]}",
+            hint='a list of one name is needed, such as ["Qwen3ForCausalLM"]',
+        )
+    if first not in ARCHITECTURES:
+        raise UsageError(
+            f"{name}: architecture {first[:60]!r} is not supported",
+            hint=f"supported: {nearest(first, ARCHITECTURES)}",
         )
     return ARCHITECTURES[first]
 
@@ -184,6 +190,7 @@ def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
         "mlp_only_layers": bool(raw.get("mlp_only_layers")),
         "decoder_sparse_step": raw.get("decoder_sparse_step", 1) != 1,
         "quantization_config": "quantization_config" in raw,
+        "layer_types": not facts.recurrent and _kinds(raw) - {"full_attention"} != set(),
     }
     for key, bad in wrong.items():
         if bad:
@@ -196,10 +203,27 @@ def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
         raise UsageError(f"{name}: a sliding window of {window} is not supported", hint="use a model without it")
 
 
+def _kinds(raw: Mapping[str, Any]) -> set[str]:
+    """Kinds of attention that the layers have, as far as the config names them."""
+    kinds = raw.get("layer_types") or []
+    return set(map(str, kinds)) if isinstance(kinds, list) else {str(kinds)}
+
+
+def _check_rope(raw: Mapping[str, Any], name: str) -> None:
+    """Raise UsageError for rotary parameters that are no object, or not the same for every layer."""
+    for key in ("rope_parameters", "rope_scaling"):
+        value = raw.get(key)
+        plain = isinstance(value, dict) and not any(isinstance(inner, dict) for inner in value.values())
+        if value is not None and not plain:
+            raise UsageError(
+                f"{name}: config.json has {key} = {repr(value)[:60]}",
+                hint="one object of rotary parameters, for every layer, is needed",
+            )
+
+
 def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Rotary parameters, under the old name or the new one."""
-    value = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    return value if isinstance(value, dict) else {}
+    return raw.get("rope_parameters") or raw.get("rope_scaling") or {}
 
 
 def _kind(raw: Mapping[str, Any]) -> str:
