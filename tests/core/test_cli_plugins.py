@@ -117,7 +117,7 @@ def test_an_output_that_is_full_is_a_message():
         )
 
     assert done.returncode == 1
-    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n  make room")
+    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n  standard output")
     assert b"Traceback" not in done.stderr
 
 
