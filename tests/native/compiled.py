@@ -77,7 +77,9 @@ def key(command: list[str], read: set[Path]) -> str:
 def _compile(command: list[str], sources: Sequence[Path], made: Path) -> None:
     """Two files at a time, the longest first."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:
-        objects = {source: Path(folder, f"{source.parent.name}-{source.stem}.o") for source in sorted(sources, key=_soon)}
+        objects = {
+            source: Path(folder, f"{source.parent.name}-{source.stem}.o") for source in sorted(sources, key=_soon)
+        }
         list(pool.map(lambda source: run([*command, "-c", source, "-o", objects[source]]), objects))
         run([*command, "-shared", *objects.values(), "-o", Path(folder, "made.so"), "-lm"])
         Path(folder, "made.so").rename(made)
