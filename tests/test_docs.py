@@ -182,9 +182,9 @@ def test_links_between_pages_lead_somewhere(page):
     assert [target for target in links(page) if not target.exists()] == []
 
 
-def test_every_page_can_be_reached_from_the_index():
+def test_every_page_can_be_reached_from_the_readme():
     """A page that nobody links to is not read."""
-    reached, ahead = set(), [DOCS / "index.md"]
+    reached, ahead = set(), [ROOT / "README.md"]
     while ahead:
         page = ahead.pop()
         if page.suffix == ".md" and page.exists() and page not in reached:
