@@ -12,11 +12,11 @@ import attrs
 import click
 import pytest
 from pages import Skimmer, blocks, follow
-from spec_cli.cautions import Caution
 from spec_cli.document import KINDS, document
 from spec_cli.document import PAGES as GENERATED
 from spec_cli.machine import Load
 from spec_cli.main import run
+from spec_cli.timing_warnings import TimingWarning
 from spec_compare.difference import Difference
 from spec_compare.measure import Record
 from spec_compare.summary import Row
@@ -148,7 +148,9 @@ def shown(default):
 def test_every_name_of_a_comparison_s_files_is_described():
     """Of a line of results.jsonl, of a row of the summary, of a difference, a warning and the load."""
     text = (DOCS / "output.md").read_text("utf-8")
-    names = [f.name for cls in (Record, Row, Difference, Caution, Load) for f in attrs.fields(cls) if f.name != "tally"]
+    names = [
+        f.name for cls in (Record, Row, Difference, TimingWarning, Load) for f in attrs.fields(cls) if f.name != "tally"
+    ]
 
     assert [name for name in names if f"`{name}`" not in text] == []
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_cli import common
-from spec_cli.cautions import of_load
+from spec_cli.timing_warnings import of_load
 
 from spec_core.errors import UsageError
 
@@ -41,7 +41,7 @@ def step(as_json: bool, **flags: Any) -> None:
     """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and what the core adds."""
     from spec_cli import machine
 
-    from spec_bench import bandwidth, cautions, table
+    from spec_bench import bandwidth, table, timing_warnings
     from spec_bench import step as steps
 
     choice = common.take(flags, "rows", "depths", "batches", "repeats")
@@ -58,15 +58,15 @@ def step(as_json: bool, **flags: Any) -> None:
         for n in rows
     ]
     load = machine.load_between(before, machine.moment())
-    doubts = cautions.of_steps(costs) + of_load(load)
+    warnings = timing_warnings.of_steps(costs) + of_load(load)
     size = target.info.extras.get("weight_bytes")
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
     if as_json:
-        doubtful = {"warnings": [attrs.asdict(c) for c in doubts], "load": attrs.asdict(load)}
+        doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
         click.echo(common.as_json(body(target, costs, reads) | doubtful))
     else:
         table.steps(target, costs, reads)
-        table.warnings(doubts)
+        table.show_warnings(warnings)
 
 
 def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def kernels(as_json: bool, **flags: Any) -> None:
     from spec_cli import machine
     from spec_kernels import native
 
-    from spec_bench import cautions, products, table
+    from spec_bench import products, table, timing_warnings
 
     if native.problem():
         raise UsageError(
@@ -115,11 +115,11 @@ def kernels(as_json: bool, **flags: Any) -> None:
         for type in products.types(flags["types"])
         for product in products.measure(type, rows, flags["repeats"], sizes, flags["isa"])
     ]
-    doubts = cautions.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
+    warnings = timing_warnings.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
     if as_json:
         click.echo(common.as_json([attrs.asdict(p) for p in measured]))
-        for caution in doubts:
-            common.note(f"warning: {caution.text}")
+        for warning in warnings:
+            common.note(f"warning: {warning.text}")
     else:
         table.kernels(measured)
-        table.warnings(doubts)
+        table.show_warnings(warnings)

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import click
-from spec_cli.cautions import Caution
+from spec_cli.timing_warnings import TimingWarning
 
 from spec_bench.products import Product
 from spec_bench.step import Cost
@@ -57,7 +57,7 @@ def _product(p: Product) -> str:
     return f"{p.rows}: {p.seconds * 1e3:.3f}, {p.cpu_seconds * 1e3:.3f} ({rates})"
 
 
-def warnings(cautions: Iterable[Caution]) -> None:
+def show_warnings(found: Iterable[TimingWarning]) -> None:
     """Below a table."""
-    for caution in cautions:
-        click.echo(f"warning: {caution.text}")
+    for warning in found:
+        click.echo(f"warning: {warning.text}")

@@ -43,7 +43,7 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     """
     from spec_cli import machine
 
-    from spec_compare import cautions, contenders, difference, prompts, summary, table
+    from spec_compare import contenders, difference, prompts, summary, table, timing_warnings
 
     choice = common.take(flags, "file", "families", "limit", "chat")
     scale = common.take(flags, "repeats", "batch")
@@ -62,20 +62,20 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     laps = list(kept(measured(entered, chosen, target, terms), results))
     load = machine.load_between(before, machine.moment())
     rows = summary.rows(laps, labels)
-    doubts = cautions.cautions(laps, rows, load, target.info.device)
+    warnings = timing_warnings.found_in(laps, rows, load, target.info.device)
     differing = difference.differences(laps, labels, chosen, target, terms)
     body: dict[str, Any] = {
         "rows": [attrs.asdict(r) for r in rows],
         "differences": [attrs.asdict(d) for d in differing],
     }
-    body |= {"warnings": [attrs.asdict(c) for c in doubts], "load": attrs.asdict(load)}
+    body |= {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
     body |= circumstances(target, settings, terms)
     if results is not None:
         results.conclude(body)
     if as_json:
         click.echo(common.as_json(body))
     else:
-        table.show(rows, differing, doubts)
+        table.show(rows, differing, warnings)
     return 1 if differing else 0
 
 

@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from spec_cli.cautions import Caution
 from spec_cli.common import note
+from spec_cli.timing_warnings import TimingWarning
 
 from spec_compare.difference import Difference
 from spec_compare.summary import ALL, INTERVAL, Row
@@ -61,8 +61,8 @@ def identical(row: Row) -> str:
     return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
 
 
-def show(rows: list[Row], differing: Iterable[Difference], cautions: Iterable[Caution] = ()) -> None:
-    """A table per family on standard output, the one over all prompts last, then differences and cautions."""
+def show(rows: list[Row], differing: Iterable[Difference], warnings: Iterable[TimingWarning] = ()) -> None:
+    """A table per family on standard output, the one over all prompts last, then differences and warnings."""
     families = list(dict.fromkeys(r.family for r in rows))
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
     for family in families[:-1] if len(families) == 2 else families:
@@ -70,8 +70,8 @@ def show(rows: list[Row], differing: Iterable[Difference], cautions: Iterable[Ca
         _print(console, f"{'all families' if family == ALL else family}, {mine[0].prompts} prompts", mine)
     for difference in differing:
         console.print(said(difference), soft_wrap=True, markup=False)
-    for caution in cautions:
-        console.print(f"warning: {caution.text}", soft_wrap=True, markup=False)
+    for warning in warnings:
+        console.print(f"warning: {warning.text}", soft_wrap=True, markup=False)
 
 
 def said(d: Difference) -> str:

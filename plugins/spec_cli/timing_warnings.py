@@ -25,7 +25,7 @@ Kind = Literal["scatter", "bound", "load"]
 
 
 @attrs.frozen
-class Caution:
+class TimingWarning:
     """One reason. about: the contender or the number of rows it concerns, None for all."""
 
     kind: Kind
@@ -42,8 +42,8 @@ def scattered(slowdowns: Sequence[float]) -> int:
     return slow if slow > DISTURBED * len(slowdowns) else 0
 
 
-def of_load(load: Load) -> list[Caution]:
-    """A caution where other programs used much of the machine."""
+def of_load(load: Load) -> list[TimingWarning]:
+    """A warning where other programs used much of the machine."""
     if load.others is not None:
         if load.others <= BUSY * load.processors:
             return []
@@ -52,4 +52,4 @@ def of_load(load: Load) -> list[Caution]:
         said = f"the load average was {load.average_before:.1f} on {load.processors} processors before the measurement"
     else:
         return []
-    return [Caution("load", None, f"{said}: {QUIET}")]
+    return [TimingWarning("load", None, f"{said}: {QUIET}")]

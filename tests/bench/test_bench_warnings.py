@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from spec_bench.cautions import CHEAPER, of_products, of_steps
 from spec_bench.products import Product
 from spec_bench.step import Cost
-from spec_cli.cautions import SCATTER
+from spec_bench.timing_warnings import CHEAPER, of_products, of_steps
+from spec_cli.timing_warnings import SCATTER
 
 
 def cost(rows: int, forward: float, median: float | None = None, depth: int = 64) -> Cost:

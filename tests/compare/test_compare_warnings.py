@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from spec_cli.cautions import BUSY, CROWDED, DISTURBED, SCATTER
 from spec_cli.machine import Load
-from spec_compare.cautions import NO_INTERVAL, bound, cautions, scatter, slowdowns
+from spec_cli.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
 from spec_compare.measure import Lap, Record, Steps
 from spec_compare.summary import rows
 from spec_compare.table import show
+from spec_compare.timing_warnings import NO_INTERVAL, bound, found_in, scatter, slowdowns
 
 from spec_core.toolkit.tally import Tally
 
@@ -33,7 +33,7 @@ def many(speedups: dict[str, float]) -> list[Lap]:
 
 
 def found(laps: list[Lap], load: Load = QUIET, device: str = "cpu") -> list[tuple[str, str | None]]:
-    return [(c.kind, c.about) for c in cautions(laps, rows(laps, {}), load, device)]
+    return [(c.kind, c.about) for c in found_in(laps, rows(laps, {}), load, device)]
 
 
 def test_quiet_laps_are_not_doubted():
@@ -126,6 +126,6 @@ def test_a_busy_machine_is_doubted(load, doubted):
 def test_warnings_stand_below_the_table(capsys):
     laps = many({"a": 6.74, "b": 5.30})
     made = rows(laps, {})
-    show(made, [], cautions(laps, made, QUIET, "cpu"))
+    show(made, [], found_in(laps, made, QUIET, "cpu"))
 
     assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: a speedup of 6.02 at 1.40")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spec_cli.cautions import QUIET, Caution, of_load, scattered
 from spec_cli.machine import Load
+from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, scattered
 
 from spec_compare.measure import Lap
 from spec_compare.summary import Row
@@ -15,7 +15,7 @@ NO_INTERVAL = 1.05
 within a few per cent."""
 
 
-def cautions(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[Caution]:
+def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[TimingWarning]:
     """All reasons, contender by contender, then the machine's."""
     names = dict.fromkeys(lap.contender for lap in laps)
     found = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
@@ -24,7 +24,7 @@ def cautions(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[
     return found + of_load(load)
 
 
-def scatter(laps: list[Lap], device: str) -> list[Caution]:
+def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
     """Of one contender's laps."""
     slow = slowdowns(laps, device)
     count = scattered(slow)
@@ -32,7 +32,7 @@ def scatter(laps: list[Lap], device: str) -> list[Caution]:
         return []
     name, much = laps[0].contender, f"{count} of {len(laps)} laps took up to {max(slow):.1f} times as long as"
     said = f"{name}: {much} the fastest repeat of the same prompts, or as their own CPU time"
-    return [Caution("scatter", name, f"{said}: {QUIET}, with more --repeats")]
+    return [TimingWarning("scatter", name, f"{said}: {QUIET}, with more --repeats")]
 
 
 def slowdowns(laps: list[Lap], device: str) -> list[float]:
@@ -64,7 +64,7 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b > 0 else 1.0
 
 
-def bound(rows: list[Row]) -> list[Caution]:
+def bound(rows: list[Row]) -> list[TimingWarning]:
     """Of one contender's rows, where every prompt ran alone: each step costs at least a plain step."""
     beyond = [row for row in rows if _exceeds(row)]
     if not beyond:
@@ -73,7 +73,7 @@ def bound(rows: list[Row]) -> list[Caution]:
     said = f"{worst.contender}: a speedup of {worst.speedup:.2f} at {worst.tokens_per_step:.2f} tokens per step"
     families = ", ".join(row.family for row in beyond)
     text = f"{said} is more than they allow ({families}): plain decoding was disturbed; {QUIET}"
-    return [Caution("bound", worst.contender, text)]
+    return [TimingWarning("bound", worst.contender, text)]
 
 
 def _exceeds(row: Row) -> bool:
