@@ -5,12 +5,14 @@ What stands on the pages is checked without building them; what needs the built 
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -123,6 +125,55 @@ def test_the_glossary_has_the_words_of_other_programs(term):
     rows = re.findall(r"^\| (.*?) \| .*$", (DOCS / "glossary.md").read_text("utf-8"), re.M)
 
     assert [row for row in rows if term in row.split(", ")]
+
+
+class Noted:
+    """What a page would register, as {(kind, name): anchor}: it stands in for Sphinx's environment and its domains."""
+
+    def __init__(self, page: str) -> None:
+        self.docname, self.found = page, {}
+
+    def get_domain(self, name: str) -> Noted:
+        return self
+
+    def note_object(self, first: str, second: str, anchor: str, **options: object) -> None:
+        self.found[first, second] = anchor
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Reads a page as the site does, without building it."""
+    pytest.importorskip("myst_parser", reason="myst_parser is not installed: pip install 'spec-core[docs]'")
+    from docutils.core import publish_doctree
+    from myst_parser.parsers.docutils_ import Parser
+
+    monkeypatch.syspath_prepend(DOCS / "_site")
+    objects = importlib.import_module("site_objects")
+
+    def read(page: str) -> dict[tuple[str, str], str]:
+        text, told = (DOCS / f"{page}.md").read_text("utf-8"), {"doctitle_xform": False, "report_level": 5}
+        doctree = publish_doctree(text, parser=Parser(), settings_overrides=told)
+        env = Noted(page)
+        objects.register(SimpleNamespace(env=env), doctree)
+        return env.found
+
+    return read
+
+
+def test_the_api_page_registers_every_public_name_and_their_members(noted):
+    found = {name for name, _ in noted("api")}
+    members = {"Step.propose", "Run.generate", "Run.busy", "Request.max_tokens", "Draft.parents", "Draft.probs"}
+
+    assert {f"spec_core.{name}" for name in spec_core.__all__ if name not in ("CONTRACT", "hookimpl")} <= found
+    assert {f"spec_core.{name}" for name in members} <= found
+    assert "spec_core.Run.target" not in found, "a parameter is no attribute"
+
+
+def test_the_glossary_registers_every_synonym(noted):
+    found = noted("glossary")
+
+    assert {("term", term) for term in TERMS} <= found.keys()
+    assert len(set(found.values())) == len(found)
 
 
 # the built site

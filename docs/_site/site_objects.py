@@ -102,7 +102,7 @@ def _terms(env: Any, doctree: nodes.document) -> None:
     for row in doctree.findall(nodes.row):
         if isinstance(row.parent, nodes.tbody):
             for term in row[0].astext().split(", "):
-                anchor = _anchor(row, f"term-{nodes.make_id(term)}")
+                anchor = _anchor(row, "term-" + re.sub(r"\W+", "-", term.lower()))
                 env.get_domain("std").note_object("term", term, anchor, location=row)
 
 
