@@ -33,7 +33,7 @@ lint: $(READY)
 # The site, in build/docs: every warning is an error.
 docs: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
-	$(BIN)/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/core.py

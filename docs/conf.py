@@ -1,32 +1,32 @@
-"""The documentation as a site: ``make docs``. The pages are plain Markdown, and say nothing of this.
-
-The source is the repository's root, so that links to the README and to CONTRIBUTING lead somewhere here too.
-"""
+"""The documentation as a site: ``make docs``. The pages are plain Markdown, and say nothing of this."""
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS / "_site"))
 PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = "spec-core"
 release = version = PACKAGE["version"]
 copyright = "the authors of spec-core, Apache-2.0"
-extensions = ["myst_parser"]
-root_doc = "docs/index"
-include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**.md"]
-exclude_patterns = [".*", "build", "shared", "results", "zoo-work", "**/__pycache__"]
+extensions = ["myst_parser", "site_objects"]
+include_patterns = ["**.md"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"spec-core {release}"
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 highlight_language = "text"
 
-CONTENTS = ("docs/index", "docs/plugins", "docs/rules/README")
+CONTENTS = ("index", "plugins", "rules/README")
 """Pages whose links are the table of contents, section by section; a page that two of them link to stands once."""
 LINK = re.compile(r"\]\((?!http)([^)#\s]+\.md)\)")
 
@@ -56,14 +56,21 @@ def _document(page: str, link: str) -> str:
 
 
 def all_contents() -> dict[str, str]:
-    taken = {f"/{root_doc}"}
-    return {page: contents(page, (ROOT / f"{page}.md").read_text("utf-8"), taken) for page in CONTENTS}
+    taken = {"/index"}
+    return {page: contents(page, (DOCS / f"{page}.md").read_text("utf-8"), taken) for page in CONTENTS}
+
+
+def contributing() -> str:
+    """The file at the root of the repository, which lies outside of what Sphinx reads; its links are to pages here."""
+    return (ROOT / "CONTRIBUTING.md").read_text("utf-8").replace("](docs/", "](")
 
 
 def setup(app: Any) -> None:
     tables = all_contents()
 
     def add(app: Any, page: str, source: list[str]) -> None:
+        if page == "contributing":
+            source[0] = contributing()
         if page in tables:
             source[0] += "\n\n" + tables[page] + "\n"
 

@@ -13,7 +13,9 @@ import click
 import pytest
 from spec_cli.document import KINDS, document
 from spec_cli.document import PAGES as GENERATED
+from spec_cli.machine import Load
 from spec_cli.main import run
+from spec_cli.timing_warnings import TimingWarning
 from spec_compare.difference import Difference
 from spec_compare.measure import Record
 from spec_compare.summary import Row
@@ -145,9 +147,11 @@ def shown(default):
 
 
 def test_every_name_of_a_comparison_s_files_is_described():
-    """Of a line of results.jsonl, of a row of the summary, and of a difference."""
+    """Of a line of results.jsonl, of a row of the summary, of a difference, a warning and the load."""
     text = (DOCS / "output.md").read_text("utf-8")
-    names = [f.name for cls in (Record, Row, Difference) for f in attrs.fields(cls) if f.name != "tally"]
+    names = [
+        f.name for cls in (Record, Row, Difference, TimingWarning, Load) for f in attrs.fields(cls) if f.name != "tally"
+    ]
 
     assert [name for name in names if f"`{name}`" not in text] == []
 
@@ -212,9 +216,9 @@ def test_links_between_pages_lead_somewhere(page):
     assert [target for target in links(page) if not target.exists()] == []
 
 
-def test_every_page_can_be_reached_from_the_index():
+def test_every_page_can_be_reached_from_the_readme():
     """A page that nobody links to is not read."""
-    reached, ahead = set(), [DOCS / "index.md"]
+    reached, ahead = set(), [ROOT / "README.md"]
     while ahead:
         page = ahead.pop()
         if page.suffix == ".md" and page.exists() and page not in reached:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_cli import common
+from spec_cli.timing_warnings import of_load
 
 from spec_core.errors import UsageError
 
@@ -38,7 +39,9 @@ def bench() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def step(as_json: bool, **flags: Any) -> None:
     """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and what the core adds."""
-    from spec_bench import bandwidth, table
+    from spec_cli import machine
+
+    from spec_bench import bandwidth, table, timing_warnings
     from spec_bench import step as steps
 
     choice = common.take(flags, "rows", "depths", "batches", "repeats")
@@ -47,18 +50,23 @@ def step(as_json: bool, **flags: Any) -> None:
     settings = common.settings_of(flags)
     target = common.target_of(settings)
     drawn = common.sampling_of(settings)
+    before = machine.moment()
     costs = [
         steps.measure(target, n, depth, batch, choice["repeats"], drawn)
         for depth in depths
         for batch in batches
         for n in rows
     ]
+    load = machine.load_between(before, machine.moment())
+    warnings = timing_warnings.of_steps(costs) + of_load(load)
     size = target.info.extras.get("weight_bytes")
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
     if as_json:
-        click.echo(common.as_json(body(target, costs, reads)))
+        doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
+        click.echo(common.as_json(body(target, costs, reads) | doubtful))
     else:
         table.steps(target, costs, reads)
+        table.show_warnings(warnings)
 
 
 def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
@@ -87,9 +95,10 @@ def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
 def kernels(as_json: bool, **flags: Any) -> None:
     """Time products of the native forward: each type of weights, a matrix in a cache and one in memory."""
     import torch
+    from spec_cli import machine
     from spec_kernels import native
 
-    from spec_bench import products, table
+    from spec_bench import products, table, timing_warnings
 
     if native.problem():
         raise UsageError(
@@ -100,12 +109,17 @@ def kernels(as_json: bool, **flags: Any) -> None:
         raise UsageError(f"this processor has no {flags['isa']}", hint=f"it has: {found}")
     rows, sizes = numbers(flags["rows"], "--rows"), flags["sizes"] or tuple(products.SIZES)
     torch.set_num_threads(flags["threads"])
+    before = machine.moment()
     measured = [
         product
         for type in products.types(flags["types"])
         for product in products.measure(type, rows, flags["repeats"], sizes, flags["isa"])
     ]
+    warnings = timing_warnings.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
     if as_json:
         click.echo(common.as_json([attrs.asdict(p) for p in measured]))
+        for warning in warnings:
+            common.note(f"warning: {warning.text}")
     else:
         table.kernels(measured)
+        table.show_warnings(warnings)

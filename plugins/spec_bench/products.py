@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from time import perf_counter
+from time import perf_counter, process_time
 
 import attrs
 import torch
@@ -26,13 +27,18 @@ PART = 256
 
 @attrs.frozen
 class Product:
-    """seconds: of a call with so many rows, the best, quantising them and handing over the results included."""
+    """seconds: of a call with so many rows, the best, quantising them and handing over the results included.
+
+    median: of all calls. cpu_seconds: median of the processor time of this process in a call, all threads.
+    """
 
     type: str
     activations: str
     size: str
     rows: int
     seconds: float
+    median: float
+    cpu_seconds: float
     bytes: int
     multiplications: int
 
@@ -91,19 +97,25 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
             given = native.ACTIVATIONS if bits in native.ACTIVATIONS else None
             executor = Native(model, source, Options(bits if given else "int15", isa=isa))
             for r in rows:
-                seconds = best(executor, r, repeats)
-                found.append(Product(type, bits, size, r, seconds, executor.arena.memory.nbytes, r * n * K))
+                times = timed(executor, r, repeats)
+                found.append(Product(type, bits, size, r, *times, executor.arena.memory.nbytes, r * n * K))
     return found
 
 
-def best(executor: Native, rows: int, repeats: int) -> float:
-    """Seconds of the fastest of so many calls."""
+def timed(executor: Native, rows: int, repeats: int) -> tuple[float, float, float]:
+    """Seconds of the fastest of so many calls, their median, and the median of their processor time.
+
+    One more call goes before them and is not counted.
+    """
     x = torch.randn(rows, K, generator=torch.Generator().manual_seed(0))
     inputs = {executor.inputs[0]: x}
     batch = Batch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("product",))
-    least = float("inf")
-    for _ in range(repeats + 1):
-        began = perf_counter()
-        executor.run(batch)
-        least = min(least, perf_counter() - began)
-    return least
+    wall, cpu = zip(*[_call(executor, batch) for _ in range(repeats + 1)][1:], strict=True)
+    return min(wall), statistics.median(wall), statistics.median(cpu)
+
+
+def _call(executor: Native, batch: Batch) -> tuple[float, float]:
+    """Seconds and processor seconds."""
+    began, cpu_began = perf_counter(), process_time()
+    executor.run(batch)
+    return perf_counter() - began, process_time() - cpu_began

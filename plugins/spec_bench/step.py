@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from time import perf_counter
+from time import perf_counter, process_time
 
 import attrs
 
@@ -14,6 +14,10 @@ ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Rows of a sequence in one forward: a pending token and drafts."""
 WARM = 3
 """Steps that are not counted, after the prompt."""
+
+
+MEDIANS = ("choosing", "core", "step", "step_cpu")
+"""Of what a cost is the median over steps, beside the forward."""
 
 
 @attrs.define(eq=False)
@@ -37,7 +41,8 @@ class Cost:
     """One step, in seconds. rows: of each sequence. depth: rows in its cache before the first step that was timed.
 
     forward, forward_median: the least and the median. choosing: accepting drafts and drawing tokens. core: the rest of
-    a step, drafting left out; both are medians.
+    a step, drafting left out; both are medians. step, step_cpu: medians of a whole step by the clock, and of the
+    processor time of this process in it, all threads.
     bytes: what the forward reads at least, weights and cached rows; None where the target does not say.
     """
 
@@ -48,6 +53,8 @@ class Cost:
     forward_median: float
     choosing: float
     core: float
+    step: float
+    step_cpu: float
     bytes: int | None
 
     @property
@@ -72,7 +79,7 @@ def measure(target: Target, rows: int, depth: int, batch: int, repeats: int, sam
             hint="the target or a setting allows fewer rows: measure fewer, or a smaller batch",
         )
     forward = [step["verify"] for step in steps]
-    middle = {name: statistics.median(step[name] for step in steps) for name in ("choosing", "core")}
+    middle = {name: statistics.median(step[name] for step in steps) for name in MEDIANS}
     return Cost(
         rows, batch, depth, min(forward), statistics.median(forward), **middle, bytes=read(target, depth, batch)
     )
@@ -101,14 +108,15 @@ def started(target: Target, rows: int, depth: int, batch: int, repeats: int, sam
 def timed(run: Run) -> dict[str, float]:
     """Seconds of a step by what they were spent on, and how many rows it had."""
     before, rows = dict(run.stats.seconds), run.stats.rows.get("target", 0)
-    began = perf_counter()
+    began, cpu_began = perf_counter(), process_time()
     run.step()
-    whole = perf_counter() - began
+    whole, cpu = perf_counter() - began, process_time() - cpu_began
     spent = {name: seconds - before.get(name, 0.0) for name, seconds in run.stats.seconds.items()}
     choosing = sum(s for name, s in spent.items() if name.startswith("accept."))
     drafting = sum(s for name, s in spent.items() if name.startswith("draft."))
     core = whole - spent["verify"] - choosing - drafting
-    return {"verify": spent["verify"], "choosing": choosing, "core": core, "rows": run.stats.rows["target"] - rows}
+    seconds = {"verify": spent["verify"], "choosing": choosing, "core": core, "step": whole, "step_cpu": cpu}
+    return {**seconds, "rows": run.stats.rows["target"] - rows}
 
 
 def read(target: Target, depth: int, batch: int) -> int | None:

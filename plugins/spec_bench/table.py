@@ -7,9 +7,15 @@ from itertools import groupby
 from typing import Any
 
 import click
+from spec_cli.timing_warnings import TimingWarning
 
 from spec_bench.products import Product
 from spec_bench.step import Cost
+
+COLUMNS = (
+    "  rows    T(n) ms     median   ratio      MB   GB/s  of reading  choosing µs  core µs  around    step ms"
+    "     CPU ms"
+)
 
 
 def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
@@ -21,7 +27,7 @@ def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
         click.echo(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
         click.echo(f"\ndepth {depth}, batch {batch}")
-        click.echo("  rows    T(n) ms     median   ratio      MB   GB/s  of reading  choosing µs  core µs  around")
+        click.echo(COLUMNS)
         mine = list(group)
         for cost in mine:
             click.echo(_step(cost, mine[0], reads))
@@ -35,16 +41,23 @@ def _step(cost: Cost, first: Cost, reads: float | None) -> str:
     times = (
         f"{cost.rows:6}{cost.forward * 1e3:11.3f}{cost.forward_median * 1e3:11.3f}{cost.forward / first.forward:8.2f}"
     )
-    return f"{times}{moved}{cost.choosing * 1e6:13.0f}{cost.core * 1e6:9.0f}{cost.overhead:8.0%}"
+    parts = f"{cost.choosing * 1e6:13.0f}{cost.core * 1e6:9.0f}{cost.overhead:8.0%}"
+    return f"{times}{moved}{parts}{cost.step * 1e3:11.3f}{cost.step_cpu * 1e3:11.3f}"
 
 
 def kernels(measured: Iterable[Product]) -> None:
     """A line for every type, kind of activations and size."""
-    click.echo("type  activations  size      rows: ms (GMAC/s, GB/s)")
+    click.echo("type  activations  size      rows: ms, CPU ms (GMAC/s, GB/s)")
     for (type, bits, size), group in groupby(measured, key=lambda p: (p.type, p.activations, p.size)):
         click.echo(f"{type:6}{bits:13}{size:10}" + "  ".join(map(_product, group)))
 
 
 def _product(p: Product) -> str:
     rates = f"{p.multiplications / p.seconds / 1e9:.0f}, {p.bytes / p.seconds / 1e9:.1f}"
-    return f"{p.rows}: {p.seconds * 1e3:.3f} ({rates})"
+    return f"{p.rows}: {p.seconds * 1e3:.3f}, {p.cpu_seconds * 1e3:.3f} ({rates})"
+
+
+def show_warnings(found: Iterable[TimingWarning]) -> None:
+    """Below a table."""
+    for warning in found:
+        click.echo(f"warning: {warning.text}")

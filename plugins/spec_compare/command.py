@@ -42,7 +42,9 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     contender whose text is not plain's own; the exit code is 1 then.
     A line of --prompts may have "messages", a chat for the model's template, or "tokens", ids, in place of "prompt".
     """
-    from spec_compare import contenders, difference, prompts, summary, table
+    from spec_cli import machine
+
+    from spec_compare import contenders, difference, prompts, summary, table, timing_warnings
 
     choice = common.take(flags, "file", "families", "limit", "chat")
     scale = common.take(flags, "repeats", "batch")
@@ -57,17 +59,24 @@ def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     labels = prepared(entered, chosen, settings, terms)
     if results is not None:
         results.make_room()
+    before = machine.moment()
     laps = list(kept(measured(entered, chosen, target, terms), results))
+    load = machine.load_between(before, machine.moment())
     rows = summary.rows(laps, labels)
+    warnings = timing_warnings.found_in(laps, rows, load, target.info.device)
     differing = difference.differences(laps, labels, chosen, target, terms)
-    body = {"rows": [attrs.asdict(r) for r in rows], "differences": [attrs.asdict(d) for d in differing]}
+    body: dict[str, Any] = {
+        "rows": [attrs.asdict(r) for r in rows],
+        "differences": [attrs.asdict(d) for d in differing],
+    }
+    body |= {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
     body |= circumstances(target, settings, terms)
     if results is not None:
         results.conclude(body)
     if as_json:
         click.echo(common.as_json(body))
     else:
-        table.show(rows, differing)
+        table.show(rows, differing, warnings)
     return 1 if differing else 0
 
 

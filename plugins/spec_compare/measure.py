@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from time import perf_counter
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
 
 import attrs
 from spec_cli.prompts import Prompt
@@ -19,6 +19,20 @@ from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step
 from spec_core.toolkit import Tally, drafted_and_accepted
 
 WARM_TOKENS = 16
+
+
+class Clock(NamedTuple):
+    """wall: seconds. cpu: processor seconds of this process, all its threads."""
+
+    wall: float
+    cpu: float
+
+    def since(self, before: Clock) -> Clock:
+        return Clock(self.wall - before.wall, self.cpu - before.cpu)
+
+
+def now() -> Clock:
+    return Clock(perf_counter(), process_time())
 
 
 @attrs.frozen(eq=False)
@@ -72,8 +86,8 @@ class Steps:
 class Trace:
     """One sequence as it was watched: moments of its first and last token, and its steps."""
 
-    first: float
-    last: float
+    first: Clock
+    last: Clock
     steps: Steps = attrs.field(factory=Steps)
     tally: Tally = attrs.field(factory=Tally)
 
@@ -83,6 +97,7 @@ class Record:
     """One prompt under one contender, once.
 
     first_seconds: until its first token. decode_seconds: from there to its last. whole_seconds: its share of the lap.
+    cpu_seconds: processor time of decode_seconds, all threads of this process.
     """
 
     contender: str
@@ -96,6 +111,7 @@ class Record:
     first_seconds: float
     decode_seconds: float
     whole_seconds: float
+    cpu_seconds: float
     steps: Steps
     tally: Tally
 
@@ -109,6 +125,7 @@ class Record:
 class Lap:
     """One contender on one batch of prompts, once. split, forwards, rows: of the steps after the first token.
 
+    seconds, cpu_seconds: of the whole lap, by the clock and of this process on all processors.
     split: seconds by hook, ``verify`` for the target and ``host`` for everything around them, from the end of one step
     to that of the next; they sum to the time of the steps.
     """
@@ -117,6 +134,7 @@ class Lap:
     family: str
     repeat: int
     seconds: float
+    cpu_seconds: float
     split: dict[str, float]
     forwards: dict[str, int]
     rows: dict[str, int]
@@ -127,7 +145,7 @@ class Lap:
 class Watch:
     """Watches the steps of a run, lap by lap. last: when the last step ended."""
 
-    last: float = 0.0
+    last: Clock = Clock(0.0, 0.0)
     traces: dict[Sequence, Trace] = attrs.field(factory=dict)
     split: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
@@ -138,13 +156,13 @@ class Watch:
             table.clear()
 
     def look(self, step: Step) -> None:
-        now = perf_counter()
+        moment = now()
         if any(part.seq in self.traces for part in step.parts):
-            self._account(step, now - self.last)
+            self._account(step, moment.since(self.last).wall)
         for part in step.parts:
             if part.emitted:
-                self._emitted(part, now)
-        self.last = now
+                self._emitted(part, moment)
+        self.last = moment
 
     def _account(self, step: Step, seconds: float) -> None:
         for label, spent in step.seconds.items():
@@ -154,14 +172,14 @@ class Watch:
             for name, n in theirs.items():
                 _add(mine, name, n)
 
-    def _emitted(self, part: Part, now: float) -> None:
+    def _emitted(self, part: Part, moment: Clock) -> None:
         trace = self.traces.get(part.seq)
         if trace is None:
-            self.traces[part.seq] = Trace(now, now)
+            self.traces[part.seq] = Trace(moment, moment)
             return
-        trace.steps.add(part, now - trace.last)
+        trace.steps.add(part, moment.since(trace.last).wall)
         trace.tally.add(part)
-        trace.last = now
+        trace.last = moment
 
 
 def _add(table: dict[str, Any], name: str, more: float) -> None:
@@ -211,22 +229,23 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
 def lap(name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, repeat: int) -> Lap:
     """All prompts of a group at once, to their end."""
     watch.clear()
-    began = perf_counter()
+    began = now()
     seqs = [run.submit(terms.request(prompt)) for prompt in group]
     for _ in run:
         pass
-    seconds = perf_counter() - began
-    share = seconds / len(group)
+    spent = now().since(began)
+    share = spent.wall / len(group)
     pairs = zip(group, seqs, strict=True)
     records = [_record(name, p, repeat, run.take(s), watch.traces.get(s), began, share) for p, s in pairs]
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
-    return Lap(name, group[0].family, repeat, seconds, split, forwards, rows, records)
+    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records)
 
 
 def _record(
-    name: str, prompt: Prompt, repeat: int, result: Result, trace: Trace | None, began: float, share: float
+    name: str, prompt: Prompt, repeat: int, result: Result, trace: Trace | None, began: Clock, share: float
 ) -> Record:
     trace = trace or Trace(began, began)
+    decode = trace.last.since(trace.first)
     return Record(
         contender=name,
         prompt=prompt.id,
@@ -236,9 +255,10 @@ def _record(
         prompt_tokens=result.prompt_tokens,
         tokens=result.tokens,
         finish=result.finish_reason,
-        first_seconds=trace.first - began,
-        decode_seconds=trace.last - trace.first,
+        first_seconds=trace.first.since(began).wall,
+        decode_seconds=decode.wall,
         whole_seconds=share,
+        cpu_seconds=decode.cpu,
         steps=trace.steps,
         tally=trace.tally,
     )

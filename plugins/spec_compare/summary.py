@@ -18,7 +18,7 @@ RESAMPLES = 1000
 INTERVAL = 0.9
 COUNTED = (
     "steps", "accepted_per_step", "mean_acceptance_length", "draft_acceptance", "mean_draft_length", "marginal",
-    "conditional",
+    "conditional", "drafted_per_pos", "tested_per_pos", "accepted_per_pos",
 )  # fmt: skip
 """What a row takes over from the statistics of the core, under the same names."""
 
@@ -30,8 +30,8 @@ class Row:
     label: why equality with plain is not demanded, or None. identical: prompts whose tokens are plain's in every
     repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
-    together. efficiency: speedup / tokens_per_step; overhead: its inverse - 1. split: share of the time of a step.
-    forwards: per generated token, by who made them.
+    together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
+    its inverse - 1. split: share of the time of a step. forwards: per generated token, by who made them.
     """
 
     contender: str
@@ -46,6 +46,8 @@ class Row:
     high: float | None
     middle: float | None
     whole: float | None
+    cpu_rate: float | None
+    cpu_speedup: float | None
     tokens_per_step: float | None
     tokens_per_step_macro: float | None
     efficiency: float | None
@@ -60,16 +62,20 @@ class Row:
     mean_draft_length: float | None
     marginal: list[float]
     conditional: list[float]
+    drafted_per_pos: list[int]
+    tested_per_pos: list[int]
+    accepted_per_pos: list[int]
 
 
 @attrs.frozen
 class Cell:
-    """One contender on one prompt; seconds are medians over the repeats."""
+    """One contender on one prompt; seconds are medians over the repeats. cpu_seconds: 0 where nobody measured it."""
 
     tokens: int
     decode_tokens: int
     decode_seconds: float
     whole_seconds: float
+    cpu_seconds: float = 0.0
 
 
 def rows(laps: Iterable[Lap], labels: Mapping[str, str]) -> list[Row]:
@@ -119,7 +125,8 @@ def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | 
     )
 
 
-NO_SPEED: dict[str, Any] = dict.fromkeys(("rate", "speedup", "low", "high", "middle", "whole"))
+TIMED = ("rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_speedup")
+NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 
 def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
@@ -134,6 +141,8 @@ def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
         "high": high,
         "middle": statistics.median(own) if own else None,
         "whole": _ratio(_whole([a for a, _ in pairs]), _whole([b for _, b in pairs])),
+        "cpu_rate": _cpu_rate([a for a, _ in pairs]),
+        "cpu_speedup": _ratio(_cpu_rate([a for a, _ in pairs]), _cpu_rate([b for _, b in pairs])),
     }
 
 
@@ -146,6 +155,10 @@ def _speedup(pairs: Pairs) -> float | None:
 
 def _rate(cells: list[Cell]) -> float | None:
     return _ratio(sum(c.decode_tokens for c in cells), sum(c.decode_seconds for c in cells))
+
+
+def _cpu_rate(cells: list[Cell]) -> float | None:
+    return _ratio(sum(c.decode_tokens for c in cells), sum(c.cpu_seconds for c in cells))
 
 
 def _whole(cells: list[Cell]) -> float | None:
@@ -183,6 +196,7 @@ def _cell(repeats: list[Record]) -> Cell:
         decode_tokens=repeats[0].decode_tokens,
         decode_seconds=statistics.median(r.decode_seconds for r in repeats),
         whole_seconds=statistics.median(r.whole_seconds for r in repeats),
+        cpu_seconds=statistics.median(r.cpu_seconds for r in repeats),
     )
 
 

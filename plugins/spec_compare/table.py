@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from spec_cli.common import note
+from spec_cli.timing_warnings import TimingWarning
 
 from spec_compare.difference import Difference
 from spec_compare.summary import ALL, INTERVAL, Row
@@ -18,20 +19,23 @@ WIDE = 200
 """Columns where the output is no terminal: nothing is folded there."""
 POSITIONS = 4
 """How many positions of a draft have a figure of their own."""
+FEW = 30
+"""Drafts below which a rate is shown with their number: its standard error may be more than nine points."""
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda r: r.contender,
     "tokens/s": lambda r: _number(r.rate, ".1f"),
     "speedup": lambda r: _number(r.speedup, ".2f", "×"),
     f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
+    "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
     "with prefill": lambda r: _number(r.whole, ".2f", "×"),
     "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
-    "by position": lambda r: " ".join(_number(a, ".0%") for a in r.conditional[:POSITIONS]) or "-",
+    "by position": lambda r: by_position(r),
     "identical": lambda r: identical(r),
 }
-FIRST_OUT = ("by position", "draft length", "with prefill", f"{INTERVAL:.0%}", "acceptance")
+FIRST_OUT = ("by position", "draft length", "with prefill", "by CPU time", f"{INTERVAL:.0%}", "acceptance")
 """What a narrow terminal does without, in this order."""
 FOLDED = "identical"
 GAP = 3
@@ -43,6 +47,13 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
+def by_position(row: Row) -> str:
+    """Conditional acceptance of the first positions; few drafts are shown as what they are, ``100% of 3``."""
+    tested = row.tested_per_pos[:POSITIONS]
+    pairs = zip(row.conditional, tested, strict=False)
+    return ", ".join(f"{rate:.0%}" if n >= FEW else f"{rate:.0%} of {n}" for rate, n in pairs) or "-"
+
+
 def identical(row: Row) -> str:
     """Whether the output was plain decoding's."""
     if row.label is not None:
@@ -50,8 +61,8 @@ def identical(row: Row) -> str:
     return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
 
 
-def show(rows: list[Row], differing: Iterable[Difference]) -> None:
-    """A table per family on standard output, the one over all prompts last, then every difference."""
+def show(rows: list[Row], differing: Iterable[Difference], warnings: Iterable[TimingWarning] = ()) -> None:
+    """A table per family on standard output, the one over all prompts last, then differences and warnings."""
     families = list(dict.fromkeys(r.family for r in rows))
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
     for family in families[:-1] if len(families) == 2 else families:
@@ -59,6 +70,8 @@ def show(rows: list[Row], differing: Iterable[Difference]) -> None:
         _print(console, f"{'all families' if family == ALL else family}, {mine[0].prompts} prompts", mine)
     for difference in differing:
         console.print(said(difference), soft_wrap=True, markup=False)
+    for warning in warnings:
+        console.print(f"warning: {warning.text}", soft_wrap=True, markup=False)
 
 
 def said(d: Difference) -> str:

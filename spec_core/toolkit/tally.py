@@ -12,7 +12,11 @@ from spec_core.toolkit.counts import counted
 
 @attrs.define
 class Tally:
-    """Counts over steps. Lists are by position: index i is the (i+1)-th drafted token."""
+    """Counts over steps. Lists are by position: index i is the (i+1)-th drafted token.
+
+    reached: drafts that have this position. tested: those whose token there the rule could keep, as the ones before
+    it were kept. kept: those whose token there was accepted.
+    """
 
     steps: int = 0
     drafted: int = 0
@@ -58,6 +62,17 @@ class Tally:
         for method, counts in other.by_method.items():
             _add(self.by_method.setdefault(method, [0, 0, 0]), counts)
 
+    def _by_position(self) -> dict[str, list[Any]]:
+        """Counts for every position that a draft reached, and the two rates made of them."""
+        tested, kept = (_padded(counts, len(self.reached)) for counts in (self.tested, self.kept))
+        return {
+            "drafted_per_pos": list(self.reached),
+            "tested_per_pos": tested,
+            "accepted_per_pos": kept,
+            "marginal": [k / r for k, r in zip(kept, self.reached, strict=True)],
+            "conditional": [k / t for k, t in zip(kept, tested, strict=True) if t],
+        }
+
     def report(self) -> dict[str, Any]:
         """Names and definitions as in docs/metrics.md; a ratio with nothing to divide by is None."""
         return {
@@ -72,8 +87,7 @@ class Tally:
             "draft_acceptance": _ratio(self.accepted, self.drafted),
             "mean_draft_length": _ratio(self.depth, self.drafts),
             "tv_distance": self.tv_distance,
-            "marginal": [_ratio(k, r) for k, r in zip(self.kept, self.reached, strict=False)],
-            "conditional": [_ratio(k, t) for k, t in zip(self.kept, self.tested, strict=False)],
+            **self._by_position(),
             "methods": {
                 name: {"drafts": d, "drafted": n, "accepted": a, "draft_acceptance": _ratio(a, n)}
                 for name, (d, n, a) in self.by_method.items()
@@ -93,6 +107,10 @@ def _add(counts: list[int], more: list[int]) -> None:
     counts.extend([0] * (len(more) - len(counts)))
     for i, n in enumerate(more):
         counts[i] += n
+
+
+def _padded(counts: list[int], length: int) -> list[int]:
+    return counts + [0] * (length - len(counts))
 
 
 def _ratio(a: float, b: float) -> float | None:

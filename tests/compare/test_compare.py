@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 
+import attrs
 import pytest
+from spec_cli import machine
+from spec_cli.machine import Load
 from spec_cli.main import run
 from spec_compare import measure
 
@@ -244,6 +247,29 @@ def test_the_summary_carries_what_its_numbers_depend_on(compare, folder):
     assert (body["device"], body["dtype"], body["seed"], body["batch"], body["repeats"]) == ("cpu", "float64", 7, 1, 1)
     assert body["settings"]["repeat.length"] == {"value": "2", "origin": "flag"}
     assert "torch" in body["environment"]["packages"]
+
+
+def test_the_summary_says_how_busy_the_machine_was_and_what_is_doubtful(compare, monkeypatch):
+    """Whatever this machine does: a load made by hand is carried and warned of."""
+    busy = Load(1.0, 0.5, 4, 3.0, 2.0, 2.5)
+    monkeypatch.setattr(machine, "load_between", lambda before, after: busy)
+    body = json.loads(compare("--method", "repeat", "--json")[1])
+
+    assert body["load"] == attrs.asdict(busy)
+    assert [w["text"] for w in body["warnings"] if w["kind"] == "load"] == [
+        "other programs kept 3.0 of 4 processors busy during the measurement: measure again on a quiet machine"
+    ]
+
+
+def test_processor_time_stands_beside_wall_time(compare, folder, monkeypatch):
+    """Of a process whose clock says that it had a processor for half of the time."""
+    wall = iter(range(10**6))
+    monkeypatch.setattr(measure, "now", lambda: measure.Clock(float(t := next(wall)), t / 2))
+    row = summary(compare("--method", "repeat", "--out", "out", "--json"))["repeat", "all"]
+
+    assert all(r["cpu_seconds"] == r["decode_seconds"] / 2 > 0 for r in results(folder))
+    assert all(r["lap"]["cpu_seconds"] == r["lap"]["seconds"] / 2 > 0 for r in results(folder))
+    assert (row["cpu_rate"], row["cpu_speedup"]) == (2 * row["rate"], row["speedup"])
 
 
 def test_a_plugin_that_fails_ends_the_comparison_with_a_message(compare):

@@ -12,17 +12,18 @@ from spec_compare.contenders import chain, names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.summary import rows
-from spec_compare.table import fitting, show
+from spec_compare.table import FEW, by_position, fitting, show
 
 from spec_core.toolkit.tally import Tally
 
 
-def lap(contender: str, prompt: str, seconds: float, tokens: list[int], repeat: int = 0, family: str = "f") -> Lap:
-    """Decoding took ``seconds``, the first token one second."""
-    record = Record(
-        contender, prompt, family, repeat, 0, 5, tokens, "length", 1, seconds, 1 + seconds, Steps(), Tally()
-    )
-    return Lap(contender, family, repeat, 1 + seconds, {}, {}, {}, [record])
+def lap(
+    contender: str, prompt: str, seconds: float, tokens: list[int], repeat: int = 0, family: str = "f", cpu: float = 0.0
+) -> Lap:
+    """Decoding took ``seconds``, the first token one second. cpu: processor time of decoding."""
+    times = (1, seconds, 1 + seconds, cpu)
+    record = Record(contender, prompt, family, repeat, 0, 5, tokens, "length", *times, Steps(), Tally())
+    return Lap(contender, family, repeat, 1 + seconds, 1 + cpu, {}, {}, {}, [record])
 
 
 TEN = list(range(11))
@@ -114,6 +115,50 @@ def test_a_table_fits_its_terminal(width, name):
     assert max(len(line.rstrip()) for line in lines) <= width
     assert "…" not in console.file.getvalue() and "tokens/step" in lines[1]
     assert (out == []) == (width == 200)
+
+
+def drafted(times: int, tokens: int, kept: int) -> Tally:
+    """So many drafts of so many tokens, each with the first ``kept`` of them accepted."""
+    counts = [times * (i < kept) for i in range(tokens)]
+    tested = [times * (i <= kept) for i in range(min(tokens, kept + 1))]
+    return Tally(steps=times, drafts=times, reached=[times] * tokens, tested=tested, kept=counts[:kept])
+
+
+def test_one_accepted_draft_does_not_look_like_hundreds():
+    """Two positions of 300 drafts, and a third of one: its count stands beside it."""
+    laps = pair("a", 4, 2)
+    tally = drafted(300, 2, 2)
+    tally.merge(drafted(1, 3, 3))
+    laps[1].records[0].tally.merge(tally)
+    fast = row(laps)
+
+    assert (fast.drafted_per_pos, fast.tested_per_pos, fast.accepted_per_pos) == ([301, 301, 1],) * 3
+    assert by_position(fast) == "100%, 100%, 100% of 1"
+
+
+@pytest.mark.parametrize(("times", "shown"), [(FEW, "100%, 0%"), (FEW - 1, f"100% of {FEW - 1}, 0% of {FEW - 1}")])
+def test_a_position_where_nothing_was_accepted_is_shown(times, shown):
+    laps = pair("a", 4, 2)
+    laps[1].records[0].tally.merge(drafted(times, 3, 1))
+
+    assert by_position(row(laps)) == shown
+
+
+def test_processor_time_gives_a_speedup_of_its_own():
+    """Wall time was disturbed, processor time was not: medians over repeats of tokens over seconds."""
+    times = [(9, 5, 2, 2), (5, 5, 4, 2)]
+    laps = [
+        one
+        for i, (slow, cpu, fast, own) in enumerate(times)
+        for one in (lap("plain", "a", slow, TEN, i, cpu=cpu), lap("fast", "a", fast, TEN, i, cpu=own))
+    ]
+
+    assert row(laps).speedup == pytest.approx(7 / 3)
+    assert (row(laps).cpu_rate, row(laps).cpu_speedup) == (5, 2.5)
+
+
+def test_no_processor_time_gives_no_rate():
+    assert (row(pair("a", 4, 2)).cpu_rate, row(pair("a", 4, 2)).cpu_speedup) == (None, None)
 
 
 def test_a_text_of_one_token_has_no_rate():

@@ -70,13 +70,26 @@ def test_mean_acceptance_length_of_no_draft_is_nothing():
 
 
 def test_marginal_acceptance(report):
-    """Accepted at i, by steps that drafted at least i."""
-    assert report["marginal"] == [3 / 4, 2 / 3]
+    """Accepted at i, by steps that drafted at least i; also where nothing was accepted."""
+    assert report["marginal"] == [3 / 4, 2 / 3, 0 / 2, 0 / 1]
 
 
 def test_conditional_acceptance(report):
     """Accepted at i, by steps that drafted i and accepted i - 1."""
-    assert report["conditional"] == [3 / 4, 2 / 2]
+    assert report["conditional"] == [3 / 4, 2 / 2, 0 / 1]
+
+
+def test_rates_by_position_carry_their_counts(report):
+    """The third position of two drafts, tested in the one that kept the second; the fourth was never tested."""
+    assert report["drafted_per_pos"] == [4, 3, 2, 1]
+    assert report["tested_per_pos"] == [4, 2, 1, 0]
+    assert report["accepted_per_pos"] == [3, 2, 0, 0]
+
+
+def test_counts_by_position_of_no_draft_are_empty():
+    stats = toy_run(("mine", scripted(REQUEST, []))).generate(REQUEST).result.stats
+
+    assert [stats[f"{what}_per_pos"] for what in ("drafted", "tested", "accepted")] == [[], [], []]
 
 
 def test_counts_by_method(report):

@@ -1,0 +1,46 @@
+"""What makes the figures of ``spec bench`` doubtful: repeats that scatter, more rows for less, a busy machine."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from spec_cli.timing_warnings import QUIET, SCATTER, TimingWarning
+
+from spec_bench.products import Product
+from spec_bench.step import Cost
+
+CHEAPER = 0.95
+"""A forward of more rows does all that one row needs; the fastest of many repeats is right within a few per cent."""
+
+
+def of_steps(costs: list[Cost]) -> list[TimingWarning]:
+    """Of the forwards of every depth and batch."""
+    found = [c for cost in costs for c in scatter(_name(cost), cost.forward, cost.forward_median)]
+    for _, group in groupby(costs, key=lambda c: (c.depth, c.batch)):
+        found += bound(list(group))
+    return found
+
+
+def of_products(products: list[Product]) -> list[TimingWarning]:
+    named = ((f"{p.type}, {p.activations}, {p.size}, {p.rows} rows", p) for p in products)
+    return [c for name, p in named for c in scatter(name, p.seconds, p.median)]
+
+
+def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
+    """Half of the repeats took longer than the median."""
+    if median <= SCATTER * best:
+        return []
+    said = f"{name}: the median of the repeats is {median / best:.1f} times the fastest one"
+    return [TimingWarning("scatter", name, f"{said}: {QUIET}, with more --repeats")]
+
+
+def bound(costs: list[Cost]) -> list[TimingWarning]:
+    """Steps of one depth and batch: none may cost less than the one with the fewest rows."""
+    first = min(costs, key=lambda c: c.rows)
+    cheap = [cost for cost in costs if cost.forward < CHEAPER * first.forward]
+    said = f"took less time than {first.rows}: the forward of {first.rows} was disturbed; {QUIET}"
+    return [TimingWarning("bound", _name(cost), f"{_name(cost)} {said}") for cost in cheap]
+
+
+def _name(cost: Cost) -> str:
+    return f"depth {cost.depth}, batch {cost.batch}, {cost.rows} rows"

@@ -1,0 +1,84 @@
+"""What makes the times of a comparison doubtful: laps that scatter, speedups that cannot be, a busy machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spec_cli.machine import Load
+from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, scattered
+
+from spec_compare.measure import Lap
+from spec_compare.summary import Row
+
+NO_INTERVAL = 1.05
+"""How far the speedup of one prompt, which has no interval, may exceed its bound: a text of the same work repeats
+within a few per cent."""
+
+
+def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[TimingWarning]:
+    """All reasons, contender by contender, then the machine's."""
+    names = dict.fromkeys(lap.contender for lap in laps)
+    found = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
+    if all(len(lap.records) == 1 for lap in laps):
+        found += [c for name in names for c in bound([r for r in rows if r.contender == name])]
+    return found + of_load(load)
+
+
+def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
+    """Of one contender's laps."""
+    slow = slowdowns(laps, device)
+    count = scattered(slow)
+    if not count:
+        return []
+    name, much = laps[0].contender, f"{count} of {len(laps)} laps took up to {max(slow):.1f} times as long as"
+    said = f"{name}: {much} the fastest repeat of the same prompts, or as their own CPU time"
+    return [TimingWarning("scatter", name, f"{said}: {QUIET}, with more --repeats")]
+
+
+def slowdowns(laps: list[Lap], device: str) -> list[float]:
+    """Of each lap: its time over that of the fastest repeat, or over its processor time where that is more.
+
+    Processor time says something where the CPU computes: a process that waits for another device does not use it.
+    """
+    fastest = {key: min(lap.seconds for lap in same) for key, same in _repeats(laps).items()}
+    return [max(_ratio(lap.seconds, fastest[_work(lap)]), _waited(lap, device)) for lap in laps]
+
+
+def _repeats(laps: Iterable[Lap]) -> dict[tuple[str, ...], list[Lap]]:
+    found: dict[tuple[str, ...], list[Lap]] = {}
+    for lap in laps:
+        found.setdefault(_work(lap), []).append(lap)
+    return found
+
+
+def _work(lap: Lap) -> tuple[str, ...]:
+    """Laps of one contender on the same prompts do the same."""
+    return tuple(record.prompt for record in lap.records)
+
+
+def _waited(lap: Lap, device: str) -> float:
+    return _ratio(lap.seconds, lap.cpu_seconds) if device == "cpu" else 1.0
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b > 0 else 1.0
+
+
+def bound(rows: list[Row]) -> list[TimingWarning]:
+    """Of one contender's rows, where every prompt ran alone: each step costs at least a plain step."""
+    beyond = [row for row in rows if _exceeds(row)]
+    if not beyond:
+        return []
+    worst = max(beyond, key=lambda row: row.efficiency or 0.0)
+    said = f"{worst.contender}: a speedup of {worst.speedup:.2f} at {worst.tokens_per_step:.2f} tokens per step"
+    families = ", ".join(row.family for row in beyond)
+    text = f"{said} is more than they allow ({families}): plain decoding was disturbed; {QUIET}"
+    return [TimingWarning("bound", worst.contender, text)]
+
+
+def _exceeds(row: Row) -> bool:
+    """Beyond the interval; each step costs a plain step at least, so tokens per step are the bound."""
+    if row.speedup is None or row.tokens_per_step is None:
+        return False
+    low = row.speedup / NO_INTERVAL if row.low is None else row.low
+    return low > row.tokens_per_step

@@ -1,0 +1,131 @@
+"""What is said of times that cannot be trusted, on laps and rows made by hand; no time is measured."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from spec_cli.machine import Load
+from spec_cli.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
+from spec_compare.measure import Lap, Record, Steps
+from spec_compare.summary import rows
+from spec_compare.table import show
+from spec_compare.timing_warnings import NO_INTERVAL, bound, found_in, scatter, slowdowns
+
+from spec_core.toolkit.tally import Tally
+
+TEXT = list(range(15))
+QUIET = Load(10.0, 10.0, 2, 0.0, 0.0, 1.0)
+COUNTS = Tally(steps=10, emitted=14)
+"""1.40 tokens per step."""
+
+
+def lap(seconds: float, cpu: float | None = None, prompt: str = "a", name: str = "fast", repeat: int = 0) -> Lap:
+    """All of it decoding. cpu: processor time, the same as ``seconds`` for None."""
+    cpu = seconds if cpu is None else cpu
+    tally = Tally(steps=14, emitted=14) if name == "plain" else COUNTS
+    record = Record(name, prompt, "f", repeat, 0, 5, TEXT, "length", 0, seconds, seconds, cpu, Steps(), tally)
+    return Lap(name, "f", repeat, seconds, cpu, {}, {}, {}, [record])
+
+
+def many(speedups: dict[str, float]) -> list[Lap]:
+    """Plain decoding takes as many seconds as the speedup, the contender one."""
+    return [one for p, s in speedups.items() for one in (lap(s, prompt=p, name="plain"), lap(1, prompt=p))]
+
+
+def found(laps: list[Lap], load: Load = QUIET, device: str = "cpu") -> list[tuple[str, str | None]]:
+    return [(c.kind, c.about) for c in found_in(laps, rows(laps, {}), load, device)]
+
+
+def test_quiet_laps_are_not_doubted():
+    laps = [lap(1 + 0.02 * i, 1, repeat=i) for i in range(3)] + [lap(1.4, name="plain", repeat=i) for i in range(3)]
+
+    assert found(laps) == []
+
+
+def test_laps_that_scatter_over_repeats_are_doubted():
+    """Also where the processor was as slow as the clock: another device, or memory that is shared."""
+    slow = [lap(seconds, repeat=i) for i, seconds in enumerate((1.0, 2.1, 1.0))]
+
+    assert found([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
+    assert "fast: 1 of 3 laps took up to 2.1 times as long" in scatter(slow, "cpu")[0].text
+
+
+def test_a_lap_that_waited_for_a_processor_is_doubted_without_repeats():
+    laps = [lap(1.4, name="plain"), lap(2.0, 1.0)]
+
+    assert found(laps) == [("scatter", "fast")]
+    assert found(laps, device="cuda") == [], "the process waits for the device, and uses no processor"
+
+
+def test_different_prompts_may_take_different_times():
+    assert slowdowns([lap(1, prompt="a"), lap(9, prompt="b")], "cpu") == [1, 1]
+
+
+@pytest.mark.parametrize(("slow", "doubted"), [(1, False), (2, True)])
+def test_one_disturbed_lap_of_many_is_left_to_the_median(slow, doubted):
+    """A tenth of them is not doubted, more is."""
+    ten = [lap(2.0 if i < slow else 1.0, repeat=i) for i in range(10)]
+
+    assert DISTURBED == 0.1 and bool(scatter(ten, "cpu")) == doubted
+
+
+def test_a_lap_within_the_limit_is_not_disturbed():
+    assert scatter([lap(1.0), lap(SCATTER * 0.99, repeat=1)], "cpu") == []
+    assert scatter([lap(1.0), lap(SCATTER * 1.01, repeat=1)], "cpu") != []
+
+
+def test_a_lap_without_a_measured_time_is_not_doubted():
+    """A clock that did not move."""
+    assert slowdowns([lap(0.0, 0.0)], "cpu") == [1.0]
+
+
+def test_speedups_beyond_tokens_per_step_are_doubted():
+    """6.74 and 5.30 at 1.40 tokens per step: plain decoding was disturbed."""
+    laps = many({"a": 6.74, "b": 5.30})
+
+    assert found(laps) == [("bound", "fast")]
+    assert "6.02 at 1.40 tokens per step" in bound([r for r in rows(laps, {}) if r.contender == "fast"])[0].text
+
+
+def test_a_speedup_whose_interval_reaches_its_bound_is_not_doubted():
+    assert found(many({"a": 1.3, "b": 2.0})) == []
+
+
+@pytest.mark.parametrize(("speedup", "doubted"), [(1.4, False), (1.4 * NO_INTERVAL * 1.01, True)])
+def test_one_prompt_has_no_interval_and_some_room(speedup, doubted):
+    assert found(many({"a": speedup})) == ([("bound", "fast")] if doubted else [])
+
+
+def test_prompts_that_run_together_have_no_such_bound():
+    """A sequence that ends early makes the steps of the others cheaper."""
+    laps = many({"a": 6.74, "b": 5.30})
+    beside = [attrs.evolve(one, records=[*one.records, *one.records]) for one in laps]
+
+    assert found(beside) == []
+
+
+def test_a_contender_without_a_speed_has_no_bound():
+    assert bound([attrs.evolve(r, speedup=None) for r in rows(many({"a": 6.74}), {})]) == []
+
+
+@pytest.mark.parametrize(
+    ("load", "doubted"),
+    [
+        (attrs.evolve(QUIET, others=2 * BUSY * 1.1), True),
+        (attrs.evolve(QUIET, others=2 * BUSY * 0.9, average_before=9.0), False),
+        (attrs.evolve(QUIET, others=None, average_before=2 * CROWDED * 1.1), True),
+        (attrs.evolve(QUIET, others=None, average_before=2 * CROWDED * 0.9), False),
+        (attrs.evolve(QUIET, others=None, average_before=None), False),
+    ],
+    ids=["busy", "quiet", "only an average, crowded", "only an average, quiet", "nothing known"],
+)
+def test_a_busy_machine_is_doubted(load, doubted):
+    assert found(many({"a": 1.2}), load) == ([("load", None)] if doubted else [])
+
+
+def test_warnings_stand_below_the_table(capsys):
+    laps = many({"a": 6.74, "b": 5.30})
+    made = rows(laps, {})
+    show(made, [], found_in(laps, made, QUIET, "cpu"))
+
+    assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: a speedup of 6.02 at 1.40")
