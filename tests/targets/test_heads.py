@@ -361,6 +361,36 @@ def test_a_gguf_head_that_rotates_a_part_of_its_heads_is_refused(tmp_path):
         opened(path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("eagle3", "attention.sliding_window", ("u32", 4)),
+        ("eagle3", "final_logit_softcapping", ("f32", 30.0)),
+        ("dflash", "logit_scale", ("f32", 0.5)),
+    ],
+)
+def test_a_factor_or_window_of_a_gguf_head_that_is_not_run_is_refused(kind, key, value, tmp_path):
+    target, path = tiny_target(weights=False), tmp_path / "h.gguf"
+    write(trained(kind, target), target, path, "gguf", "f32")
+    model = gguf_parts(path)
+    model.pairs[f"{kind}.{key}"] = typed(*value)
+    path.write_bytes(model.bytes())
+
+    with pytest.raises(UsageError, match=f"{kind}.{key} = .* is not supported"):
+        opened(path)
+
+
+def test_a_gguf_head_with_two_names_of_one_tensor_is_refused(tmp_path):
+    target, path = tiny_target(weights=False), tmp_path / "h.gguf"
+    write(trained("dflash", target), target, path, "gguf", "f32")
+    model = gguf_parts(path)
+    model.tensors["hidden_norm.weight"] = list(model.tensors["enc.output_norm.weight"])
+    path.write_bytes(model.bytes())
+
+    with pytest.raises(UsageError, match="are one tensor, both are there"):
+        opened(path)
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_a_head_that_is_damaged_or_unknown_is_refused_with_a_mend(name, tmp_path):
     layout, spoil, found = BAD[name]
