@@ -310,6 +310,11 @@ BAD = {
         tensors(lambda t: t.update({"model.fc.weight": t["fc.weight"].clone()})),
         "two of its tensors are 'fc.weight'",
     ),
+    "a number is a text for a terminal": (
+        "safeailab",
+        config(lambda c: c.update(draft_vocab_size="\n\x1b[2J")),
+        r"draft_vocab_size = '\n\x1b[2J'",
+    ),
     "rotary parameters are no object": ("safeailab", config(lambda c: c.update(rope_scaling="yarn")), "'yarn'"),
     "rotary parameters differ between layers": (
         "z-lab",
