@@ -40,7 +40,7 @@ bench: $(READY)
 
 # Hours, in parts: what is finished is recorded in build/soak.jsonl, and skipped on the next call.
 soak: $(READY)
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python tests/campaigns/soak.py
 
 # Sdist and wheel in dist/, checked in a clean environment, then the tag; TAG=0 leaves out the tag. Nothing is uploaded.
 TAG ?= 1

@@ -2,7 +2,7 @@
 
     python benchmarks/against_llamacpp.py -m FILE --peer PYTHON [--threads 1] [--depth 64] [--activations int15]
 
-PYTHON is an interpreter that has llama-cpp-python 0.3.36, built natively (benchmarks/peer.py). Both sides evaluate the
+PYTHON is an interpreter that has llama-cpp-python 0.3.36, built natively (support/peer.py). Both sides evaluate the
 same tokens behind ``depth`` cached rows, with the logits of every row and their argmax, in a loop over the lowest call
 there is: ``llama_decode`` there, ``target.forward``'s executor here. From 512 rows on, a prompt, only the last row's
 logits are asked for. Tokenisation, and bringing a cache back to ``depth``, are outside: llama.cpp evaluates a hybrid's
@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.peer import BATCH, Peer, Side, burst, tokens
+from benchmarks.support.peer import BATCH, Peer, Side, burst, tokens
 
 ROWS = (1, 2, 4, 8, 16)
 CONTEXT = 1024

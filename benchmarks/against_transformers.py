@@ -30,7 +30,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import __version__ as version
 
-from benchmarks.tables import FIGURES, heading, row, write
+from benchmarks.support.tables import FIGURES, heading, row, write
 from spec_core import Run, Target, load
 
 MODELS = ("zoo:smollm2", "zoo:pico")

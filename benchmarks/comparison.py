@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.tables import FIGURES, ROOT, heading, row, write
+from benchmarks.support.tables import FIGURES, ROOT, heading, row, write
 
 KEPT = ROOT / "build" / "comparison"
 COMMON = ["-n", "128", "--limit", "10", "--repeats", "2", "--threads", "1"]

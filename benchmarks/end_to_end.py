@@ -4,7 +4,7 @@
     python benchmarks/end_to_end.py --peer PYTHON --only smollm2 --seconds 150   # as much of it as fits
     python benchmarks/end_to_end.py --write                                  # tables from what was measured before
 
-PYTHON: see benchmarks/peer.py. A lap is one side on one prompt: plain decoding and methods with default settings here,
+PYTHON: see support/peer.py. A lap is one side on one prompt: plain decoding and methods with default settings here,
 llama.cpp's plain decoding there, which generates as many tokens as our plain text has. Who is first rotates. Prompts
 are token ids, made by the model's own template where it is a chat model; loading and tokenisation are outside. Prefill
 ends with the first token, decoding with the last; texts are part of our time, and not of the peer's.
@@ -37,8 +37,8 @@ from spec_compare.measure import Terms, lap, observed, rotated, warm
 from spec_compare.prompts import chosen
 from spec_compare.summary import Cell, speed
 
-from benchmarks.peer import Peer
-from benchmarks.tables import FIGURES, ROOT, heading, row, write
+from benchmarks.support.peer import Peer
+from benchmarks.support.tables import FIGURES, ROOT, heading, row, write
 from spec_core import Run, Sampling, Target, load
 
 KEPT = ROOT / "build" / "end_to_end"

@@ -32,7 +32,7 @@ model, kernels, threads, n = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys
 if model == "random":
     sys.path.insert(0, ".")
     from spec_targets.runtime.load import make_target
-    from tests.soak import SHAPE, RandomWeights
+    from tests.support.draws import SHAPE, RandomWeights
     target = make_target(SHAPE, RandomWeights(SHAPE), None, kernels=kernels, threads=threads)
 else:
     target = load(model, kernels=kernels, threads=threads)

@@ -24,7 +24,7 @@ from spec_kernels.model import tiles  # noqa: E402
 from spec_targets.runtime.probe import exact  # noqa: E402
 
 from spec_core import Draft, Target, load  # noqa: E402
-from tests.soak import hundred_million  # noqa: E402
+from tests.support.draws import hundred_million  # noqa: E402
 from tests.targets.drive import forward, part, sequence  # noqa: E402
 
 TILES, ROWS = (1, 2, 4, 8), (1, 2, 3, 5, 9, 17)

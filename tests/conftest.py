@@ -15,7 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 prepare()
 
 import torch  # noqa: E402
-from installed import Environment, build_wheel, environment  # noqa: E402
+
+from tests.support.installed import Environment, build_wheel, environment  # noqa: E402
 
 # Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
@@ -67,7 +68,7 @@ def product(request):
     if not request.config.getoption("--misbehave"):
         yield
         return
-    from tests.misbehaving import misbehaving
+    from tests.support.misbehaving import misbehaving
 
     with misbehaving():
         yield

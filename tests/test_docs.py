@@ -11,7 +11,6 @@ from pathlib import Path
 import attrs
 import click
 import pytest
-from pages import Skimmer, blocks, follow
 from spec_cli.document import KINDS, document
 from spec_cli.document import PAGES as GENERATED
 from spec_cli.main import run
@@ -24,6 +23,7 @@ from spec_core import UsageError, hookspecs, toolkit
 from spec_core.assembly.discovery import GROUPS, discover, find, imported
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
+from tests.support.pages import Skimmer, blocks, follow
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -7,9 +7,10 @@ import shutil
 
 import attrs
 import pytest
-from installed import ROOT, Environment, environment
-from pages import follow
 from spec_zoo import ZOO
+
+from tests.support.installed import ROOT, Environment, environment
+from tests.support.pages import follow
 
 pytestmark = pytest.mark.slow
 

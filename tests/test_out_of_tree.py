@@ -10,9 +10,9 @@ import json
 import shutil
 
 import pytest
-from installed import ROOT, environment
 
 from spec_core import Run, Sampling, load
+from tests.support.installed import ROOT, environment
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.texts import METHODS, differing, prompts
+from tests.support.texts import METHODS, differing, prompts
 
 PARTS = 200
 

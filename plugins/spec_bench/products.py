@@ -86,7 +86,7 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
         source = RandomMatrix(type, SIZES[size])
         n = len(source.data)
         weight = Weight("matrix", n, K)
-        model = Model((Input("x", K), Linear("x", ("y",), (weight,), (None,)), Tap("y", "logits")))
+        model = Model((Input("x", K), Linear("x", ("y",), (weight,), (None,)), Tap("y", "product")))
         for bits in activations(type):
             given = native.ACTIVATIONS if bits in native.ACTIVATIONS else None
             executor = Native(model, source, Options(bits if given else "int15", isa=isa))
@@ -99,7 +99,8 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
 def best(executor: Native, rows: int, repeats: int) -> float:
     """Seconds of the fastest of so many calls."""
     x = torch.randn(rows, K, generator=torch.Generator().manual_seed(0))
-    batch = Batch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs={executor.inputs[0]: x})
+    inputs = {executor.inputs[0]: x}
+    batch = Batch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("product",))
     least = float("inf")
     for _ in range(repeats + 1):
         began = perf_counter()

@@ -10,7 +10,7 @@ from spec_cli.main import run
 from spec_compare import measure
 
 from spec_core import load
-from tests.toy_plugins import install
+from tests.support.toy_plugins import install
 
 PROMPTS = [
     {"id": "a", "family": "first", "prompt": "HELLO"},

@@ -16,7 +16,7 @@ from spec_core.sampling.choose import KINDS, adjust, likeliest, number, place, s
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
 from spec_core.toolkit.token_drafter import agreement
-from tests import choices
+from tests.support import choices
 
 ISAS = ("avx512", "avx2", "neon", "generic")
 with_native = pytest.mark.skipif(native.module is None, reason="needs the extension")

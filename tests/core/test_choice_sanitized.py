@@ -20,7 +20,7 @@ import importlib.util, sys
 from spec_core.sampling import native
 found = importlib.util.spec_from_file_location("spec_core.sampling.native._choice", sys.argv[1])
 native.module = importlib.util.module_from_spec(found)
-from tests import choices
+from tests.support import choices
 for isa in native.module.instruction_sets():
     assert not choices.differing(isa, 7, 1500) and not choices.differing(isa, 8, 4, (49_152,))
     native.module.use(isa)

@@ -20,7 +20,7 @@ from spec_cli.main import run
 
 from spec_core import __main__
 from spec_core.assembly.discovery import find
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
 PROMPT = ["-p", "def add(a, b):"]

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from spec_cli.main import run
 
-from tests.toy_plugins import install
+from tests.support.toy_plugins import install
 
 DENSE = ["-m", "toy:dense"]
 PROMPT = ["-p", "HELLO", "-n", "24"]
@@ -117,7 +117,7 @@ def test_an_output_that_is_full_is_a_message():
         )
 
     assert done.returncode == 1
-    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n  make room")
+    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n  standard output")
     assert b"Traceback" not in done.stderr
 
 

@@ -13,7 +13,7 @@ from spec_cli.watch import NAMES, Prefill, prefill
 
 from spec_core import Request, Run, load
 from spec_core.testing import ToyTarget
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 MODEL = str(tiny_gguf(0))
 PROMPT = ["-p", "def add(a, b):"]

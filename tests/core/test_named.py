@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_models import tiny_gguf
 from spec_cli.main import run
 
 from spec_core import Run, UsageError, load
 from spec_core.settings.file import read_file
 from spec_core.settings.named import joined, name_of, parsed
+from tests.support.small_models import tiny_gguf
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from toys import DENSE, dense, drafter, plain, requests, texts
 
 from spec_core import Request, Run, Sampling, UsageError
 from spec_core.testing import ToyTarget
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 MODEL = str(tiny_gguf(0))
 SIZES = {

@@ -11,7 +11,7 @@ from spec_core.testing import Fuzzer, QuickTarget, ToyRollback, ToyTarget, campa
 from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING
 from spec_core.testing.fuzzing import Report, Round, asked, plainly
 from tests.core.toys import STRATEGIES
-from tests.small_models import tiny_hybrid
+from tests.support.small_models import tiny_hybrid
 
 PROMPTS = [[(7 * i + 3 * j) % 48 for j in range(1 + i % 11)] for i in range(40)]
 CODE = [
@@ -112,7 +112,7 @@ def test_each_kind_of_fault_is_noticed_and_changes_nothing(kind):
 
 
 def test_texts_of_a_trained_model_are_plain_under_fuzzers():
-    """The longer campaign on it is ``benchmarks/fuzz.py``."""
+    """The longer campaign on it is ``tests/campaigns/fuzz.py``."""
     target = load("zoo:pico")
     prompts = [target.tokenizer.encode(text) for text in CODE]
     report = campaign(target, prompts, 60, longest=12)

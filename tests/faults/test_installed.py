@@ -11,7 +11,7 @@ from spec_cli.main import run
 from spec_core import Refused, Run, UsageError
 from spec_core.assembly.discovery import GROUPS
 from spec_core.testing import ToyTarget
-from tests.toy_plugins import Repeat
+from tests.support.toy_plugins import Repeat
 
 METHOD = """
 from spec_core import Draft, hookimpl

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from spec_kernels.ops.dequant import TYPES, dequantize
 
-from tests.golden import golden
+from tests.support.golden import golden
 
 GOLDEN_TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"]
 BLOCKS = [t for t in TYPES if t != "F32"]

@@ -13,7 +13,7 @@ from spec_kernels.ops.gated_delta import gated_delta
 from benchmarks.kernels import Sizes, check, items, made
 from spec_core import Run, Sampling, load
 from tests.kernels.twins import chain, for_delta, moved, ragged, with_runs
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,13 +12,13 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
-from small_models import tiny_gguf, tiny_hybrid
 from spec_kernels import facts, native
 from spec_kernels.model.batch import Batch, SequenceRows
 from spec_kernels.native.executor import Native, Options
 from spec_targets.runtime.build import Choice, said
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
 from tests.targets.tiny import CLASSES, NEWER, model, saved
 

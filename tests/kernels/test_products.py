@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 from spec_kernels.ops.dequant import TYPES as BLOCKS
 from spec_kernels.ops.dequant import dequantize
 
-from tests.golden import golden
 from tests.kernels.products import FLOATS, SETS, TYPES, Library, Products, example, portable, widths
 from tests.native.compiled import compiler
 from tests.native.compiled import library as built
+from tests.support.golden import golden
 
 LEVELS = {8: 127, 15: 16319}
 BARS = {8: 1e-2, 15: 1e-4, 32: 1e-6}

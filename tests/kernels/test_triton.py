@@ -19,7 +19,6 @@ import attrs
 import numpy
 import pytest
 import torch
-from small_models import tiny_hybrid
 from spec_kernels.model import mixture as layers
 from spec_kernels.model.shapes import Experts
 from spec_kernels.ops import dispatch
@@ -29,6 +28,7 @@ from benchmarks import kernels
 from spec_core import Request, Run, UsageError, load
 from spec_core.testing import Oracle, RandomTrees
 from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, moved, ragged
+from tests.support.small_models import tiny_hybrid
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

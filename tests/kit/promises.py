@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from spec_core.testing.conformance.promise import promises
-from tests.broken_plugins import CASES, KITS, Case
+from tests.support.broken_plugins import CASES, KITS, Case
 
 PAGE = "promises.md"
 HEAD = """# Promises

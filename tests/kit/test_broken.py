@@ -8,8 +8,8 @@ import pytest
 
 from spec_core.testing.conformance.promise import promises
 from spec_core.testing.conformance.report import outcome
-from tests.broken_plugins import CASES, KITS
 from tests.kit.promises import PAGE, page
+from tests.support.broken_plugins import CASES, KITS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -21,7 +21,7 @@ from spec_core.testing import (
     ToyTarget,
 )
 from tests.kit.fading import Fades, Fading, FadingAlone
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 from tests.targets.tiny import model, saved
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from spec_cli.main import run
 
 from spec_core import load
-from tests.golden import golden
+from tests.support.golden import golden
 
 RATIO = 5e-5
 TARGETS = {"llama": "llama", "qwen3": "qwen3", "qwen35": "qwen35"}

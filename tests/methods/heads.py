@@ -10,8 +10,8 @@ import torch
 from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
-from tests.small_heads import edit_config, trained
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_heads import edit_config, trained
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.gate import gated
 
 TARGETS = ("dense", "hybrid")

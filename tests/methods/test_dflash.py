@@ -15,11 +15,11 @@ from spec_train.heads.shape import Shape
 
 from spec_core import load
 from spec_core.testing import DrafterConformance
-from tests.golden import golden
 from tests.methods.drafted import drafted
 from tests.methods.heads import head_file
-from tests.small_heads import trained
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.golden import golden
+from tests.support.small_heads import trained
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
 from tests.methods.drafted import check_published, drafted
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
-from tests.small_heads import trained
-from tests.small_models import tiny_gguf
+from tests.support.small_heads import trained
+from tests.support.small_models import tiny_gguf
 
 PUBLISHED = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 KINDS = ("eagle3", "dflash")

@@ -17,9 +17,9 @@ import spec_core.sampling.native
 from spec_core import Request, Run, Sampling, Target, load
 from spec_core.sampling import native
 from spec_core.toolkit import TokenDrafter
-from tests import choices
 from tests.methods import heads
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support import choices
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 VOCAB = 300
 DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced")

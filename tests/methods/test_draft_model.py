@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from spec_core import Refused, Run, Sampling, load
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from spec_core.testing import DrafterConformance
 from spec_core.toolkit import TokenDrafter, TreeLimits
 from spec_core.toolkit.pair_tree import PairTree
 from tests.methods.heads import head_file
-from tests.small_heads import trained
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_heads import trained
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators")
 

@@ -16,8 +16,8 @@ from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError
 from spec_core.testing import DrafterConformance
 from spec_core.toolkit.pair_drafter import BACKLOG
-from tests.golden import golden
-from tests.small_models import tiny_hybrid
+from tests.support.golden import golden
+from tests.support.small_models import tiny_hybrid
 
 ARCHS = ("qwen3next", "qwen35", "qwen35moe", "glm4moe")
 FILES = ("model-f32.gguf", "hf")

@@ -1,5 +1,5 @@
 """Random models for the native program: architectures, sizes and types drawn, rows in any company held against each
-other and against the reference. Seconds for the suite; for long in benchmarks/soak.py.
+other and against the reference. Seconds for the suite; for long in tests/campaigns/soak.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from spec_rules.typical import Typical, threshold
 from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, hookimpl
 from spec_core.testing import ToyTarget
 from tests.core.toys import dense, finish, plain, requests
-from tests.toy_plugins import install
+from tests.support.toy_plugins import install
 
 RATES = (0.9, 0.6, 0.6, 0.15)
 LOSSY = {

@@ -1,6 +1,6 @@
 """No two requests of a run share private coins, so what one said may be drafted for the next.
 
-The long form is ``benchmarks/text_distribution.py``.
+The long form is ``tests/campaigns/text_distribution.py``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from spec_methods.ngram import Ngram
 from spec_methods.recycling import Recycling
 from spec_methods.suffix import Suffix
 
-from benchmarks.text_distribution import IMPROBABLE, SAMPLED, away, bound, campaign, chance, distribution_of, texts
 from spec_core import Run
 from spec_core.testing import QuickTarget
+from tests.campaigns.text_distribution import IMPROBABLE, SAMPLED, away, bound, campaign, chance, distribution_of, texts
 from tests.core.toys import finish
 
 TEXTS = 400

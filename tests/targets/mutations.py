@@ -23,8 +23,8 @@ from spec_train.heads.export.write import write
 
 from spec_core import Refused, Request, Run, Target, UsageError, load
 from spec_core.errors import TargetError
-from tests.small_heads import directory, tiny_target, trained
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_heads import directory, tiny_target, trained
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.containers import TYPES, VALUES, Model, opened, typed
 
 SECONDS, ROOM = 20, 400 << 20

@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from spec_core import Run, load
 from tests.methods.heads import METHODS, method
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 PROMPT = [(7 * i) % 299 for i in range(70)]
 kernels_of_both = pytest.mark.parametrize("kernels", ["native", "reference"])

@@ -6,14 +6,14 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from small_models import tiny_gguf, tiny_hybrid
 from spec_kernels.model import tiles
 from spec_kernels.model.tiles import TILE, WIDE, product
 from spec_targets.runtime.probe import exact
 
 from spec_core import Draft, Request, Run, Sampling, load
-from tests.misbehaving import badly, misbehaving
-from tests.soak import draws, rows
+from tests.support.draws import draws, rows
+from tests.support.misbehaving import badly, misbehaving
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, part, sequence
 
 PRODUCTS = {"real": nullcontext, "misbehaving": misbehaving}

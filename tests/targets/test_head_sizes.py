@@ -7,7 +7,7 @@ import pytest
 from spec_kernels.native import problem
 
 from spec_core import load
-from tests.small_heads import directory, tiny_target
+from tests.support.small_heads import directory, tiny_target
 
 
 def head_of(path):

@@ -12,9 +12,9 @@ from spec_cli.main import run
 from spec_train.heads.export.write import write
 
 from spec_core import UsageError, load
-from tests.golden import golden
-from tests.small_heads import directory, edit_config, edit_tensors, tiny_target, trained
-from tests.small_models import tiny_gguf
+from tests.support.golden import golden
+from tests.support.small_heads import directory, edit_config, edit_tensors, tiny_target, trained
+from tests.support.small_models import tiny_gguf
 from tests.targets.containers import opened as gguf_parts
 from tests.targets.containers import typed
 

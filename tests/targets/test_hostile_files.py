@@ -19,7 +19,7 @@ from spec_targets.files.gguf import open_gguf
 from spec_targets.files.safetensors import open_directory, open_safetensors
 
 from spec_core import SpecError
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 MUTATIONS = 2500
 MAX_SECONDS = 20

@@ -21,8 +21,8 @@ from spec_targets.files.types import BLOCKS
 
 from spec_core import Refused, Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
-from tests.golden import golden
-from tests.small_models import tiny_hybrid
+from tests.support.golden import golden
+from tests.support.small_models import tiny_hybrid
 from tests.targets.containers import TYPES, VALUES, Model, opened, typed
 
 MUTATIONS = 100

@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 import pytest
 import torch
-from small_models import tiny_gguf, tiny_hybrid
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import forward, part, sequence
 from tests.targets.gate import gated
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from spec_core import Needs, load
-from tests.golden import golden
+from tests.support.golden import golden
 from tests.targets.drive import EVERYTHING, forward, fresh, greedy, part, sequence
 
 DENSE = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe")

@@ -1,4 +1,4 @@
-"""One target under several runs: in threads at once, and one after the other; for long in benchmarks/soak.py."""
+"""One target under several runs: in threads at once, and one after the other; for long in tests/campaigns/soak.py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spec_kernels.model.states import StatePool
 from spec_targets.tokenizer.base import Tokenizer
 
 from spec_core import Run, load
-from tests import shared
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support import shared
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 EXECUTORS = [
     pytest.param("native", marks=pytest.mark.skipif(native.problem() is not None, reason="no native kernels here")),

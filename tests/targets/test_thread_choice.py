@@ -8,11 +8,11 @@ import sys
 
 import pytest
 import torch
-from small_models import tiny_gguf
 from spec_kernels.machine import WAITING
 from spec_targets.runtime import threads
 
 from spec_core import load
+from tests.support.small_models import tiny_gguf
 
 FRESH = {k: v for k, v in os.environ.items() if k not in (*WAITING, "KMP_BLOCKTIME", "OMP_NUM_THREADS")}
 SAY = "from spec_kernels.machine import waiting; print(waiting())"

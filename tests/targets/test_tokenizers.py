@@ -17,8 +17,8 @@ from spec_targets.tokenizer.gguf import from_gguf
 from spec_targets.tokenizer.hf import from_hf
 
 from spec_core import UsageError, load
-from tests.golden import golden
-from tests.small_models import tiny_gguf
+from tests.support.golden import golden
+from tests.support.small_models import tiny_gguf
 
 FOLDERS = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "glm4moe"]
 VOCABULARIES = ["qwen2", "llama-bpe", "llama-spm"]

@@ -16,7 +16,7 @@ from spec_train.training.evaluation import Evaluation
 from spec_zoo import PROMPTS
 
 from spec_core import load
-from tests.small_heads import SOURCES, tiny_target, trained
+from tests.support.small_heads import SOURCES, tiny_target, trained
 
 
 @pytest.fixture(scope="module")

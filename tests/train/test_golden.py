@@ -11,7 +11,7 @@ from spec_train.heads.module import HeadModule
 from spec_train.heads.shape import Shape
 
 from spec_core import Target, load
-from tests.golden import golden
+from tests.support.golden import golden
 
 HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 RATIO = 5e-5

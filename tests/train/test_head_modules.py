@@ -17,7 +17,7 @@ from spec_train.heads.shape import Shape
 from spec_train.init.random import new_student
 from spec_train.training.evaluation import Counts, Evaluation
 
-from tests.small_heads import SOURCES, tiny_target, trained
+from tests.support.small_heads import SOURCES, tiny_target, trained
 
 
 def untrained(kind, target, **more):

@@ -23,7 +23,7 @@ from spec_train.training.progress import StepProgress, clock, curve
 
 from spec_core import load
 from tests.methods.drafted import drafted
-from tests.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 KINDS = ("eagle3", "dflash")
 SHORT = {"eagle3": ["--depth", "2"], "dflash": ["--block", "4", "--layers", "1"]}

@@ -1,7 +1,7 @@
 """The distribution of a text whose drafts are what an earlier request of the same prompt and seed said.
 
-    python benchmarks/text_distribution.py                             # 20,000 texts of each case
-    python benchmarks/text_distribution.py --texts 200000 --kept texts.json   # goes on where it was interrupted
+    python tests/campaigns/text_distribution.py                             # 20,000 texts of each case
+    python tests/campaigns/text_distribution.py --texts 200000 --kept texts.json   # goes on where it was interrupted
 
 A shared store drafts for one request what another said. If both were judged by the same coins, drafts would know the
 answers, and the second text would have another distribution than the target's. The target is a random table, so that

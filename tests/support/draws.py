@@ -1,4 +1,4 @@
-"""Rows alone against rows among drafts: in seconds for the suite, for long in benchmarks/soak.py."""
+"""Rows alone against rows among drafts: in seconds for the suite, for long in tests/campaigns/soak.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random choices, made natively and by the reference: in seconds for the suite, for long in benchmarks/soak.py."""
+"""Random choices, made natively and by the reference: in seconds for the suite, for long in tests/campaigns/soak.py."""
 
 from __future__ import annotations
 

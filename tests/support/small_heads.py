@@ -15,7 +15,7 @@ from spec_train.heads.shape import default_shape
 from spec_train.init.random import random_weights
 
 from spec_core import Target, load
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 SOURCES = {"eagle3": (2, 1, 1), "dflash": (1, 2)}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
+GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
 
 
 def golden(name: str) -> Path:

@@ -12,7 +12,7 @@ from spec_zoo.training import data as library
 from spec_zoo.training.chat import questions as chat_questions
 
 from spec_core import load
-from tests.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf
 
 
 def test_messages_become_a_prompt_in_the_format_of_the_model(tmp_path):

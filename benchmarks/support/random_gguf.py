@@ -1,6 +1,6 @@
 """A qwen3 model of random weights as a GGUF file, for measuring forwards of a size and a type that no small file has.
 
-    python benchmarks/random_gguf.py --size 0.6b --type Q4_K FILE
+    python benchmarks/support/random_gguf.py --size 0.6b --type Q4_K FILE
 
 90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. vocabulary: one small layer, with as many
 tokens and merges as Qwen3 has, for measuring what a program does before its first token. Matrices and the tied table of

@@ -1,5 +1,5 @@
 """Texts of methods against plain decoding's on a dense, a mixture-of-experts and a hybrid model; for long in
-benchmarks/soak.py."""
+tests/campaigns/soak.py."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from spec_zoo import HERE
 from torch import Tensor
 
 from spec_core import Request, Run, Sampling, Target, load
-from tests.small_heads import trained
-from tests.soak import RandomWeights
+from tests.support.draws import RandomWeights
+from tests.support.small_heads import trained
 
 Methods = list[tuple[str, dict[str, Any]]]
 LENGTH, TOGETHER = 96, 5

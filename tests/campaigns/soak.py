@@ -1,14 +1,14 @@
 """Campaigns that are too long for the suite, in parts: what is finished is recorded, and skipped on the next call.
 
-    python benchmarks/soak.py                                # everything; ctrl-c and call again as you like
-    python benchmarks/soak.py --only draws --minutes 20      # parts whose name begins so, none begun after 20 minutes
-    python benchmarks/soak.py --report                       # what is recorded
+    python tests/campaigns/soak.py                             # everything; ctrl-c and call again as you like
+    python tests/campaigns/soak.py --only draws --minutes 20   # parts whose name begins so, none begun after 20 min
+    python tests/campaigns/soak.py --report                    # what is recorded
 
-Products are three: native kernels, those of torch, and one that sums badly on purpose (tests/misbehaving.py).
+Products are three: native kernels, those of torch, and one that sums badly on purpose (tests/support/misbehaving.py).
 draws: seeded draws of zoo:pico, the row alone against the row among up to 17 drafts, 100,000 for each product and
 number of threads. wide: rows of random text of a model of 100 M random weights, 20,000 for each product, 1,000 on the
 misbehaving one. choices: random choices of every setting, natively and by the reference, 350,000 for each instruction
-set. fuzz: 10,000 steps of benchmarks/fuzz.py on zoo:pico and on the toy.
+set. fuzz: 10,000 steps of tests/campaigns/fuzz.py on zoo:pico and on the toy.
 texts: 400 prompts under every method on a dense, a mixture-of-experts and a hybrid model, alone and five at a time,
 against plain decoding. programs: 4,000 random models on every instruction set (tests/native/programs.py), and 1,000
 more with the extension compiled for the address and undefined-behaviour sanitizers. heads: 4,000 random draft heads
@@ -35,7 +35,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from spec_core.assembly.early import prepare  # noqa: E402
@@ -47,9 +47,10 @@ from spec_kernels import native as native_model  # noqa: E402
 
 from spec_core import Target, load  # noqa: E402
 from spec_core.sampling import native  # noqa: E402
-from tests import choices, shared, soak, texts  # noqa: E402
-from tests.misbehaving import misbehaving  # noqa: E402
 from tests.native import programs, random_heads, sanitized  # noqa: E402
+from tests.support import choices, shared, texts  # noqa: E402
+from tests.support import draws as exact_draws  # noqa: E402
+from tests.support.misbehaving import misbehaving  # noqa: E402
 
 Part = Callable[[], dict[str, Any]]
 PRODUCTS = {"native": nullcontext, "real": nullcontext, "misbehaving": misbehaving}
@@ -108,11 +109,11 @@ def parts() -> Iterator[tuple[str, Part]]:
 
 
 def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
-    return compared(soak.draws, pico, product, threads, seed, DRAWS)
+    return compared(exact_draws.draws, pico, product, threads, seed, DRAWS)
 
 
 def wide(product: str, threads: int, seed: int, rows: int) -> dict[str, Any]:
-    return compared(soak.rows, soak.hundred_million, product, threads, seed, rows)
+    return compared(exact_draws.rows, exact_draws.hundred_million, product, threads, seed, rows)
 
 
 def chosen(isa: str, seed: int) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def pico(kernels: str, threads: int) -> Target:
 
 
 def fuzz(model: str, seed: int) -> dict[str, Any]:
-    command = [sys.executable, "benchmarks/fuzz.py", model, "--steps", str(FUZZ_STEPS), "--seed", str(seed)]
+    command = [sys.executable, "tests/campaigns/fuzz.py", model, "--steps", str(FUZZ_STEPS), "--seed", str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     said = {"said": done.stdout.splitlines()} if not done.returncode else {"error": done.stderr.splitlines()[-5:]}
     return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **said}

@@ -12,7 +12,7 @@ import pytest
 from spec_core import Compat, Draft, Verdict, hookimpl
 from spec_core.testing import ToyTarget
 
-HERE = "tests.toy_plugins"
+HERE = "tests.support.toy_plugins"
 POINTS = {
     "spec_core.targets": {"toy": "load"},
     "spec_core.methods": {

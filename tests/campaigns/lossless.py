@@ -1,6 +1,6 @@
 """Is the text the target's own? 200 prompts under every method, batch and temperature against plain decoding.
 
-``python benchmarks/lossless.py [-m MODEL] [--method A --method A+B] [--temperature 0.8] [--limit 50]``
+``python tests/campaigns/lossless.py [-m MODEL] [--method A --method A+B] [--temperature 0.8] [--limit 50]``
 
 Plain decoding runs each prompt alone; methods run them alone and five at a time, with the same seed per prompt, in
 float32. Every first difference is listed with its position and with the distance of the target's two best scores.

@@ -13,8 +13,8 @@ from spec_train.data.dataset import Dataset
 from spec_train.data.samples import Teacher, Text
 
 from spec_core.errors import UsageError
-from tests.small_heads import tiny_target
-from tests.small_models import tiny_hybrid
+from tests.support.small_heads import tiny_target
+from tests.support.small_models import tiny_hybrid
 
 SOURCES = (2, 1, 4)
 """Including the state after the final norm."""

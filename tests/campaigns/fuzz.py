@@ -1,7 +1,7 @@
 """A long campaign of fuzzers: 10,000 steps on a model, every text held against plain decoding.
 
-    python benchmarks/fuzz.py                   # zoo:pico
-    python benchmarks/fuzz.py toy --steps 1000  # the toy hybrid of spec_core.testing, three rollback strategies
+    python tests/campaigns/fuzz.py                   # zoo:pico
+    python tests/campaigns/fuzz.py toy --steps 1000  # the toy hybrid of spec_core.testing, three rollback strategies
 
 Prints what was done and what went wrong on purpose; stops with the round and the sequence at the first text that is
 not plain decoding's.

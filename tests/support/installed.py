@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Nothing is downloaded: what packages depend on is borrowed from the environment of the tests."""
 BARE = {"PYTEST_ADDOPTS": "-p no:xdist -p no:hypothesispytest -p no:cacheprovider"}

@@ -1,4 +1,4 @@
-"""One target and several runs: in threads of their own, and one after the other; for long in benchmarks/soak.py."""
+"""One target and several runs, in threads and one after the other; the long form is in tests/campaigns/soak.py."""
 
 from __future__ import annotations
 
