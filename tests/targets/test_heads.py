@@ -310,6 +310,11 @@ BAD = {
         tensors(lambda t: t.update({"model.fc.weight": t["fc.weight"].clone()})),
         "two of its tensors are 'fc.weight'",
     ),
+    "a number is a text for a terminal": (
+        "safeailab",
+        config(lambda c: c.update(draft_vocab_size="\n\x1b[2J")),
+        r"draft_vocab_size = '\n\x1b[2J'",
+    ),
     "rotary parameters are no object": ("safeailab", config(lambda c: c.update(rope_scaling="yarn")), "'yarn'"),
     "rotary parameters differ between layers": (
         "z-lab",
@@ -358,6 +363,36 @@ def test_a_gguf_head_that_rotates_a_part_of_its_heads_is_refused(tmp_path):
     path.write_bytes(model.bytes())
 
     with pytest.raises(UsageError, match="dimension_count is 16, all 32 dimensions"):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("eagle3", "attention.sliding_window", ("u32", 4)),
+        ("eagle3", "final_logit_softcapping", ("f32", 30.0)),
+        ("dflash", "logit_scale", ("f32", 0.5)),
+    ],
+)
+def test_a_factor_or_window_of_a_gguf_head_that_is_not_run_is_refused(kind, key, value, tmp_path):
+    target, path = tiny_target(weights=False), tmp_path / "h.gguf"
+    write(trained(kind, target), target, path, "gguf", "f32")
+    model = gguf_parts(path)
+    model.pairs[f"{kind}.{key}"] = typed(*value)
+    path.write_bytes(model.bytes())
+
+    with pytest.raises(UsageError, match=f"{kind}.{key} = .* is not supported"):
+        opened(path)
+
+
+def test_a_gguf_head_with_two_names_of_one_tensor_is_refused(tmp_path):
+    target, path = tiny_target(weights=False), tmp_path / "h.gguf"
+    write(trained("dflash", target), target, path, "gguf", "f32")
+    model = gguf_parts(path)
+    model.tensors["hidden_norm.weight"] = list(model.tensors["enc.output_norm.weight"])
+    path.write_bytes(model.bytes())
+
+    with pytest.raises(UsageError, match="are one tensor, both are there"):
         opened(path)
 
 

@@ -337,7 +337,7 @@ def test_a_layer_alone_with_other_heads_is_refused(whole, tmp_path):
     model = with_keys(layer_alone(whole), **keys, rope__dimension_count=("u32", 16))
     for name in ("q", "k"):
         put(model.tensors[f"blk.4.attn_{name}_norm.weight"], (16,), "F32")
-    with pytest.raises(Refused, match="heads of 16, 16 of them turned, the target heads of 32"):
+    with pytest.raises(Refused, match="heads of 16, 16 dimensions of them rotated, the target heads of 32"):
         Run(load(tiny_hybrid()), [("mtp", {"file": str(saved(model, tmp_path))})])
 
 

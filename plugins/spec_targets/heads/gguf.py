@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"
 """What ``enc.output_norm.weight`` is: before ``fc`` in one kind, after it in the other."""
 NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with the value that changes nothing; no other is run."""
+NEUTRAL_EAGLE3 = {"attention.sliding_window": 0}
 
 
 class GgufHead:
@@ -30,6 +31,11 @@ class GgufHead:
     def __init__(self, file: GgufFile, kind: str, heads: tuple[int, int]) -> None:
         self.file, self.where = file, file.path.name
         self.stored = {NORM_OF_ENCODER[kind] if n == "enc.output_norm.weight" else n: n for n in file.tensors}
+        if len(self.stored) != len(file.tensors):
+            raise UsageError(
+                f"{self.where}: 'enc.output_norm.weight' and {NORM_OF_ENCODER[kind]!r} are one tensor, both are there",
+                hint="use another head",
+            )
         self.permuted = dict(zip(("attn_q.", "attn_k."), heads, strict=True)) if kind == "eagle3" else {}
         for name, tensor in file.tensors.items():
             if tensor.type not in TYPES and name != "d2t":
@@ -80,6 +86,7 @@ def read(file: GgufFile) -> tuple[Head, GgufHead]:
     config = _config(file, keys)
     config.check(where)
     source = GgufHead(file, kind, (config.heads, config.kv_heads))
+    _check_neutral(keys, where, NEUTRAL if kind == "dflash" else NEUTRAL | NEUTRAL_EAGLE3)
     head = _head(file, keys, config, source)
     tensors.check(head, source)
     return head, source
@@ -116,6 +123,12 @@ def _all_rotated(keys: Keys, head: int, where: str) -> int:
             hint="use a head that rotates all of them",
         )
     return head
+
+
+def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None:
+    for key, value in neutral.items():
+        if (found := keys.get(key, value)) != value:
+            raise UsageError(f"{where}: {keys.arch}.{key} = {found} is not supported", hint="use another head")
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
@@ -202,9 +215,6 @@ def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
 
 def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
     """What only a block drafter has."""
-    for key, neutral in NEUTRAL.items():
-        if (value := keys.get(key, neutral)) != neutral:
-            raise UsageError(f"{file.path.name}: {keys.arch}.{key} = {value} is not supported", hint="use another head")
     window = keys.get("attention.sliding_window", 0, int)
     sliding = file.metadata.get(f"{keys.arch}.attention.sliding_window_pattern", [bool(window)] * c.layers)
     if not isinstance(sliding, list) or len(sliding) != c.layers or any(x not in (0, 1) for x in sliding):
