@@ -55,7 +55,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     import torch
 
     from spec_core.contract.request import Request
-    from spec_core.loop.admission import prompt_tokens
+    from spec_core.loop.request.admission import prompt_tokens
 
     settings = whole_drafts(common.settings_of(flags), method)
     ids = common.token_ids(tokens)

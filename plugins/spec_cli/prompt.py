@@ -54,7 +54,7 @@ def _file(file: str | None) -> str:
 def tokens_of(prompt: Any, target: Target) -> list[int]:
     """Token ids of a prompt, checked as a request's are. Raises UsageError."""
     from spec_core.contract.request import Request
-    from spec_core.loop.admission import prompt_tokens
+    from spec_core.loop.request.admission import prompt_tokens
 
     return prompt_tokens(Request(prompt), target)
 
