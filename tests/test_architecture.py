@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from step_files import entered, of_the_core
+
+from spec_core.sampling import native
 
 ROOT = Path(__file__).parent.parent
 SOURCES = {
@@ -375,3 +378,12 @@ def test_the_core_names_no_format_of_targets():
     ]
 
     assert not found, "\n".join(found)
+
+
+@pytest.mark.skipif(native.module is None, reason="without the C form of the choice a step enters other files")
+def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
+    files = of_the_core(entered())
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    now = int(re.search(r"\| of the core \| \d+ \| (\d+) \|", text)[1])
+
+    assert now == len(files), "\n".join(files)
