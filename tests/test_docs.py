@@ -12,8 +12,6 @@ import attrs
 import click
 import pytest
 from pages import Skimmer, blocks, follow
-from spec_cli.document import KINDS, document
-from spec_cli.document import PAGES as GENERATED
 from spec_cli.main import run
 from spec_compare.difference import Difference
 from spec_compare.measure import Record
@@ -24,6 +22,8 @@ from spec_core import UsageError, hookspecs, toolkit
 from spec_core.assembly.discovery import GROUPS, discover, find, imported
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
+from tools.document import KINDS, document
+from tools.document import PAGES as GENERATED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -121,7 +121,7 @@ def test_the_contract_page_names_every_entry_point_group():
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_up_to_date(page):
-    """Mend with ``python -m spec_cli.document docs``."""
+    """Mend with ``python -m tools.document docs``."""
     assert document(page) == (DOCS / page).read_text("utf-8")
 
 
