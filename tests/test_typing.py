@@ -94,6 +94,14 @@ def test_names_of_the_front_door_are_classes(folder):
     assert '"Any"' not in said
 
 
+def test_several_prompts_give_several_generations(folder):
+    kinds = ["'a'", "Request('a')", "[1, 2]", "[{'role': 'user', 'content': 'a'}]"]
+    lines = [f"reveal_type(Run('zoo:pico').generate([{kind}, {kind}]))" for kind in kinds]
+    said = check(folder, "\n".join(["from spec_core import Request, Run", *lines]) + "\n")
+
+    assert said.count('Revealed type is "list[spec_core.loop.generation.Generation]"') == len(kinds), said
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

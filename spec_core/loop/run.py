@@ -38,6 +38,8 @@ from spec_core.toolkit.dropped import inside, when_gone
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
+Prompts = list[Prompt] | list[Request] | list[str] | list[list[int]] | list[list[dict[str, Any]]] | tuple[Prompt, ...]
+"""One by one, as a list of requests is no list of prompts to a type checker."""
 
 
 class Run:
@@ -217,7 +219,7 @@ class Run:
     def generate(self, request: Prompt, **keywords: Any) -> Generation: ...
 
     @overload
-    def generate(self, request: list[Prompt], **keywords: Any) -> list[Generation]: ...
+    def generate(self, request: Prompts, **keywords: Any) -> list[Generation]: ...
 
     def generate(self, request: Any = None, **keywords: Any) -> Generation | list[Generation]:
         """An iterator of events of one request; ``.result`` is the Result once it is exhausted.
