@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from step_files import entered, of_the_core
+
+from spec_core.sampling import native
 
 ROOT = Path(__file__).parent.parent
 SOURCES = {
@@ -33,13 +36,22 @@ MAY_IMPORT = {
 }
 """Packages of ours that a package may import, itself aside."""
 
-ROOMS = ("errors", "sampling", "settings", "contract", "hookspecs", "toolkit", "assembly", "loop", "testing")
+ROOMS = (
+    "errors",
+    "sampling",
+    "settings",
+    "contract",
+    "hookspecs",
+    "toolkit",
+    "assembly",
+    "loop",
+    "commands",
+    "testing",
+)
 """Rooms of the core, from the ground up: each imports only those before it."""
 
-PUBLIC = ("errors", "toolkit", "testing")
+PUBLIC = ("errors", "toolkit", "testing", "commands")
 """Modules of the core that plugins import from, beside ``spec_core`` itself: by these names and none below them."""
-INSIDERS = ("spec_cli",)
-"""Plugins that may use the core's own rooms: the program."""
 
 OFFLINE = ("spec_zoo.training",)
 """Scripts that nothing imports at run time: they train and export, and may use what they test against."""
@@ -119,7 +131,7 @@ def private(module: str, source: str) -> list[str]:
     return [f"{module} imports {name}, which is not public" for name in found]
 
 
-@pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels", *INSIDERS}))
+@pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels"}))
 def test_plugins_import_public_names_only(package):
     """A stranger's plugin can do what ours do."""
     found = [line for module, file in modules(package) for line in private(module, file.read_text())]
@@ -340,7 +352,11 @@ def test_a_long_file_is_found():
 
 @pytest.mark.parametrize(
     "statement",
-    ["import spec_core", "import spec_core.hookspecs, spec_core.toolkit", "from spec_core import CONTRACT, hookimpl"],
+    [
+        "import spec_core",
+        "import spec_core.hookspecs, spec_core.toolkit, spec_core.commands",
+        "from spec_core import CONTRACT, hookimpl",
+    ],
 )
 def test_importing_the_core_loads_no_torch(statement):
     """``spec --help`` and a plugin's metadata stay quick."""
@@ -375,3 +391,12 @@ def test_the_core_names_no_format_of_targets():
     ]
 
     assert not found, "\n".join(found)
+
+
+@pytest.mark.skipif(native.module is None, reason="without the C form of the choice a step enters other files")
+def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
+    files = of_the_core(entered())
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    now = int(re.search(r"\| of the core \| \d+ \| (\d+) \|", text)[1])
+
+    assert now == len(files), "\n".join(files)

@@ -11,8 +11,6 @@ from pathlib import Path
 import attrs
 import click
 import pytest
-from spec_cli.document import KINDS, document
-from spec_cli.document import PAGES as GENERATED
 from spec_cli.machine import Load
 from spec_cli.main import run
 from spec_cli.timing_warnings import TimingWarning
@@ -26,6 +24,8 @@ from spec_core.assembly.discovery import GROUPS, discover, find, imported
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
 from tests.support.pages import Skimmer, blocks, follow
+from tools.document import KINDS, document
+from tools.document import PAGES as GENERATED
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -123,7 +123,7 @@ def test_the_contract_page_names_every_entry_point_group():
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_pages_are_up_to_date(page):
-    """Mend with ``python -m spec_cli.document docs``."""
+    """Mend with ``python -m tools.document docs``."""
     assert document(page) == (DOCS / page).read_text("utf-8")
 
 

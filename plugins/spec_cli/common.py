@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from spec_cli.debug import debug_option
-from spec_core.assembly.discovery import PLUGIN_KINDS, discover, find
+from spec_core.commands import FLAG, PLUGIN_KINDS, Settings, discover, find, misspelt, name_of, read_file, resolve
 from spec_core.errors import UsageError, why
-from spec_core.settings.environment import misspelt
-from spec_core.settings.file import read_file
-from spec_core.settings.named import name_of
-from spec_core.settings.resolve import FLAG, Settings, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spec_core.contract.target import Target
-    from spec_core.loop.run import Run
+    from spec_core import Run, Target
 
 MODEL = [
     click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
@@ -101,8 +96,8 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
     """The target the settings name. Raises UsageError when they name none."""
     import attrs
 
-    from spec_core.assembly.loading import load
-    from spec_core.settings.tables import LoadSettings
+    from spec_core import load
+    from spec_core.commands import LoadSettings
 
     if settings["model"] is None:
         raise UsageError("no model is given", hint="name one: -m zoo:pico, or model = ... in spec.toml")
@@ -128,7 +123,7 @@ def slow(target: Target) -> str | None:
 
 def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
     """The target, read once every chain of methods has agreed to what its metadata say. Raises UsageError, Refused."""
-    from spec_core.assembly.assemble import check
+    from spec_core.commands import check
 
     bare, given, names = target_of(settings, weights=False), plugin_settings(settings), set()
     for methods in chains:
@@ -146,8 +141,7 @@ def run_of(
     """
     import attrs
 
-    from spec_core.loop.run import Run
-    from spec_core.settings.tables import RunSettings
+    from spec_core import Run, RunSettings
 
     wanted = settings["methods"] if methods is None else list(methods)
     return Run(
@@ -198,7 +192,7 @@ def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def sampling_of(settings: Settings, **more: Any) -> Any:
-    from spec_core.sampling.parameters import Sampling
+    from spec_core import Sampling
 
     names = (
         "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",

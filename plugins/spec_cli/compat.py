@@ -9,9 +9,8 @@ import click
 from spec_cli import common
 
 if TYPE_CHECKING:
-    from spec_core.assembly.construct import Chosen
-    from spec_core.contract.target import Target
-    from spec_core.settings.resolve import Settings
+    from spec_core import Target
+    from spec_core.commands import Chosen, Settings
 
 MEMORY = ("weight_bytes", "row_bytes")
 """What a target may say of its memory: of all weights, and of one token in a sequence's cache."""
@@ -32,7 +31,7 @@ def compat(as_json: bool, **flags: Any) -> int:
 
 def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str, str] | None]:
     """Every plugin with its answer, or all refusals together."""
-    from spec_core.assembly.assemble import check
+    from spec_core.commands import check
     from spec_core.errors import Refused
 
     given = common.plugin_settings(settings)

@@ -24,16 +24,13 @@ import attrs
 import click
 
 from spec_cli import common
-from spec_core.assembly.discovery import find, imported
+from spec_core.commands import DEFAULT, Setting, Settings, find, imported, name_of
 from spec_core.errors import SpecError, UsageError
-from spec_core.settings.named import name_of
-from spec_core.settings.resolve import DEFAULT, Setting, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spec_core.contract.values import Draft
-    from spec_core.loop.run import Run
+    from spec_core import Draft, Run
 
 FORCE = 1e9
 """A logit bias that leaves no choice."""
@@ -54,8 +51,8 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     """
     import torch
 
-    from spec_core.contract.request import Request
-    from spec_core.loop.admission import prompt_tokens
+    from spec_core import Request
+    from spec_core.commands import prompt_tokens
 
     settings = whole_drafts(common.settings_of(flags), method)
     ids = common.token_ids(tokens)
@@ -113,7 +110,7 @@ def ids_of(draft: Draft | None) -> tuple[int, ...]:
 
 def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
     """What is drafted in the first step after ``tokens`` were committed."""
-    from spec_core.sampling.parameters import Sampling
+    from spec_core import Sampling
 
     found: list[int] = []
     seq = run.submit(

@@ -83,7 +83,7 @@ def _fact(point: metadata.EntryPoint) -> str:
 
 def installed() -> list[str]:
     """Everything installed that is no command: name, kind, distribution and version."""
-    from spec_core.assembly.discovery import discover
+    from spec_core.commands import discover
 
     return [f"{e.name} ({e.kind}, {e.distribution} {e.version})" for e in discover() if e.kind != "command"]
 

@@ -14,12 +14,8 @@ from spec_cli.watch import Watch, prefill
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_core.contract.request import Request, Result
-    from spec_core.contract.target import Tokenizer
-    from spec_core.loop.generation import Generation
-    from spec_core.loop.run import Run
-    from spec_core.sampling.logprob import Logprob
-    from spec_core.settings.resolve import Settings
+    from spec_core import Request, Result, Run, Tokenizer
+    from spec_core.commands import Generation, Logprob, Settings
 
 REQUEST = [
     click.option("--logit-bias", "logit_bias", multiple=True, metavar="ID=B", help="Add B to the logit of a token."),
@@ -98,7 +94,7 @@ def times_of(generation: Generation, watch: Watch) -> dict[str, float | None]:
 
 def request_of(asked: dict[str, Any], settings: Settings) -> Any:
     """The request, still without its prompt: what is wrong in it is said before a model is loaded."""
-    from spec_core.contract.request import Request
+    from spec_core import Request
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))

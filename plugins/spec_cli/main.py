@@ -13,10 +13,9 @@ from typing import TextIO
 import click
 
 from spec_cli.debug import DEBUG, debug_option, debugging
-from spec_core.assembly.discovery import Entry, discover, find, imported
-from spec_core.assembly.early import prepare
+from spec_core import prepare
+from spec_core.commands import Entry, core_fields, discover, find, imported
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
-from spec_core.settings.tables import fields
 
 INTERRUPTED = 130
 STDOUT = 1
@@ -120,7 +119,7 @@ def _instead(error: click.ClickException) -> str | None:
     """What to write in place of an option or an argument that there is not."""
     if isinstance(error, click.NoSuchOption):
         name = error.option_name.lstrip("-").replace("-", "_")
-        if name in fields():
+        if name in core_fields():
             return f"{name} is a setting: write -o {name}=VALUE"
         root = error.ctx is not None and error.ctx.parent is None
         return "options of a command stand after its name: spec generate -m MODEL" if root else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import click
 
-from spec_core.assembly.discovery import GROUPS, discover
+from spec_core.commands import GROUPS, discover
 from spec_core.errors import UsageError, why
 
 ENDS = {"target": ":load"}

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spec_cli import common
-from spec_core.assembly.discovery import PLUGIN_KINDS, Entry, discover, imported
+from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, imported
 from spec_core.errors import UsageError
 
 
@@ -30,15 +30,13 @@ def plugins(hooks: bool, as_json: bool) -> None:
 
 def _hooks(entry: Entry) -> dict[str, Any]:
     """The hooks of a plugin; of one that cannot be imported, why."""
-    from spec_core.assembly.hooks import HOOKS, MARK
-
     if entry.kind not in PLUGIN_KINDS:
         return {"hooks": []}
     try:
         cls = imported(entry)
     except UsageError as error:
         return {"hooks": [], "problem": error.reason}
-    return {"hooks": [hook for hook in HOOKS if hasattr(getattr(cls, hook, None), MARK)]}
+    return {"hooks": hooks_of(cls)}
 
 
 def _line(row: dict) -> str:

@@ -13,7 +13,7 @@ from spec_cli.common import token_ids
 from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:
-    from spec_core.contract.target import Target
+    from spec_core import Target
 
 Messages = list[dict[str, Any]]
 FLAGS = {"prompt": "-p", "file": "-f", "tokens": "--tokens", "messages": "--messages"}
@@ -53,8 +53,8 @@ def _file(file: str | None) -> str:
 
 def tokens_of(prompt: Any, target: Target) -> list[int]:
     """Token ids of a prompt, checked as a request's are. Raises UsageError."""
-    from spec_core.contract.request import Request
-    from spec_core.loop.admission import prompt_tokens
+    from spec_core import Request
+    from spec_core.commands import prompt_tokens
 
     return prompt_tokens(Request(prompt), target)
 

@@ -12,7 +12,7 @@ from spec_cli import common
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spec_core.contract.target import Target
+    from spec_core import Target
 
 
 @click.command()
@@ -33,7 +33,7 @@ def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
 
 def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
     """One forward over the tokens, from position 0."""
-    from spec_core.contract.values import Needs
+    from spec_core import Needs
     from spec_core.toolkit import evaluate
 
     layers = frozenset(range(target.info.layers + 1) if hidden else ())

@@ -11,9 +11,8 @@ import attrs
 import click
 
 from spec_cli import common
+from spec_core.commands import DEFAULT, Setting, Settings, name_of, parsed
 from spec_core.errors import UsageError
-from spec_core.settings.named import name_of, parsed
-from spec_core.settings.resolve import DEFAULT, Setting, Settings
 
 
 @click.command()
@@ -64,8 +63,7 @@ def with_plugins(resolved: Settings) -> Settings:
 
 def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
     """Settings of one plugin by dotted name. Raises UsageError for unknown or unfit ones."""
-    from spec_core.assembly.construct import construct
-    from spec_core.assembly.discovery import find, imported
+    from spec_core.commands import construct, find, imported
 
     cls = imported(find(name))
     plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)

@@ -13,7 +13,7 @@ from spec_cli import common
 from spec_cli.common import note
 
 if TYPE_CHECKING:
-    from spec_core.contract.request import Emitted
+    from spec_core import Emitted
 
 COLOURS = ("green", "cyan", "yellow", "magenta", "blue", "bright_green", "bright_cyan", "bright_yellow")
 BRACKETS = ("[]", "{}", "<>", "()", "«»", "‹›", "⟦⟧", "⟨⟩")

@@ -13,8 +13,7 @@ import click
 from spec_cli.common import is_terminal, note
 
 if TYPE_CHECKING:
-    from spec_core.contract.sequence import Sequence
-    from spec_core.contract.step import Step
+    from spec_core import Sequence, Step
 
 PATIENCE = 1.0
 """Seconds after which a prompt that is still being read is worth a word."""

@@ -18,6 +18,8 @@ from spec_kernels.machine import free_bytes
 from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
+TRACES: dict[str, Literal["states", "inputs"] | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
+"""What each strategy asks the target to record."""
 SIZES = {"layers", "state_bytes", "record_bytes"}
 """What a target with gated delta layers says of them, and nobody else does."""
 SHARE = 0.5
@@ -52,10 +54,9 @@ class GdnRollback:
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)
         self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)
-        trace = {"snapshot": "states", "replay": "inputs", "checkpoint": None}[self.chosen]
         return Compat(
             owns={"recurrent"},
-            needs=Needs(trace=trace, depth=self.n if self.chosen == "snapshot" else None),
+            needs=Needs(trace=TRACES[self.chosen], depth=self.n if self.chosen == "snapshot" else None),
             refusals=too_large(self.chosen, need, free),
             drafts=(),
             notes=[f"{self.chosen}: {said(need)} for drafts of {self.n}, {self.sequences} sequence(s)"],

@@ -15,6 +15,11 @@ ARGUMENTS = {hook: tuple(inspect.signature(getattr(hookspecs, hook)).parameters)
 MARK = f"{PROJECT}_impl"
 
 
+def hooks_of(cls: type) -> list[str]:
+    """Hooks that a plugin's class implements, in their order; nothing is checked."""
+    return [hook for hook in HOOKS if hasattr(getattr(cls, hook, None), MARK)]
+
+
 def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """{hook: (bound method, options)} of everything marked ``@hookimpl``. Raises UsageError for an unknown hook."""
     found = {}

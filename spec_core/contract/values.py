@@ -228,6 +228,11 @@ class Refusal:
     hint: str
 
 
+def _refusals(given: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """Annotated, as ``tuple`` itself is not for type checkers."""
+    return tuple(given)
+
+
 @attrs.frozen
 class Compat:
     """A plugin's answer to ``compat``: its capabilities and demands.
@@ -248,7 +253,7 @@ class Compat:
     owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     needs: Needs = attrs.field(default=Needs(), validator=instance_of(Needs))
     refusals: tuple[Refusal, ...] = attrs.field(
-        default=(), converter=tuple, validator=deep_iterable(instance_of(Refusal))
+        default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
     )
     drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
     judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))

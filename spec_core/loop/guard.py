@@ -8,21 +8,49 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from time import perf_counter
 from typing import Any
 
 from pluggy import HookimplMarker, PluginManager
 
-from spec_core.assembly.construct import DEFAULT_RULE
+from spec_core import hookspecs
+from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
 from spec_core.contract.step import Step
-from spec_core.hookspecs import PROJECT
 
 Failed = Callable[[str, str, Exception, Step], None]
 Call = Callable[[Any], Any]
+
+
+class Hooks:
+    """The hooks of a run: its plugins, and how each hook calls them.
+
+    failed: called when a plugin raises; a bound method is held weakly.
+    call: {hook: calls every plugin that has it}. learning: whether a plugin has ``process``.
+    """
+
+    def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
+        """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
+        self.manager = hookspecs.manager()
+        failed = weakly(failed)
+        for chosen in reversed(list(plugins)):
+            if not self.manager.has_plugin(chosen.name):
+                self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
+        self.manager.check_pending()
+        self._bind()
+
+    def _bind(self) -> None:
+        """Who is called in each hook; anew whenever a plugin goes."""
+        self.call = {name: broadcast(self.manager, name) for name in ("draft", "accept", "rollback", "process")}
+        self.learning = bool(self.manager.hook.process.get_hookimpls())
+
+    def switch_off(self, name: str) -> None:
+        """Call this plugin no longer."""
+        self.manager.unregister(name=name)
+        self._bind()
 
 
 class Proxy:
@@ -48,7 +76,7 @@ def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> A
         if hook == "compat":
             continue
         call = _around if options["wrapper"] else _wrap
-        marker = HookimplMarker(PROJECT)
+        marker = HookimplMarker(hookspecs.PROJECT)
         kinds = {kind: options[kind] for kind in ("wrapper", "tryfirst", "trylast")}
         kinds["tryfirst"] |= controls and hook == "draft"
         setattr(proxy, hook, marker(call(method, hook, name, failed), **kinds))

@@ -1,19 +1,16 @@
-"""A run: one target, some plugins, and the loop. ``step`` is the page to hold against the paper."""
+"""A run: one target, some plugins, and the loop. ``_step`` is the page to hold against the paper."""
 
 from __future__ import annotations
 
 import logging
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
-from itertools import count
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
-from spec_core import hookspecs
 from spec_core.assembly.assemble import assemble
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
@@ -23,16 +20,16 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
-from spec_core.loop.accept import Coupled
-from spec_core.loop.admission import sequence
-from spec_core.loop.commit import commit, cut
-from spec_core.loop.events import emitted
-from spec_core.loop.first_try import all_of, parted, request_of, several, target_of
+from spec_core.loop.commit import commit, cut, emitted
+from spec_core.loop.coupled import Coupled
 from spec_core.loop.generation import Generation, Stream
-from spec_core.loop.guard import broadcast, concerned, forget, guarded, weakly
-from spec_core.loop.schedule import plan
+from spec_core.loop.guard import Hooks, concerned, forget
+from spec_core.loop.outputs import Outputs
+from spec_core.loop.request.admission import sequence
+from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
+from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
-from spec_core.loop.stats import Stats, result_of
+from spec_core.loop.stats import Stats
 from spec_core.loop.turns import Turns
 from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
@@ -41,6 +38,8 @@ from spec_core.toolkit.dropped import inside, when_gone
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
+Prompts = list[Prompt] | list[Request] | list[str] | list[list[int]] | list[list[dict[str, Any]]] | tuple[Prompt, ...]
+"""One by one, as a list of requests is no list of prompts to a type checker."""
 
 
 class Run:
@@ -83,41 +82,111 @@ class Run:
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
         self.stats = Stats(lossy=lossy, exact=self.target.info.extras.get("exact"))
-        self._wants_probs = wants_probs(self.plugins)
-        self._private = any(c.compat.noise == "private" for c in self.plugins)
-        self._unoffered = Unoffered.among(self.plugins)
+        self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
-        self._observers: list[Callable[[Step], None]] = []
-        self._manager = hookspecs.manager()
-        self._register()
+        self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
+        self._outputs = Outputs(self.stats)
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
-        self._slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
-        self._numbers = count()
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
-        self.results: dict[Sequence, Result] = {}
-        self._logprobs: dict[Sequence, list[Any]] = {}
-        self._streams: dict[Sequence, Stream] = {}
-        self._dropped: deque[Sequence] = deque()
+        slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
+        self._scheduler = Scheduler(self.target, slots, self._outputs.finish)
+        self._new_step = partial(
+            Step,
+            self.target,
+            self.proposals,
+            self._owners,
+            wants_probs=wants_probs(self.plugins),
+            trees=self.needs.trees,
+            private=any(c.compat.noise == "private" for c in self.plugins),
+        )
+        self._unoffered = Unoffered.among(self.plugins)
+        self._observers: list[Callable[[Step], None]] = []
         self._turns = Turns()
         self._stepping = False
-        self.closed = False
-        self._memory = when_gone(self, self.target, self._slots)
-        weakref.finalize(self, forget, self._manager).atexit = False
+        self._memory = when_gone(self, self.target, slots)
+        weakref.finalize(self, forget, self._hooks.manager).atexit = False
 
-    def _register(self) -> None:
-        """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
-        failed = weakly(self._failed)
-        for chosen in reversed([*self.plugins, Chosen(DEFAULT_RULE, Coupled())]):
-            if not self._manager.has_plugin(chosen.name):
-                self._manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
-        self._manager.check_pending()
-        self._listen()
+    # the loop
 
-    def _listen(self) -> None:
-        """Who is called in each hook; anew whenever a plugin comes or goes."""
-        self._calls = {name: broadcast(self._manager, name) for name in ("draft", "accept", "rollback", "process")}
-        self._learning = bool(self._manager.hook.process.get_hookimpls())
+    def _step(self) -> list[Emitted]:
+        self._scheduler.admit()
+        step = self._plan()  # which sequences run, pending rows, budgets
+        if not step.parts:
+            return []
+        self._ask("draft", step, when=step.drafting)  # in the user's order
+        if not self._verify(step):  # one forward: pending tokens and drafts of all
+            return self._close(step, [])
+        self._ask("accept", step)  # kept path, and the token after it
+        cut(step)  # cut at stop and limit
+        self._ask("rollback", step)  # every owner of state
+        rows = commit(step, self._hooks.learning)  # committed rows only
+        events = emitted(step)
+        step.phase = "process"
+        self._hooks.call["process"](rows)
+        self._count(step)
+        return self._close(step, events)
+
+    def _plan(self) -> Step:
+        return plan(self._scheduler.running, self.target, self.settings, bool(self.drafters), self._new_step())
+
+    def _ask(self, hook: str, step: Step, when: bool = True) -> None:
+        step.phase = hook
+        if when:
+            self._hooks.call[hook](step)
+        self._raise_failures(step)
+
+    def _verify(self, step: Step) -> bool:
+        """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
+        step.phase = "verify"
+        step.batch = batch(step, self.needs, self.target.info.device)
+        began = perf_counter()
+        try:
+            step.output = self.target.forward(step.batch, self.needs)
+        except Exception as error:
+            for part in step.parts:
+                part.seq.finish, part.seq.error = "error", error
+        step.seconds["verify"] = perf_counter() - began
+        step.forwards["target"] = 1
+        step.rows["target"] = step.batch.tokens.numel()
+        return step.output is not None
+
+    def _count(self, step: Step) -> None:
+        """Statistics first: an observer sees a step that is counted."""
+        self.stats.add(step)
+        if self._unoffered.before:
+            self._unoffered.look(step)
+        for look in self._observers:
+            look(step)
+
+    def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
+        self._outputs.deliver(events)
+        self._scheduler.after(step)
+        if not self.busy:
+            self._unoffered.say()
+        self._raise_failures(step)
+        return events
+
+    def step(self) -> list[Emitted]:
+        """One round over all running sequences; returns what they emitted. Not to be called from within a step."""
+        with self._turns:
+            self._not_within_a_step("step")
+            self._stepping = True
+            try:
+                return self._step()
+            except BaseException as error:
+                self._scheduler.fail_running(error)
+                raise
+            finally:
+                self._stepping = False
+
+    def _not_within_a_step(self, asked: str) -> None:
+        if self._stepping:
+            hint = f"call {asked}, or read a text, outside of hooks"
+            raise UsageError(f"a {asked} was asked for within a step", hint=hint)
+
+    def __iter__(self) -> Iterator[Emitted]:
+        """Events of all sequences until none runs or waits."""
+        while self.busy:
+            yield from self.step()
 
     # requests
 
@@ -130,17 +199,12 @@ class Run:
         return sequence(request_of(request, keywords), self.target, always, self.drafters, self.stats.switched_off)
 
     def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
-        seq.number = next(self._numbers)
         with self._turns:
             if self.closed:
                 raise UsageError("the run is closed", hint="make another Run, on the same target if you like")
             if stream is not None:
-                self._streams[seq] = stream
-            if seq.max_tokens == 0:
-                seq.finish = "length"
-                self._finish(seq)
-            else:
-                self.waiting.append(seq)
+                self._outputs.streams[seq] = stream
+            self._scheduler.add(seq)
         return seq
 
     def cancel(self, seq: Sequence) -> None:
@@ -149,13 +213,13 @@ class Run:
             if seq.finish is None:
                 seq.finish = "cancelled"
                 if not self._stepping:
-                    self._release()
+                    self._scheduler.release()
 
     @overload
     def generate(self, request: Prompt, **keywords: Any) -> Generation: ...
 
     @overload
-    def generate(self, request: list[Prompt], **keywords: Any) -> list[Generation]: ...
+    def generate(self, request: Prompts, **keywords: Any) -> list[Generation]: ...
 
     def generate(self, request: Any = None, **keywords: Any) -> Generation | list[Generation]:
         """An iterator of events of one request; ``.result`` is the Result once it is exhausted.
@@ -177,6 +241,14 @@ class Run:
         stream = Stream()
         return Generation(self, self._queue(seq, stream), stream)
 
+    def take(self, seq: Sequence) -> Result:
+        """The result of a finished sequence that was submitted, handed over once.
+
+        Raises the error that ended it, its own or that of the step it was in. After an interruption (Ctrl-C) there is
+        none: ``finish_reason`` is "error", and the text is as far as it came.
+        """
+        return self._outputs.take(seq)
+
     def close(self) -> None:
         """Give back all memory that the run has in the target, and what plugins keep in it. A closed run stays closed.
 
@@ -189,11 +261,9 @@ class Run:
             if self.closed:
                 return
             self.closed = True
-            for seq in (*self.running, *self.waiting):
-                seq.finish = seq.finish or "cancelled"
-            self._release()
+            self._scheduler.cancel_all()
             self._memory.detach()
-            self._slots.close(self.target)
+            self._scheduler.slots.close(self.target)
 
     def __enter__(self) -> Run:
         return self
@@ -202,9 +272,7 @@ class Run:
         self.close()
 
     def _drop(self, seq: Sequence) -> None:
-        """Its iterator is gone: it ends at the next step. Waits for no lock: the garbage collector may call it."""
-        if seq.finish is None:
-            self._dropped.append(seq)
+        self._scheduler.drop(seq)
 
     def observe(self, look: Callable[[Step], None]) -> None:
         """Call ``look(step)`` at the end of every step, when everything in it is decided and counted."""
@@ -212,156 +280,24 @@ class Run:
             self._observers.append(look)
 
     @property
+    def waiting(self) -> list[Sequence]:
+        """Sequences that wait for a slot, in the order of submission."""
+        return list(self._scheduler.waiting)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Sequences that have a slot, in the order in which they got it."""
+        return list(self._scheduler.running)
+
+    @property
+    def results(self) -> dict[Sequence, Result]:
+        """Results that wait for ``take``."""
+        return self._outputs.results
+
+    @property
     def busy(self) -> bool:
         """Whether a sequence runs or waits."""
-        return bool(self.waiting or self.running)
-
-    # the loop
-
-    def step(self) -> list[Emitted]:
-        """One round over all running sequences; returns what they emitted. Not to be called from within a step."""
-        with self._turns:
-            self._not_within_a_step("step")
-            self._stepping = True
-            try:
-                return self._step()
-            except BaseException as error:
-                self._abandon(error)
-                raise
-            finally:
-                self._stepping = False
-
-    def _not_within_a_step(self, asked: str) -> None:
-        if self._stepping:
-            hint = f"call {asked}, or read a text, outside of hooks"
-            raise UsageError(f"a {asked} was asked for within a step", hint=hint)
-
-    def _step(self) -> list[Emitted]:
-        self._admit()
-        step = self._plan()  # which sequences run, pending rows, budgets
-        if not step.parts:
-            return []
-        self._ask("draft", step, when=step.drafting)  # in the user's order
-        if not self._verify(step):  # one forward: pending tokens and drafts of all
-            return self._close(step, [])
-        self._ask("accept", step)  # kept path, and the token after it
-        cut(step)  # cut at stop and limit
-        self._ask("rollback", step)  # every owner of state
-        rows = commit(step, self._learning)  # committed rows only
-        events = emitted(step)
-        step.phase = "process"
-        self._calls["process"](rows)
-        self._count(step)
-        return self._close(step, events)
-
-    def _count(self, step: Step) -> None:
-        """Statistics first: an observer sees a step that is counted."""
-        self.stats.add(step)
-        if self._unoffered.before:
-            self._unoffered.look(step)
-        for look in self._observers:
-            look(step)
-
-    def _plan(self) -> Step:
-        step = Step(
-            self.target,
-            self.proposals,
-            self._owners,
-            wants_probs=self._wants_probs,
-            trees=self.needs.trees,
-            private=self._private,
-        )
-        return plan(self.running, self.target, self.settings, bool(self.drafters), step)
-
-    def _ask(self, hook: str, step: Step, when: bool = True) -> None:
-        step.phase = hook
-        if when:
-            self._calls[hook](step)
-        self._raise_failures(step)
-
-    def _verify(self, step: Step) -> bool:
-        """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
-        step.phase = "verify"
-        step.batch = batch(step, self.needs, self.target.info.device)
-        began = perf_counter()
-        try:
-            step.output = self.target.forward(step.batch, self.needs)
-        except Exception as error:
-            for part in step.parts:
-                part.seq.finish, part.seq.error = "error", error
-        step.seconds["verify"] = perf_counter() - began
-        step.forwards["target"] = 1
-        step.rows["target"] = step.batch.tokens.numel()
-        return step.output is not None
-
-    def _admit(self) -> None:
-        """Cancelled sequences leave, waiting ones take slots."""
-        while self._dropped:
-            self.cancel(self._dropped.popleft())
-        self._release()
-        while self.waiting and self._enter(self.waiting[0]):
-            self.waiting.popleft()
-
-    def _release(self) -> None:
-        """What was cancelled leaves."""
-        for seq in [s for s in self.running if s.finish]:
-            self._leave(seq)
-        for seq in [s for s in self.waiting if s.finish]:
-            self.waiting.remove(seq)
-            self._finish(seq)
-
-    def _enter(self, seq: Sequence) -> bool:
-        """Give a waiting sequence a slot; False when all are taken. Without memory for it, it ends with the error."""
-        try:
-            entered = self._slots.admit(seq, self.target)
-        except Exception as error:
-            seq.finish, seq.error = "error", error
-            self._finish(seq)
-            return True
-        if entered:
-            self.running.append(seq)
-        return entered
-
-    def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
-        for part in step.parts:
-            for name in self._slots.learners:
-                if part.seq.wants(name):
-                    part.seq.slot.seen[name] = part.seq.delivered
-        for event in events:
-            if event.logprob is not None:
-                self._logprobs.setdefault(event.seq, []).append(event.logprob)
-            if (stream := self._streams.get(event.seq)) is not None:
-                stream.events.append(event)
-        for seq in [p.seq for p in step.parts if p.seq.finish]:
-            self._leave(seq)
-        if not self.busy:
-            self._unoffered.say()
-        self._raise_failures(step)
-        return events
-
-    def _leave(self, seq: Sequence) -> None:
-        self.running.remove(seq)
-        self._slots.leave(seq, self.target)
-        self._finish(seq)
-
-    def _finish(self, seq: Sequence) -> None:
-        """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
-        result = result_of(seq, self.stats, self._logprobs.pop(seq, None))
-        if (stream := self._streams.pop(seq, None)) is not None:
-            stream.result = result
-        else:
-            self.results[seq] = result
-
-    def take(self, seq: Sequence) -> Result:
-        """The result of a finished sequence that was submitted, handed over once.
-
-        Raises the error that ended it, its own or that of the step it was in. After an interruption (Ctrl-C) there is
-        none: ``finish_reason`` is "error", and the text is as far as it came.
-        """
-        result = self.results.pop(seq)
-        if seq.error is not None:
-            raise seq.error
-        return result
+        return bool(self._scheduler.waiting or self._scheduler.running)
 
     # failures
 
@@ -377,23 +313,9 @@ class Run:
         else:
             log.warning("%s; it is switched off for this run", failure.reason)
             self.stats.switched_off[name] = failure.reason
-            self._manager.unregister(name=name)
-            self._listen()
+            self._hooks.switch_off(name)
             self.drafters -= {name}
 
     def _raise_failures(self, step: Step) -> None:
         if step.failures:
             raise step.failures[0]
-
-    def _abandon(self, error: BaseException) -> None:
-        """A step was interrupted: what the slots hold is unknown, so every running sequence closes with its error."""
-        for seq in list(self.running):
-            seq.finish = "error"
-            if seq.error is None and isinstance(error, Exception):
-                seq.error = error
-            self._leave(seq)
-
-    def __iter__(self) -> Iterator[Emitted]:
-        """Events of all sequences until none runs or waits."""
-        while self.busy:
-            yield from self.step()

@@ -1,12 +1,107 @@
-"""The parts of a step: which sequences take part, their pending rows, their budgets."""
+"""Which sequences wait, run and take part in a step; their pending rows, their budgets."""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+import attrs
 
 from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
+from spec_core.loop.slots import Slots
 from spec_core.settings.tables import RunSettings
+
+
+@attrs.define(eq=False)
+class Scheduler:
+    """The sequences of a run: those that wait for a slot, in the order of submission, and those that run.
+
+    ended: called with every sequence that leaves, when it waits and runs no longer.
+    dropped: sequences whose iterator is gone.
+    """
+
+    target: Target
+    slots: Slots
+    ended: Callable[[Sequence], None]
+    waiting: deque[Sequence] = attrs.field(factory=deque)
+    running: list[Sequence] = attrs.field(factory=list)
+    dropped: deque[Sequence] = attrs.field(factory=deque)
+    numbers: count[int] = attrs.field(factory=count)
+
+    def add(self, seq: Sequence) -> None:
+        """A sequence waits from now on; without a token to generate it ends at once."""
+        seq.number = next(self.numbers)
+        if seq.max_tokens == 0:
+            seq.finish = "length"
+            self.ended(seq)
+        else:
+            self.waiting.append(seq)
+
+    def drop(self, seq: Sequence) -> None:
+        """Its iterator is gone: it ends at the next step. Waits for no lock: the garbage collector may call it."""
+        if seq.finish is None:
+            self.dropped.append(seq)
+
+    def admit(self) -> None:
+        """Cancelled sequences leave, waiting ones take slots."""
+        while self.dropped:
+            seq = self.dropped.popleft()
+            seq.finish = seq.finish or "cancelled"
+        self.release()
+        while self.waiting and self._enter(self.waiting[0]):
+            self.waiting.popleft()
+
+    def _enter(self, seq: Sequence) -> bool:
+        """Give a waiting sequence a slot; False when all are taken. Without memory for it, it ends with the error."""
+        try:
+            entered = self.slots.admit(seq, self.target)
+        except Exception as error:
+            seq.finish, seq.error = "error", error
+            self.ended(seq)
+            return True
+        if entered:
+            self.running.append(seq)
+        return entered
+
+    def release(self) -> None:
+        """Sequences that are finished leave."""
+        for seq in [s for s in self.running if s.finish]:
+            self._leave(seq)
+        for seq in [s for s in self.waiting if s.finish]:
+            self.waiting.remove(seq)
+            self.ended(seq)
+
+    def _leave(self, seq: Sequence) -> None:
+        self.running.remove(seq)
+        self.slots.leave(seq, self.target)
+        self.ended(seq)
+
+    def after(self, step: Step) -> None:
+        """Slots keep how far plugins have seen their rows; sequences that ended in this step leave."""
+        for part in step.parts:
+            for name in self.slots.learners:
+                if part.seq.wants(name):
+                    part.seq.slot.seen[name] = part.seq.delivered
+        for seq in [p.seq for p in step.parts if p.seq.finish]:
+            self._leave(seq)
+
+    def cancel_all(self) -> None:
+        """Every sequence ends now."""
+        for seq in (*self.running, *self.waiting):
+            seq.finish = seq.finish or "cancelled"
+        self.release()
+
+    def fail_running(self, error: BaseException) -> None:
+        """A step was interrupted: what the slots hold is unknown, so every running sequence closes with its error."""
+        for seq in list(self.running):
+            seq.finish = "error"
+            if seq.error is None and isinstance(error, Exception):
+                seq.error = error
+            self._leave(seq)
 
 
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:

@@ -10,10 +10,9 @@ from typing import Any
 
 import attrs
 
-from spec_core.contract.request import Result
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.toolkit.tally import Tally, _ratio
+from spec_core.toolkit.tally import Tally, ratio
 
 
 @attrs.define(eq=False)
@@ -60,7 +59,7 @@ class Stats:
         return {
             "requests": self.requests,
             **self.pooled.report(),
-            "tokens_per_step_macro": _ratio(self.ratio_sum, self.ratio_count),
+            "tokens_per_step_macro": ratio(self.ratio_sum, self.ratio_count),
             "seconds": dict(self.seconds),
             "forwards": dict(self.forwards),
             "rows": dict(self.rows),
@@ -68,18 +67,3 @@ class Stats:
             "lossy": self.lossy,
             "exact": self.exact,
         }
-
-
-def result_of(seq: Sequence, stats: Stats, logprobs: list[Any] | None) -> Result:
-    """What a finished sequence leaves; its own tally is folded into the run's."""
-    tally = stats.close(seq)
-    return Result(
-        text=seq.text.whole if seq.text is not None else "",
-        tokens=seq.tokens[seq.prompt_len :],
-        finish_reason=seq.finish or "",
-        prompt_tokens=seq.prompt_len,
-        reused=seq.reused,
-        seed=seq.seed,
-        stats={**tally.report(), "lossy": stats.lossy},
-        logprobs=logprobs,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from spec_core.settings.tables import fields
+from spec_core.settings.tables import core_fields
 
 PREFIX = "SPEC_"
 CONFIG = "SPEC_CONFIG"
@@ -27,7 +27,7 @@ def _named(variable: str, plugins: Iterable[str]) -> str | None:
     """The setting that a variable is about, or None where it is nobody's."""
     plugin, dunder, key = variable.removeprefix(PREFIX).partition("__")
     if not dunder:
-        return plugin.lower() if plugin.lower() in fields() else None
+        return plugin.lower() if plugin.lower() in core_fields() else None
     owner = next((name for name in plugins if _shouted(name) == plugin), None)
     return f"{owner}.{key.lower()}" if owner else None
 
@@ -39,7 +39,7 @@ def _shouted(name: str) -> str:
 def misspelt(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
     """{variable: the name it is near}: variables with our prefix that are ignored, and probably were meant for us."""
     plugins = tuple(plugins)
-    core = [*map(_shouted, fields()), *(own.removeprefix(PREFIX) for own in OURS)]
+    core = [*map(_shouted, core_fields()), *(own.removeprefix(PREFIX) for own in OURS)]
     found = {}
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in OURS or _named(variable, plugins):

@@ -13,7 +13,7 @@ import attrs
 from spec_core.errors import UsageError, nearest
 from spec_core.settings.convert import structure
 from spec_core.settings.environment import from_environment
-from spec_core.settings.tables import fields
+from spec_core.settings.tables import core_fields
 
 FLAG, ENVIRONMENT, FILE, DEFAULT = "flag", "environment", "spec.toml", "default"
 
@@ -82,7 +82,7 @@ def resolve(
 
     flags, file: by name, plugin settings dotted or nested in a table. plugins: names of installed plugins.
     """
-    known = fields()
+    known = core_fields()
     plugins = set(plugins)
     layers = {FLAG: flatten(flags), ENVIRONMENT: from_environment(environ, plugins), FILE: flatten(file)}
     for origin, layer in layers.items():

@@ -6,7 +6,21 @@ Imported lazily: the module that pytest loads in every session must not load tor
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spec_core.testing.conformance.controller import ControllerConformance as ControllerConformance
+    from spec_core.testing.conformance.drafter import DrafterConformance as DrafterConformance
+    from spec_core.testing.conformance.rollback import RollbackConformance as RollbackConformance
+    from spec_core.testing.conformance.rule import RuleConformance as RuleConformance
+    from spec_core.testing.conformance.target import TargetConformance as TargetConformance
+    from spec_core.testing.drafters import Oracle as Oracle
+    from spec_core.testing.drafters import RandomTrees as RandomTrees
+    from spec_core.testing.fuzzer import Fuzzer as Fuzzer
+    from spec_core.testing.fuzzing import campaign as campaign
+    from spec_core.testing.quick import QuickTarget as QuickTarget
+    from spec_core.testing.rollback import ToyRollback as ToyRollback
+    from spec_core.testing.toy import ToyTarget as ToyTarget
 
 _WHERE = {
     "ControllerConformance": "conformance.controller",

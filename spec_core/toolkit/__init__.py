@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from spec_core.toolkit.acceptance import match_estimates as match_estimates
     from spec_core.toolkit.choosing import choosers as choosers
     from spec_core.toolkit.choosing import walk as walk
-    from spec_core.toolkit.counts import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
     from spec_core.toolkit.drive import evaluate as evaluate
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
     from spec_core.toolkit.tally import Tally as Tally
+    from spec_core.toolkit.tally import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
     from spec_core.toolkit.token_drafter import SampleMode as SampleMode
     from spec_core.toolkit.token_drafter import TokenDrafter as TokenDrafter
@@ -67,7 +67,7 @@ _WHERE = {
     "adjust": "sampling.choose",
     "choosers": "toolkit.choosing",
     "draft_head": "toolkit.heads",
-    "drafted_and_accepted": "toolkit.counts",
+    "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",
     "evaluate": "toolkit.drive",
     "forward": "toolkit.drive",

@@ -6,18 +6,12 @@ the number of the request too. Sampling by shared noise: Daliri, Musco, Suresh, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Callable
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
-from spec_core.errors import TargetError
-from spec_core.sampling import native
-from spec_core.sampling.choose import KINDS, drawn, largest, number
-from spec_core.sampling.parameters import LOWEST
+from spec_core.sampling.choose import drawn, largest, number
 
 Choose = Callable[[int], int]
 """Row -> token: row 0 follows committed text, row 1 + j the draft j."""
@@ -59,45 +53,3 @@ def sampled(step: Step, seq: Sequence) -> Choose:
         return number([token], [logit])
 
     return choice
-
-
-def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
-    """What each undecided sequence keeps of its draft and the token after it, or why its rows give none."""
-    logits = step.output.logits
-    if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
-        for seq, choice in choosers(step):
-            yield seq, _attempt(step.part(seq).draft, choice)
-        return
-    ready, jobs = _jobs(step, logits)
-    for seq, found in zip(ready, native.module.walk(jobs), strict=True):
-        yield seq, _verdict(*found)
-    for seq in step.undecided:  # the target forgot rows of these: an IndexError
-        yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
-
-
-def _jobs(step: Step, logits: Tensor) -> tuple[list[Sequence], list[tuple[Any, ...]]]:
-    """Sequences whose rows are there, with these and what is to be chosen from them, as the native form takes it."""
-    first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
-    (rows, n), kind = logits.shape, KINDS[logits.dtype]
-    ready, jobs = [], []
-    for seq in step.undecided:
-        part = step.part(seq)
-        if part.at + part.drafted < rows:
-            draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
-            chance = seq.sampling._terms, step.choosing(seq), seq.t
-            jobs.append((first + part.at * stride, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft))
-            ready.append(seq)
-    return ready, jobs
-
-
-def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:
-    try:
-        return walk(draft, choice)
-    except TargetError as error:
-        return error
-
-
-def _verdict(path: tuple[int, ...], token: int, logit: float) -> Verdict | TargetError:
-    if logit > LOWEST:
-        return Verdict(path, token)
-    return _attempt(None, lambda row: number([token], [logit]))

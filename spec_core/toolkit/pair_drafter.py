@@ -13,8 +13,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.rows import Rows, Span
-from spec_core.contract.sequence import Sequence
-from spec_core.contract.stash import StashKey
+from spec_core.contract.sequence import Sequence, StashKey
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.hookspecs import hookimpl

@@ -1,13 +1,48 @@
-"""Counts over steps."""
+"""What statistics count of a decided step, and counts over steps."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
 from spec_core.contract.batch import Part
-from spec_core.toolkit.counts import counted
+from spec_core.contract.values import Draft
+
+
+class Counts(NamedTuple):
+    """Of a deciding part: depth drafted, nodes, kept and tested drafts, emitted tokens."""
+
+    depth: int
+    nodes: int
+    accepted: int
+    tested: int
+    emitted: int
+
+
+def drafted_and_accepted(part: Part) -> dict[str, Any]:
+    """What statistics count of a deciding part: depth drafted, nodes, tested and kept drafts, emitted tokens.
+
+    Tested are the positions of the kept path, and the one after it if anything was drafted there: in a tree the kept
+    path may end at a leaf while other branches go on.
+    """
+    return counted(part)._asdict()
+
+
+def counted(part: Part) -> Counts:
+    """The same, cheaper."""
+    draft, emitted = part.draft, len(part.emitted)
+    if draft is None:
+        return Counts(0, 0, 0, 0, emitted)
+    raw = part.uncut.path if part.uncut else ()
+    accepted = min(len(raw), emitted)
+    last = raw[accepted - 1] if accepted else -1
+    return Counts(draft.depth, len(draft.ids), accepted, accepted + _goes_on(draft, last), emitted)
+
+
+def _goes_on(draft: Draft, node: int) -> bool:
+    """Was anything drafted after this token?"""
+    return node + 1 < len(draft.ids) if draft.parents is None else node in draft.parents
 
 
 @attrs.define
@@ -81,15 +116,15 @@ class Tally:
             "drafts": self.drafts,
             "drafted": self.drafted,
             "accepted": self.accepted,
-            "tokens_per_step": _ratio(self.emitted, self.steps),
+            "tokens_per_step": ratio(self.emitted, self.steps),
             "mean_acceptance_length": None if not self.drafts else 1 + self.accepted / self.drafts,
-            "accepted_per_step": _ratio(self.accepted, self.steps),
-            "draft_acceptance": _ratio(self.accepted, self.drafted),
-            "mean_draft_length": _ratio(self.depth, self.drafts),
+            "accepted_per_step": ratio(self.accepted, self.steps),
+            "draft_acceptance": ratio(self.accepted, self.drafted),
+            "mean_draft_length": ratio(self.depth, self.drafts),
             "tv_distance": self.tv_distance,
             **self._by_position(),
             "methods": {
-                name: {"drafts": d, "drafted": n, "accepted": a, "draft_acceptance": _ratio(a, n)}
+                name: {"drafts": d, "drafted": n, "accepted": a, "draft_acceptance": ratio(a, n)}
                 for name, (d, n, a) in self.by_method.items()
             },
         }
@@ -113,5 +148,5 @@ def _padded(counts: list[int], length: int) -> list[int]:
     return counts + [0] * (length - len(counts))
 
 
-def _ratio(a: float, b: float) -> float | None:
+def ratio(a: float, b: float) -> float | None:
     return a / b if b else None

@@ -172,7 +172,7 @@ def test_the_first_decision_stands():
 
 def test_the_rule_may_be_named_or_given():
     """``coupled`` is the default, by name and as an instance."""
-    from spec_core.loop.accept import Coupled
+    from spec_core.loop.coupled import Coupled
 
     for rule in (None, "coupled", Coupled()):
         assert dense([ones()], rule=rule).generate([1], max_tokens=3).result.finish_reason == "length"

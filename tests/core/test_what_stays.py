@@ -23,7 +23,8 @@ def opened(run: Run, i: int):
 
 
 def kept(run: Run) -> list:
-    return [run.results, run._streams, run._logprobs, run.running, list(run.waiting), run.stats.running]
+    outputs = run._outputs
+    return [run.results, outputs.streams, outputs.logprobs, run.running, run.waiting, run.stats.running]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from spec_methods.draft_model import DraftModel
 from spec_methods.ngram import Ngram
 
 from spec_core import load
-from spec_core.loop.accept import Coupled
+from spec_core.loop.coupled import Coupled
 from spec_core.testing import (
     DrafterConformance,
     RollbackConformance,

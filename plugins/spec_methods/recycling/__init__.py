@@ -131,7 +131,7 @@ class Recycling:
             probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)
             return Draft(tokens, probs=probs.to(info.device), confidence=confidence)
         parents = None if limits.width == 1 else [node.parent for node in nodes]
-        proposal = "unknown" if self._samples(step, seq) else "deterministic"
+        proposal: Literal["unknown", "deterministic"] = "unknown" if self._samples(step, seq) else "deterministic"
         return Draft(tokens, proposal, parents=parents, confidence=confidence)
 
 

@@ -34,7 +34,7 @@ class Entry:
 
     def prompt_tokens(self, target: Target) -> list[int]:
         """Token ids; messages go through the chat template. Raises UsageError if the model has no template."""
-        tokenizer = target.tokenizer
+        tokenizer: Any = target.tokenizer
         if isinstance(self.prompt, str):
             return tokenizer.encode(self.prompt)
         if tokenizer.chat_template is None:

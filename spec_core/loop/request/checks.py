@@ -20,54 +20,12 @@ from spec_core.sampling.given import COUNTS, real, whole
 from spec_core.sampling.parameters import Sampling
 
 if TYPE_CHECKING:
-    from spec_core.contract.request import Request
     from spec_core.contract.target import Target
 
 SEEDS, STREAMS, POSITIONS = 1 << 64, 1 << 16, 1 << 32
 """How many there are of each; larger ones would be cut, and two would be the same."""
 TEXTLESS = (bytes, bytearray, memoryview, Mapping)
 """What can be iterated over and is no list of what it yields."""
-
-
-@attrs.frozen(eq=False)
-class Clean:
-    """A request after the checks: the fields of Request in one type each."""
-
-    prompt: list[int]
-    max_tokens: int
-    sampling: Sampling
-    seed: int
-    stop: tuple[str, ...]
-    stop_tokens: frozenset[int]
-    ignore_eos: bool
-    methods: tuple[str, ...] | None
-    draft_max: int | None
-    embeds: dict[int, Tensor]
-    offset: int
-    stream: int
-    name: str
-
-
-def checked(request: Request, target: Target) -> Clean:
-    """The request, held against the target. Raises UsageError."""
-    vocab = target.info.vocab
-    embeds = _embeds(request.embeds, target)
-    tokens = prompt(request.prompt, embeds, target)
-    return Clean(
-        prompt=tokens,
-        max_tokens=_length(request.max_tokens, len(tokens), target.info.context),
-        sampling=_sampling(request.sampling, vocab),
-        seed=_seed(request.seed),
-        stop=_stops(request.stop, target),
-        stop_tokens=_stop_tokens(request.stop_tokens, vocab),
-        ignore_eos=_flag("ignore_eos", request.ignore_eos),
-        methods=None if request.methods is None else _texts("methods", request.methods, "a list of names"),
-        draft_max=None if request.draft_max is None else _below("draft_max", request.draft_max, COUNTS),
-        embeds=embeds,
-        offset=_below("offset", request.offset, POSITIONS),
-        stream=_below("stream", request.stream, STREAMS),
-        name=_name(request.name),
-    )
 
 
 # the prompt
@@ -154,8 +112,8 @@ def _ids(given: Any) -> list[int]:
     return [token for token in tokens if token is not None]
 
 
-def _length(given: Any, prompt: int, context: int) -> int:
-    n = _below("max_tokens", given, COUNTS)
+def length(given: Any, prompt: int, context: int) -> int:
+    n = below("max_tokens", given, COUNTS)
     if not prompt:
         raise UsageError("the prompt is empty and this model adds no beginning token", hint="give at least one token")
     if prompt >= context and n > 0:
@@ -169,7 +127,7 @@ def _length(given: Any, prompt: int, context: int) -> int:
 # embeddings
 
 
-def _embeds(given: Any, target: Target) -> dict[int, Tensor]:
+def embeddings(given: Any, target: Target) -> dict[int, Tensor]:
     if not isinstance(given, Mapping):
         raise UsageError(f"embeds is {_kind(given)}", hint="give {position: vector}, or leave it out")
     made: dict[int, Tensor] = {}
@@ -211,7 +169,7 @@ def _tensor(given: Any, where: str, width: int) -> Tensor:
 # how tokens are chosen
 
 
-def _sampling(given: Any, vocab: int) -> Sampling:
+def sampling(given: Any, vocab: int) -> Sampling:
     if not isinstance(given, Sampling):
         raise UsageError(f"sampling is {_kind(given)}", hint="give a Sampling, such as Sampling(temperature=0.8)")
     if not isinstance(given.logit_bias, Mapping):
@@ -232,14 +190,14 @@ def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
     return token, bias
 
 
-def _seed(given: Any) -> int:
+def seed(given: Any) -> int:
     seed = whole(given)
     if seed is None or not 0 <= seed < SEEDS:
         raise UsageError(f"seed {shown(given)} is no 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
     return seed
 
 
-def _below(name: str, given: Any, count: int) -> int:
+def below(name: str, given: Any, count: int) -> int:
     value = whole(given)
     if value is None or not 0 <= value < count:
         raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from 0 to {count - 1}")
@@ -249,8 +207,8 @@ def _below(name: str, given: Any, count: int) -> int:
 # where it ends, and the rest
 
 
-def _stops(given: Any, target: Target) -> tuple[str, ...]:
-    stops = _texts("stop", given, "a text or a list of texts; ids are stop_tokens")
+def stops(given: Any, target: Target) -> tuple[str, ...]:
+    stops = texts("stop", given, "a text or a list of texts; ids are stop_tokens")
     if stops and target.tokenizer is None:
         raise UsageError("stop texts need a tokenizer, this target has none", hint="use stop tokens (--stop-token ID)")
     if "" in stops:
@@ -258,7 +216,7 @@ def _stops(given: Any, target: Target) -> tuple[str, ...]:
     return stops
 
 
-def _texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
+def texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
     items = _items(name, given, wanted)
     for item in items:
         if not isinstance(item, str):
@@ -276,7 +234,7 @@ def _items(name: str, given: Any, wanted: str) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def _stop_tokens(given: Any, vocab: int) -> frozenset[int]:
+def stop_tokens(given: Any, vocab: int) -> frozenset[int]:
     found = set()
     for item in _items("stop_tokens", given, "a list of token ids"):
         token = whole(item)
@@ -289,13 +247,13 @@ def _stop_tokens(given: Any, vocab: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _flag(name: str, given: Any) -> bool:
+def flag(name: str, given: Any) -> bool:
     if not isinstance(given, (bool, np.bool_)):
         raise UsageError(f"{name} = {shown(given)}", hint="give True or False")
     return bool(given)
 
 
-def _name(given: Any) -> str:
+def name(given: Any) -> str:
     if not isinstance(given, str):
         raise UsageError(f"the name {shown(given)} is no text", hint="give a text, or leave it out")
     return str(given)

@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made from the program: ``python -m spec_cli.document docs``."""
+"""Pages of the documentation that are made from the program: ``python -m tools.document docs``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import attrs
 
-from spec_cli.reference import api, prose, split
 from spec_core import hookspecs
 from spec_core.assembly.discovery import discover, imported
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+from tools.reference import api, prose, split
 
 TITLES = {
     ChoiceSettings: "What runs",

@@ -17,7 +17,7 @@ from spec_core.contract.target import Target
 from spec_core.errors import SpecError, UsageError, nearest
 from spec_core.sampling.parameters import Sampling
 from spec_core.settings.convert import structure
-from spec_core.settings.tables import LoadSettings, RunSettings, fields
+from spec_core.settings.tables import LoadSettings, RunSettings, core_fields
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def target_of(given: Any, methods: Iterable[Any], rule: Any, rollback: Any, sett
 def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
     """(the settings with those that are given as keywords, options of ``load``). Raises UsageError for any other."""
     _check_known("Run", keywords, [*names(RunSettings), *names(LoadSettings)])
-    known, own = fields(), names(RunSettings)
+    known, own = core_fields(), names(RunSettings)
     running = {name: structure(value, known[name], name) for name, value in keywords.items() if name in own}
     loading = {name: value for name, value in keywords.items() if name not in own}
     return attrs.evolve(settings or RunSettings(), **running), loading

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 import spec_core
-from spec_core import testing, toolkit
+from spec_core import commands, testing, toolkit
 
 GROUPS = {
     "A run": ("load", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
@@ -27,7 +27,7 @@ GROUPS = {
 }
 """Names of ``spec_core``, in the order of a first reading. ``CONTRACT`` and ``hookimpl`` stand in the introduction."""
 INTRODUCTION = """\
-What `spec_core`, `spec_core.toolkit` and `spec_core.testing` export, from their docstrings.
+What `spec_core`, `spec_core.toolkit`, `spec_core.testing` and `spec_core.commands` export, from their docstrings.
 The arguments of the hooks are described in [hooks](hooks.md), what stays as it is in [contract](contract.md).
 `spec_core.CONTRACT` is the version of the contract, and `spec_core.hookimpl` marks a method of a plugin as a hook.
 Shapes are written with K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width."""
@@ -37,11 +37,11 @@ PLAIN = (type(None), bool, int, float, str)
 
 
 def api() -> str:
-    """The page: a section per group, then the toolkit and the kit."""
+    """The page: a section per group, then the toolkit, the kit, and what commands use."""
     parts = ["# Python API", INTRODUCTION]
     for title, names in GROUPS.items():
         parts += [f"## {title}", *(described(name, getattr(spec_core, name)) for name in names)]
-    for package in (toolkit, testing):
+    for package in (toolkit, testing, commands):
         parts += [f"## {package.__name__}", inspect.getdoc(package) or ""]
         parts += [described(name, value) for name, value in exported(package)]
     return "\n\n".join(parts) + "\n"

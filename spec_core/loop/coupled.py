@@ -1,0 +1,85 @@
+"""The lossless default of ``accept``: seed-coupled sample-then-match.
+
+At every kept node the target chooses its token by the shared noise; a child that equals it is kept. The token chosen
+at output position t depends on committed text, seed and t only, so the text of a seed is the same with every method,
+every draft length and every batch, and for plain decoding. What a rule with private noise leaves undecided is chosen
+in the same way by noise that no other request and no drafter reads. Sampling by shared noise: Daliri, Musco, Suresh,
+"Coupling without Communication and Drafter-Invariant Speculative Decoding", 2408.07978.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+from torch import Tensor
+
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Compat, Draft, Verdict
+from spec_core.errors import TargetError
+from spec_core.hookspecs import hookimpl
+from spec_core.sampling import native
+from spec_core.sampling.choose import KINDS, number
+from spec_core.sampling.parameters import LOWEST
+from spec_core.toolkit.choosing import Choose, choosers, sampled, walk
+
+
+@attrs.define(eq=False)
+class Coupled:
+    """Keep the drafted tokens that the target itself chooses under the seed's noise."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(noise="shared")
+
+    @hookimpl(trylast=True)
+    def accept(self, step: Step) -> None:
+        for seq, found in matched(step):
+            if isinstance(found, TargetError):
+                step.fail(seq, found)
+            else:
+                step.decide(seq, found)
+
+
+def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
+    """What each undecided sequence keeps of its draft and the token after it, or why its rows give none."""
+    logits = step.output.logits
+    if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
+        for seq, choice in choosers(step):
+            yield seq, _attempt(step.part(seq).draft, choice)
+        return
+    ready, jobs = _jobs(step, logits)
+    for seq, found in zip(ready, native.module.walk(jobs), strict=True):
+        yield seq, _verdict(*found)
+    for seq in step.undecided:  # the target forgot rows of these: an IndexError
+        yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
+
+
+def _jobs(step: Step, logits: Tensor) -> tuple[list[Sequence], list[tuple[Any, ...]]]:
+    """Sequences whose rows are there, with these and what is to be chosen from them, as the native form takes it."""
+    first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
+    (rows, n), kind = logits.shape, KINDS[logits.dtype]
+    ready, jobs = [], []
+    for seq in step.undecided:
+        part = step.part(seq)
+        if part.at + part.drafted < rows:
+            draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
+            chance = seq.sampling._terms, step.choosing(seq), seq.t
+            jobs.append((first + part.at * stride, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft))
+            ready.append(seq)
+    return ready, jobs
+
+
+def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:
+    try:
+        return walk(draft, choice)
+    except TargetError as error:
+        return error
+
+
+def _verdict(path: tuple[int, ...], token: int, logit: float) -> Verdict | TargetError:
+    if logit > LOWEST:
+        return Verdict(path, token)
+    return _attempt(None, lambda row: number([token], [logit]))

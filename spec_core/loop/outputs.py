@@ -1,0 +1,61 @@
+"""What a run has for its callers: events and results, for an iterator or until ``take`` fetches them."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_core.contract.request import Emitted, Result
+from spec_core.contract.sequence import Sequence
+from spec_core.loop.generation import Stream
+from spec_core.loop.stats import Stats
+from spec_core.sampling.logprob import Logprob
+
+
+@attrs.define(eq=False)
+class Outputs:
+    """Events and results of the sequences of a run.
+
+    stats: of the run; a sequence that ends is counted there. results: of ended sequences that no iterator reads.
+    streams: of sequences that an iterator reads. logprobs: of sequences that asked for them and have not ended.
+    """
+
+    stats: Stats
+    results: dict[Sequence, Result] = attrs.field(factory=dict)
+    streams: dict[Sequence, Stream] = attrs.field(factory=dict)
+    logprobs: dict[Sequence, list[Logprob]] = attrs.field(factory=dict)
+
+    def deliver(self, events: list[Emitted]) -> None:
+        """Put the events of a step where their iterators find them."""
+        for event in events:
+            if event.logprob is not None:
+                self.logprobs.setdefault(event.seq, []).append(event.logprob)
+            if (stream := self.streams.get(event.seq)) is not None:
+                stream.events.append(event)
+
+    def finish(self, seq: Sequence) -> None:
+        """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
+        result = self._result(seq)
+        if (stream := self.streams.pop(seq, None)) is not None:
+            stream.result = result
+        else:
+            self.results[seq] = result
+
+    def _result(self, seq: Sequence) -> Result:
+        tally = self.stats.close(seq)
+        return Result(
+            text=seq.text.whole if seq.text is not None else "",
+            tokens=seq.tokens[seq.prompt_len :],
+            finish_reason=seq.finish or "",
+            prompt_tokens=seq.prompt_len,
+            reused=seq.reused,
+            seed=seq.seed,
+            stats={**tally.report(), "lossy": self.stats.lossy},
+            logprobs=self.logprobs.pop(seq, None),
+        )
+
+    def take(self, seq: Sequence) -> Result:
+        """A result that waits. Raises the error that ended the sequence, KeyError where no result waits."""
+        result = self.results.pop(seq)
+        if seq.error is not None:
+            raise seq.error
+        return result

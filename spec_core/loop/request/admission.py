@@ -1,0 +1,81 @@
+"""From a request to a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spec_core.contract.request import Request
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.target import Target
+from spec_core.errors import UsageError
+from spec_core.loop.request import checks
+from spec_core.sampling.given import COUNTS
+from spec_core.sampling.stop import Stop, Text
+
+
+def sequence(
+    request: Request,
+    target: Target,
+    always: frozenset[str],
+    drafters: frozenset[str],
+    switched_off: Mapping[str, str],
+) -> Sequence:
+    """Check a request against the target and make its sequence. Raises UsageError.
+
+    always: plugins that serve every sequence. drafters: those a request may choose among.
+    switched_off: {plugin: why} of those that failed earlier in this run.
+    """
+    info = target.info
+    embeds = checks.embeddings(request.embeds, target)
+    tokens = checks.prompt(request.prompt, embeds, target)
+    seq = Sequence(
+        tokens=tokens,
+        prompt_len=len(tokens),
+        max_tokens=checks.length(request.max_tokens, len(tokens), info.context),
+        sampling=checks.sampling(request.sampling, info.vocab),
+        seed=checks.seed(request.seed),
+        stop=_stop(request, target),
+        methods=_methods(request.methods, always, drafters, switched_off),
+        draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
+        embeds=embeds,
+        offset=checks.below("offset", request.offset, checks.POSITIONS),
+        stream=checks.below("stream", request.stream, checks.STREAMS),
+        name=checks.name(request.name),
+    )
+    if target.tokenizer is not None:
+        seq.text = Text(target.tokenizer.stream(), seq.stop.texts)
+    return seq
+
+
+def _stop(request: Request, target: Target) -> Stop:
+    texts = checks.stops(request.stop, target)
+    tokens = checks.stop_tokens(request.stop_tokens, target.info.vocab)
+    ignore_eos = checks.flag("ignore_eos", request.ignore_eos)
+    return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
+
+
+def prompt_tokens(request: Request, target: Target) -> list[int]:
+    """Token ids of the prompt, checked."""
+    return checks.prompt(request.prompt, request.embeds, target)
+
+
+def _methods(
+    given: tuple[str, ...] | None, always: frozenset[str], drafters: frozenset[str], switched_off: Mapping[str, str]
+) -> frozenset[str] | None:
+    if given is None:
+        return None
+    asked = checks.texts("methods", given, "a list of names")
+    failed = sorted(set(asked) & set(switched_off))
+    if failed:
+        raise UsageError(
+            f"the request asks for {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
+            hint="leave it out of the request, or start a new run",
+        )
+    unknown = set(asked) - drafters
+    if unknown:
+        known = ", ".join(sorted(drafters)) or "no methods"
+        raise UsageError(
+            f"the request asks for {', '.join(sorted(unknown))}, this run has {known}",
+            hint="start the run with that method, or leave it out of the request",
+        )
+    return always | frozenset(asked)

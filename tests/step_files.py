@@ -1,0 +1,57 @@
+"""Which source files a decoding step enters: ``python tests/step_files.py`` lists and counts them.
+
+The step is one in the middle of a text, with a draft of `ngram` of which the target accepts a part, on `zoo:pico` with
+one thread. A file counts when one of its functions is called in that step.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from spec_core import Emitted, Run, load
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = (ROOT / "spec_core", ROOT / "kernels", ROOT / "plugins")
+PROMPT = "def add(a, b):\n    return a + b\n\ndef add(a, b):\n    return a +"
+
+
+def entered() -> list[str]:
+    """The files, relative to the project, in the first step after the prompt's that has an accepted draft."""
+    run = Run(load("zoo:pico", threads=1), ["ngram"])
+    run.submit(PROMPT, max_tokens=64)
+    run.step()
+    while run.busy:
+        events, files = _traced(run)
+        if any(event.source for event in events):
+            return sorted(file.relative_to(ROOT).as_posix() for file in files)
+    raise AssertionError("no draft was accepted")
+
+
+def _traced(run: Run) -> tuple[list[Emitted], list[Path]]:
+    names = set()
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            names.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        events = run.step()
+    finally:
+        sys.setprofile(before)
+    return events, [path for path in map(Path, names) if any(path.is_relative_to(folder) for folder in PACKAGES)]
+
+
+def of_the_core(files: list[str]) -> list[str]:
+    """Those of ``spec_core``."""
+    return [file for file in files if file.startswith("spec_core/")]
+
+
+if __name__ == "__main__":
+    found = entered()
+    print(*found, sep="\n")
+    print(f"{len(found)} files, {len(of_the_core(found))} of the core")

@@ -1,0 +1,139 @@
+"""The types that an editor or type checker sees: the front door, and a plugin from outside the project."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.installed import ROOT
+
+CONFIG = """\
+[mypy]
+strict = True
+follow_imports = silent
+[mypy-torch.*,numpy.*]
+follow_imports = skip
+follow_imports_for_stubs = True
+"""
+"""Strict for the plugin. Torch and numpy are left out: reading them takes a minute."""
+
+PLUGIN = '''
+import attrs
+
+from spec_core import Compat, Draft, Refusal, Rows, Run, Step, Target, hookimpl, load
+from spec_core.testing import DrafterConformance, ToyTarget
+from spec_core.toolkit import AcceptanceEstimate
+
+
+@attrs.define(eq=False)
+class Repeat:
+    """The last token, again."""
+
+    estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate, init=False)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        return Compat(refusals=[Refusal("no tokens", hint="none")] if target.info.vocab < 2 else ())
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            step.propose(seq, Draft(seq.tokens[-1:] * budget))
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        for _, part in rows.step.judged:
+            self.estimate.learn(part.drafted, len(part.uncut.path) if part.uncut else 0)
+
+
+class TestRepeat(DrafterConformance):
+    def make(self) -> Repeat:
+        return Repeat()
+
+
+def text() -> str:
+    with Run(load("zoo:pico"), [Repeat()]) as run:
+        return run.generate("x = 1", max_tokens=8).text
+'''
+
+
+def check(folder: Path, source: str) -> str:
+    """What mypy says about a plugin's module in a folder of its own."""
+    (folder / "mypy.ini").write_text(CONFIG)
+    (folder / "plugin.py").write_text(source)
+    path = os.pathsep.join(str(ROOT / part) for part in (".", "kernels", "plugins"))
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", "cache", "plugin.py"]
+    done = subprocess.run(command, cwd=folder, env={"MYPYPATH": path}, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Shared: mypy keeps there what it has read."""
+    return tmp_path_factory.mktemp("typed")
+
+
+def test_a_plugin_from_outside_is_checked_with_types(folder):
+    assert "Success: no issues found" in check(folder, PLUGIN)
+
+
+def test_names_of_the_front_door_are_classes(folder):
+    source = (
+        "from spec_core import Run, Step, load\nreveal_type(Run('zoo:pico'))\nreveal_type(load)\nreveal_type(Step)\n"
+    )
+    said = check(folder, source)
+
+    assert 'Revealed type is "spec_core.loop.run.Run"' in said
+    assert "-> spec_core.contract.step.Step" in said
+    assert '"Any"' not in said
+
+
+def test_several_prompts_give_several_generations(folder):
+    kinds = ["'a'", "Request('a')", "[1, 2]", "[{'role': 'user', 'content': 'a'}]"]
+    lines = [f"reveal_type(Run('zoo:pico').generate([{kind}, {kind}]))" for kind in kinds]
+    said = check(folder, "\n".join(["from spec_core import Request, Run", *lines]) + "\n")
+
+    assert said.count('Revealed type is "list[spec_core.loop.generation.Generation]"') == len(kinds), said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("def f(step: Step) -> None:\n    step.propos()", '"Step" has no attribute "propos"'),
+        ("Run('zoo:pico').generate(1.5)", "No overload variant"),
+        ("Request('text', max_tokens='8')", 'Argument "max_tokens" to "Request" has incompatible type'),
+        ("from spec_core import NoSuchName", 'has no attribute "NoSuchName"'),
+    ],
+)
+def test_a_mistake_in_a_plugin_is_found(folder, wrong, says):
+    assert says in check(folder, f"from spec_core import Request, Run, Step\n{wrong}\n")
+
+
+def stub(package: Path) -> set[str]:
+    """Names that the typed form of a package exports."""
+    tree = ast.parse(package.read_text("utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {alias.asname for node in found for alias in node.names if alias.asname}
+
+
+@pytest.mark.parametrize("package", ["spec_core", "spec_core.toolkit", "spec_core.testing"])
+def test_the_typed_form_names_what_the_package_exports(package):
+    """``__init__.pyi`` of ``spec_core``, imports for type checkers in the others."""
+    module = __import__(package, fromlist=["__all__"])
+    file = Path(module.__file__)
+    typed = stub(file.with_suffix(".pyi") if package == "spec_core" else file)
+
+    assert typed - {"prepare"} == set(module.__all__)
+
+
+def test_every_package_says_that_it_is_typed():
+    roots = [ROOT / "spec_core", *(ROOT / "kernels").glob("spec_*/"), *(ROOT / "plugins").glob("spec_*/")]
+
+    assert [root.name for root in roots if re.match(r"spec_\w+$", root.name) and not (root / "py.typed").exists()] == []
