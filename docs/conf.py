@@ -10,7 +10,7 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(DOCS / "_site"))
+sys.path[:0] = [str(ROOT), str(DOCS / "_site")]
 PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = "spec-core"

@@ -15,7 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 prepare()
 
 import torch  # noqa: E402
+from spec_kernels import native  # noqa: E402
 
+from spec_core import UsageError  # noqa: E402
 from tests.support.installed import Environment, build_wheel, environment  # noqa: E402
 
 # Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
@@ -51,6 +53,26 @@ def dealt(items: list[pytest.Item]) -> list[pytest.Item]:
     short = [item for item in items if "slow" not in marks(item)]
     part = lambda of, i: of[len(of) * i // shares : len(of) * (i + 1) // shares]
     return [item for i in range(shares) for kind in (slow, short) for item in part(kind, i)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    return (yield from native_or_skipped())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    return (yield from native_or_skipped())
+
+
+def native_or_skipped() -> Iterator[Any]:
+    """Skip a test, or a fixture, that asks for native kernels where the extension was not built."""
+    try:
+        return (yield)
+    except UsageError as error:
+        if (reason := native.problem()) is None or reason not in error.reason:
+            raise
+        pytest.skip(reason)
 
 
 def marks(item: pytest.Item) -> set[str]:

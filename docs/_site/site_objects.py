@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from docutils import nodes
-from spec_cli.reference import GROUPS, PROPERTIES, exported
 
 import spec_core
 from spec_core import hookspecs, testing, toolkit
+from tools.reference import GROUPS, PROPERTIES, exported
 
 FIELD = re.compile(r"(\w+): ")
 SECTIONS = {toolkit.__name__: toolkit, testing.__name__: testing, **dict.fromkeys(GROUPS, spec_core)}

@@ -84,11 +84,11 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"-o {text!r} is no KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
+            raise UsageError(f"-o {text!r} must be KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
     plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
     for variable, nearly in misspelt(os.environ, plugins).items():
-        note(f"warning: {variable} is no setting and is ignored; did you mean {nearly}?")
+        note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 

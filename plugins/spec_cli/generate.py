@@ -106,7 +106,7 @@ def _bias(text: str) -> tuple[int, float]:
     try:
         return int(token), float(bias)
     except ValueError as error:
-        raise UsageError(f"--logit-bias {text!r} is no ID=B", hint="write --logit-bias 42=-1.5") from error
+        raise UsageError(f"--logit-bias {text!r} must be ID=B", hint="write --logit-bias 42=-1.5") from error
 
 
 def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:

@@ -73,7 +73,7 @@ def new(kind: str, name: str, into: Path) -> None:
 def check(name: str) -> None:
     """Raise UsageError for a name that cannot be an entry point and a module, or that somebody has."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z][a-z0-9]*)*", name):
-        raise UsageError(f"{name!r} is no name of a plugin", hint="give small letters, digits and hyphens: my-plugin")
+        raise UsageError(f"{name!r} is not a plugin name", hint="give small letters, digits and hyphens: my-plugin")
     if entry := next((entry for entry in discover() if entry.name == name), None):
         raise UsageError(
             f"{name!r} is a {entry.kind} of {entry.distribution} already",

@@ -78,14 +78,14 @@ def read_messages(path: str) -> Messages:
     try:
         messages = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON: {str(error)[:80]}", hint=EXAMPLE) from error
+        raise UsageError(f"{path} is not valid JSON: {str(error)[:80]}", hint=EXAMPLE) from error
     return check_messages(path, messages, EXAMPLE)
 
 
 def check_messages(where: str, given: Any, example: str) -> Messages:
     """The messages, if they are some. Raises UsageError with the example as its hint."""
     if not isinstance(given, list) or not all(isinstance(m, dict) and "role" in m for m in given):
-        raise UsageError(f"{where} is no list of messages", hint=example)
+        raise UsageError(f"{where} is not a list of messages", hint=example)
     if not given:
         raise UsageError(f"{where} has no messages", hint=example)
     return given

@@ -72,7 +72,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
     except (ValueError, RecursionError) as error:
         at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         found = getattr(error, "msg", None) or str(error)
-        raise UsageError(f"{where} is no JSON: {found[:80]}{at}", hint=EXAMPLE) from error
+        raise UsageError(f"{where} is not valid JSON: {found[:80]}{at}", hint=EXAMPLE) from error
     forms = [name for name in FORMS if isinstance(entry, dict) and name in entry]
     if len(forms) != 1:
         raise UsageError(f"{where}: {' and '.join(forms) + ' are both given' if forms else 'no prompt'}", hint=EXAMPLE)
@@ -82,7 +82,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
 
 def _text(where: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise UsageError(f"{where}: the prompt is no text", hint=EXAMPLE)
+        raise UsageError(f"{where}: the prompt is not a text", hint=EXAMPLE)
     return given
 
 
@@ -92,7 +92,7 @@ def _messages(where: str, given: Any) -> Any:
 
 def _tokens(where: str, given: Any) -> list[int]:
     if not isinstance(given, list) or not given or not all(type(token) is int for token in given):
-        raise UsageError(f"{where}: tokens are no list of token ids", hint=EXAMPLE)
+        raise UsageError(f"{where}: tokens must be a list of token ids", hint=EXAMPLE)
     return given
 
 

@@ -104,7 +104,7 @@ def _asked_alone(name: str, target: Any, given: Given) -> Chosen | SpecError:
 def _ownerless(missing: frozenset[str], reasons: list[str], mends: list[str]) -> Refused:
     states = " and ".join(map(repr, sorted(missing)))
     return Refused(
-        "\n".join([f"nobody would roll back the target's {states} state; it needs one owner", *reasons]),
+        "\n".join([f"no plugin owns the target's {states} state; it needs one owner", *reasons]),
         hint="\n  ".join([*dict.fromkeys(mends), "install a rollback plugin for it, or run without --method"]),
     )
 

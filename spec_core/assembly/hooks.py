@@ -40,7 +40,7 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
     """A misspelt hook or argument would be silent otherwise."""
     if hook not in HOOKS:
         raise UsageError(
-            f"plugin {name!r} implements {hook!r}, which is no hook", hint=f"hooks: {nearest(hook, HOOKS)}"
+            f"plugin {name!r} implements {hook!r}, which is not a hook", hint=f"hooks: {nearest(hook, HOOKS)}"
         )
     allowed = ARGUMENTS[hook]
     for parameter in inspect.signature(method).parameters.values():
@@ -63,7 +63,7 @@ def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, 
         raise UsageError(f"plugin {name!r}: {hook} is async, and nobody awaits it", hint="remove async")
     if inspect.isgeneratorfunction(method) and not options["wrapper"]:
         raise UsageError(
-            f"plugin {name!r}: {hook} yields and is no wrapper: its body would never run",
+            f"plugin {name!r}: {hook} yields and is not a wrapper: its body would never run",
             hint="remove the yield, or mark it @hookimpl(wrapper=True)",
         )
     if options["wrapper"] and not inspect.isgeneratorfunction(method):

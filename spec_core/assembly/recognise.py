@@ -28,7 +28,7 @@ def recognise(path: Path) -> str:
             f"{path} is a model to several targets: {', '.join(found)}", hint=f"say which: {found[0]}:{path}"
         )
     raise UsageError(
-        f"{path} is no model that an installed target recognises; asked: {'; '.join([schemes, *failed])}",
+        f"{path} is not a model that an installed target recognises; asked: {'; '.join([schemes, *failed])}",
         hint="give a model's file or directory, or say what it is: SCHEME:PATH",
     )
 

@@ -93,7 +93,7 @@ def _check_rows(probs: torch.Tensor) -> None:
         return
     row = next(i for i, p in enumerate(probs) if not (abs(float(sums[i]) - 1) < ONE_WITHIN and float(p.min()) >= 0))
     found = f"sums to {float(sums[row]):.6g}, its least is {float(probs[row].min()):.6g}"
-    raise ValueError(f"row {row} of probs is no distribution (at least 0, sum 1 within {ONE_WITHIN:g}): it {found}")
+    raise ValueError(f"row {row} of probs is not a distribution (at least 0, sum 1 within {ONE_WITHIN:g}): it {found}")
 
 
 def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:

@@ -64,7 +64,7 @@ def _proposals(given: Iterable[str]) -> frozenset[str]:
     """Refuse a misspelt name: no rule would match it, and its drafts would be judged as another kind of proposal."""
     names = _names(given)
     for name in sorted(names - PROPOSALS, key=str):
-        raise ValueError(f"{name!r} is no kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
+        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
     return names
 
 

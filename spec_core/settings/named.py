@@ -15,7 +15,7 @@ def name_of(spec: str) -> str:
 
 
 def parsed(spec: str) -> tuple[str, dict[str, str]]:
-    """(name, settings written with it). Raises UsageError for what is no key=value."""
+    """(name, settings written with it). Raises UsageError for what must be key=value."""
     before, equals, file = spec.partition("=")
     name, colon, _ = before.partition(":")
     if colon:
@@ -33,5 +33,5 @@ def joined(name: str, settings: dict[str, str]) -> str:
 def _pair(spec: str, text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise UsageError(f"{spec!r}: {text!r} is no key=value", hint="write NAME:key=value,key=value, or NAME=FILE")
+        raise UsageError(f"{spec!r}: {text!r} must be key=value", hint="write NAME:key=value,key=value, or NAME=FILE")
     return key, value

@@ -28,7 +28,7 @@ class ToyRollback:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         if target.info.family != "toy":
-            refusal: Any = Refusal(f"{target.info.name} is no toy target", "use another owner of its state")
+            refusal: Any = Refusal(f"{target.info.name} is not a toy target", "use another owner of its state")
             return Compat(refusals=[refusal])
         traces: dict[str, Trace | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
         return Compat(owns={"recurrent"}, needs=Needs(trace=traces[self.strategy]), drafts=(), load=self._load)

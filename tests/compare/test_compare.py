@@ -301,14 +301,14 @@ def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
 
 
 LINES = {
-    "no JSON": ('{"prompt": "x"}\n{"prompt": "y"', "line 2 is no JSON: Expecting ',' delimiter at column"),
+    "no JSON": ('{"prompt": "x"}\n{"prompt": "y"', "line 2 is not valid JSON: Expecting ',' delimiter at column"),
     "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both given"),
     "no prompt": ('{"id": "a"}', "line 1"),
     "no object": ("[]", "line 1"),
     "a number": ('{"prompt": 5}', "no text"),
     "nothing": ("\n\n", "no prompts"),
     "twice": ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "'a'"),
-    "deep": ("[" * 100_000, "line 1 is no JSON"),
+    "deep": ("[" * 100_000, "line 1 is not valid JSON"),
     "empty prompt": ('{"id": "a", "prompt": ""}', "0 tokens"),
 }
 

@@ -72,7 +72,7 @@ def test_a_variable_that_is_nearly_ours_is_a_warning(spec, monkeypatch):
     code, _, err = spec("generate", *DENSE, *PROMPT)
 
     assert code == 0
-    assert "SPEC_DRFT_MAX is no setting and is ignored; did you mean SPEC_DRAFT_MAX?" in err
+    assert "SPEC_DRFT_MAX is not a setting and is ignored; did you mean SPEC_DRAFT_MAX?" in err
     assert "CPU_2017" not in err
 
 

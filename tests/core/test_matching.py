@@ -14,7 +14,7 @@ DENSE = {"recurrent": False}
 
 def test_recurrent_state_without_an_owner_is_refused_when_drafting():
     """Leaving it out is not a crash, it is wrong text."""
-    with pytest.raises(Refused, match="nobody would roll back the target's 'recurrent' state"):
+    with pytest.raises(Refused, match="no plugin owns the target's 'recurrent' state"):
         Run(ToyTarget(), [ones()])
 
 

@@ -30,7 +30,7 @@ def test_a_name_with_what_is_written_with_it(spec, name, own):
 
 @pytest.mark.parametrize("spec", ["ngram:", "ngram:longest", "ngram:=3", "ngram:longest=3,"])
 def test_what_is_no_setting_is_refused(spec):
-    with pytest.raises(UsageError, match="is no key=value"):
+    with pytest.raises(UsageError, match="must be key=value"):
         parsed(spec)
 
 

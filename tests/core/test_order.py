@@ -261,7 +261,7 @@ def test_a_misspelt_hook_is_refused():
         def proces(self, rows):
             pass
 
-    with pytest.raises(UsageError, match="'proces', which is no hook") as error:
+    with pytest.raises(UsageError, match="'proces', which is not a hook") as error:
         dense([Misspelt()])
     assert "hooks: process" in error.value.hint
 

@@ -63,9 +63,9 @@ WRONG_ANSWERS = {
     "judges-letters": (lambda: Compat(judges="sampled"), "'sampled' is one name"),
     "drafts-of-no-kind": (
         lambda: Compat(drafts={"sample"}),
-        "'sample' is no kind of proposal; known, nearest first: sampled",
+        "'sample' is not a kind of proposal; known, nearest first: sampled",
     ),
-    "judges-of-no-kind": (lambda: Compat(judges={"rows"}), "'rows' is no kind of proposal"),
+    "judges-of-no-kind": (lambda: Compat(judges={"rows"}), "'rows' is not a kind of proposal"),
     "needs-nothing": (lambda: Compat(needs=None), "needs"),
     "needs-a-trace-nobody-makes": (lambda: Compat(needs=Needs(trace="state")), "trace"),
     "refuses-in-words": (lambda: Compat(refusals=["too small"]), "refusals"),
@@ -148,8 +148,8 @@ async def waits_and_yields(self, step):
 @pytest.mark.parametrize(
     ("body", "mark", "message"),
     [
-        (generator, {}, "yields and is no wrapper"),
-        (generator, {"trylast": True}, "yields and is no wrapper"),
+        (generator, {}, "yields and is not a wrapper"),
+        (generator, {"trylast": True}, "yields and is not a wrapper"),
         (never, {"wrapper": True}, "never yields"),
         (waits, {}, "async"),
         (waits_and_yields, {"wrapper": True}, "async"),

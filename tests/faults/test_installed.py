@@ -256,7 +256,7 @@ def test_of_several_owners_that_know_the_target_the_user_chooses(installs, hybri
 def test_where_nobody_knows_the_target_every_reason_is_said(installs, hybrid):
     installs("spec-theirs", OWNER, rollback="a = @:Declines\nb = @:Owns\nc = @:Fails\nd = @:Absent")
 
-    with pytest.raises(Refused, match="nobody would roll back the target's 'recurrent' state") as error:
+    with pytest.raises(Refused, match="no plugin owns the target's 'recurrent' state") as error:
         hybrid()
 
     for said in (

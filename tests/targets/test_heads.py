@@ -247,11 +247,11 @@ BAD = {
         "two rows to one token",
     ),
     "d2t is too short": ("safeailab", tensors(lambda t: t.update(d2t=t["d2t"][:7])), "for each of 120 rows"),
-    "d2t is no number": ("safeailab", tensors(lambda t: t.update(d2t=t["d2t"].float())), "a whole number"),
+    "d2t is not a number": ("safeailab", tensors(lambda t: t.update(d2t=t["d2t"].float())), "a whole number"),
     "NaN": ("safeailab", tensors(nan), "not finite"),
     "a tensor is missing": ("safeailab", tensors(lambda t: t.pop("norm.weight")), "'output_norm.weight' is missing"),
     "a tensor is too small": ("safeailab", tensors(lambda t: t.update({"norm.weight": torch.ones(3)})), "[32] was"),
-    "a tensor is unknown": ("safeailab", tensors(lambda t: t.update(extra=torch.ones(3))), "'extra' is no part"),
+    "a tensor is unknown": ("safeailab", tensors(lambda t: t.update(extra=torch.ones(3))), "'extra' is not part"),
     "fc reads another width": ("safeailab", config(lambda c: c.update(target_hidden_size=33)), "a multiple of"),
     "ids are no numbers": (
         "safeailab",
@@ -298,7 +298,7 @@ BAD = {
     "a layer of a hundred digits": (
         "safeailab",
         tensors(lambda t: t.update({f"layers.{'9' * 100}.mlp.up_proj.weight": torch.ones(3)})),
-        "is no part",
+        "is not part",
     ),
     "a name of five thousand characters is pickled": (
         "safeailab",
@@ -415,7 +415,7 @@ def test_a_directory_without_config_is_refused(tmp_path):
     path = directory(tmp_path, "eagle3", "safeailab")
     (path / "config.json").unlink()
 
-    with pytest.raises(UsageError, match="no model that an installed target recognises"):
+    with pytest.raises(UsageError, match="not a model that an installed target recognises"):
         opened(path)
 
 

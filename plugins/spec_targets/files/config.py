@@ -20,7 +20,7 @@ def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise damaged(path, "is nested too deeply") from error
     except ValueError as error:
-        raise damaged(path, f"is no JSON: {error}") from error
+        raise damaged(path, f"is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise damaged(path, f"holds a {type(value).__name__}, an object is needed")
     return value

@@ -141,7 +141,7 @@ def _open_one(path: Path) -> GgufFile:
 def _read(reader: Reader) -> GgufFile:
     magic = bytes(reader.take(4, "magic"))
     if magic != MAGIC:
-        raise unsupported(reader.path, f"is no GGUF file (it begins with {magic!r})", "give a GGUF file")
+        raise unsupported(reader.path, f"is not a GGUF file (it begins with {magic!r})", "give a GGUF file")
     version = reader.number("I", "version")
     if version not in (2, 3):
         raise _bad_version(reader.path, version)

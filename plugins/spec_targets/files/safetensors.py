@@ -132,5 +132,5 @@ def open_directory(directory: str | Path) -> dict[str, StoredTensor]:
 
 def _inside(directory: Path, name: str) -> Path:
     if Path(name).name != name or not name.endswith(".safetensors"):
-        raise damaged(directory / INDEX, f"names the shard {name[:80]!r}, which is no file beside it")
+        raise damaged(directory / INDEX, f"names the shard {name[:80]!r}, which does not exist beside it")
     return directory / name

@@ -17,7 +17,7 @@ from spec_targets.heads.head import Head, Problem
 from spec_targets.heads.tensors import Source, expected
 from spec_targets.runtime.rope import turning
 
-NO_MODEL = "this is a draft head, no model"
+NO_MODEL = "this is a draft head, not a model"
 
 
 @attrs.define(eq=False)

@@ -107,7 +107,7 @@ def check(head: Head, source: Source) -> Shapes:
     for name in source.names():
         if name not in shapes and name not in UNREAD:
             raise UsageError(
-                f"{source.where}: tensor {name[:80]!r} is no part of an {head.kind} head as it is run here",
+                f"{source.where}: tensor {name[:80]!r} is not part of an {head.kind} head as it is run here",
                 hint="its drafts would be wrong without it; use another head",
             )
     _check_finite(shapes, source)

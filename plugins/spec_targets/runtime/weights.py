@@ -160,7 +160,7 @@ def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
     for name in has.names():
         if name not in shapes and not _spare(name, config.layers):
             raise UsageError(
-                f"{has.where}: tensor {name[:80]!r} is no part of the {config.arch} architecture as it is run here",
+                f"{has.where}: tensor {name[:80]!r} is not part of the {config.arch} architecture as it is run here",
                 hint="the text would be wrong without it; use a model without it",
             )
     return shapes

@@ -33,7 +33,7 @@ class Metadata:
         self.pieces: Sequence[str] = self.of("tokens", LISTS, required=True)
         self.tokens = list(self.pieces)
         if set(map(type, self.tokens)) != {str}:
-            raise UsageError(f"{where}: tokenizer.ggml.tokens are no texts", hint=DAMAGED)
+            raise UsageError(f"{where}: tokenizer.ggml.tokens must be texts", hint=DAMAGED)
         self.types: list[int] = self.of("token_type", list) or [NORMAL] * len(self.tokens)
         if len(self.types) != len(self.tokens):
             raise UsageError(f"{where}: {len(self.tokens)} tokens and {len(self.types)} token types", hint=DAMAGED)

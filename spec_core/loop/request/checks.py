@@ -108,7 +108,7 @@ def _ids(given: Any) -> list[int]:
     tokens = [whole(item) for item in items]
     if None in tokens:
         at = tokens.index(None)
-        raise UsageError(f"prompt token {shown(items[at])} at position {at} is no whole number", hint)
+        raise UsageError(f"prompt token {shown(items[at])} at position {at} is not a whole number", hint)
     return [token for token in tokens if token is not None]
 
 
@@ -193,7 +193,7 @@ def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
 def seed(given: Any) -> int:
     seed = whole(given)
     if seed is None or not 0 <= seed < SEEDS:
-        raise UsageError(f"seed {shown(given)} is no 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
+        raise UsageError(f"seed {shown(given)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
     return seed
 
 
@@ -220,7 +220,7 @@ def texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
     items = _items(name, given, wanted)
     for item in items:
         if not isinstance(item, str):
-            raise UsageError(f"{name} holds {shown(item)}, which is no text", hint=f"give {wanted}")
+            raise UsageError(f"{name} holds {shown(item)}, which is not a text", hint=f"give {wanted}")
         _check_text(name, item)
     return items
 
@@ -255,7 +255,7 @@ def flag(name: str, given: Any) -> bool:
 
 def name(given: Any) -> str:
     if not isinstance(given, str):
-        raise UsageError(f"the name {shown(given)} is no text", hint="give a text, or leave it out")
+        raise UsageError(f"the name {shown(given)} is not a text", hint="give a text, or leave it out")
     return str(given)
 
 

@@ -68,7 +68,7 @@ class RuleConformance(Conformance):
     def near(self, target: Any) -> Iterator[tuple[str, distribution.Near]]:
         """Drafters of every kind of proposal that the rule judges."""
         judged = PROPOSALS if self.says.judges is None else self.says.judges
-        for kind in sorted(judged):  # a faulty rule may name what is no kind of proposal
+        for kind in sorted(judged):  # a faulty rule may name what is not a kind of proposal
             yield f"{kind} chains", distribution.Near(target, kind)  # type: ignore[arg-type]
         if "deterministic" in judged:
             yield "deterministic trees", distribution.Near(target, "deterministic", tree=True)
