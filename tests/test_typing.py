@@ -84,6 +84,17 @@ def test_a_plugin_from_outside_is_checked_with_types(folder):
     assert "Success: no issues found" in check(folder, PLUGIN)
 
 
+@pytest.mark.parametrize("module", sorted((ROOT / "tests" / "out_of_tree").glob("*/spec_*.py")), ids=lambda p: p.stem)
+def test_plugins_without_annotations_use_names_that_exist(folder, module):
+    """The bodies of their functions are checked too."""
+    source = (
+        "# mypy: allow-untyped-defs, allow-untyped-calls, check-untyped-defs, no-strict-optional\n"
+        + module.read_text("utf-8")
+    )
+
+    assert "Success: no issues found" in check(folder, source)
+
+
 def test_names_of_the_front_door_are_classes(folder):
     source = (
         "from spec_core import Run, Step, load\nreveal_type(Run('zoo:pico'))\nreveal_type(load)\nreveal_type(Step)\n"

@@ -150,9 +150,11 @@ def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
 
 @pytest.mark.parametrize("rule", ["point-mass", "typical", "synthetic"])
 def test_the_other_rules_judge_drafts_of_every_proposal(rule):
-    run = dense([Declares("sampled", "unknown", "deterministic")], rule=rule)
+    run, wanted = dense([Declares("sampled", "unknown", "deterministic")], rule=rule), []
+    run.observe(lambda step: wanted.append(step.wants_probs))
+    run.generate([3, 1, 4], max_tokens=2).result
 
-    assert not run._wants_probs
+    assert wanted and not any(wanted)
 
 
 def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):
