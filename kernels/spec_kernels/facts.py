@@ -32,6 +32,6 @@ def activations() -> str:
 
 
 def exact() -> str:
-    """Whether a row has the same bits in any company."""
+    """Whether a row has the same bits in every batch."""
     made = "" if native.problem() else "native: yes, on any number of threads and every instruction set; "
     return f"{made}reference: {tiles.in_use()}"

@@ -4,7 +4,7 @@ The method is asked in a run. All but the last token are the prompt, the last is
 what the method proposes next is the draft; so a head has seen the target's hidden states as in any generation.
 
 All tokens asked for are shown: a method's thresholds are for speed, and are off here. A setting that makes drafts
-shorter says in its metadata at which value it does not, ``metadata={"off": 0.0}``, and the command gives it that value
+shorter declares its disabling value, ``metadata={"off": 0.0}``, and the command sets it to that value
 unless the user gave one.
 
 A method shows its logits in one of two ways, both optional:

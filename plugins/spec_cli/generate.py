@@ -1,4 +1,4 @@
-"""``spec generate``: texts, streamed, coloured by who proposed them, or as JSON."""
+"""``spec generate``: texts, streamed, coloured by source, or as JSON."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _check(instance: object, attribute: attrs.Attribute, rates: tuple[float, ...
 
 @attrs.define(eq=False)
 class Synthetic:
-    """Keep drafts at given rates. Its text is no result, only its speed is."""
+    """Keep drafts at given rates. Benchmark only; the text is meaningless."""
 
     rates: tuple[float, ...] = attrs.field(
         default=(0.8, 0.6, 0.4, 0.2),

@@ -138,7 +138,7 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
 
 
 def number(ids: list[int], values: list[float], row: int = 0) -> int:
-    """The id of one row of ``largest``. Raises TargetError where its value is no number, or no token is left."""
+    """The id of one row of ``largest``. Raises TargetError where its value is NaN, or no token is left."""
     if values[row] > LOWEST:  # NaN is not
         return ids[row]
     if math.isnan(values[row]):

@@ -17,7 +17,7 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
     """[V] float64 p of a row of ``step.logits(seq)``, after all that the request asks for, as in plain decoding.
 
     Bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above 0.
-    Raises TargetError for rows that are no numbers, or in which every token is banned.
+    Raises TargetError for rows of NaN, or in which every token is banned.
     """
     logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
     best, values = largest(logits[None])

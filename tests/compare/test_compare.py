@@ -305,7 +305,7 @@ LINES = {
     "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both given"),
     "no prompt": ('{"id": "a"}', "line 1"),
     "no object": ("[]", "line 1"),
-    "a number": ('{"prompt": 5}', "no text"),
+    "a number": ('{"prompt": 5}', "not a text"),
     "nothing": ("\n\n", "no prompts"),
     "twice": ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "'a'"),
     "deep": ("[" * 100_000, "line 1 is not valid JSON"),

@@ -217,5 +217,5 @@ def test_interleaved_iterators_each_get_all_their_events():
 @pytest.mark.parametrize("seed", [-1, 1 << 64])
 def test_a_seed_that_would_be_cut_is_refused(seed):
     """Two seeds with one text would be taken for two samples."""
-    with pytest.raises(UsageError, match="no 64-bit number"):
+    with pytest.raises(UsageError, match="not a 64-bit number"):
         Run(ToyTarget()).generate(Request([1, 2], max_tokens=2, seed=seed))

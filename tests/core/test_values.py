@@ -220,7 +220,7 @@ def test_only_drafts_that_were_drawn_have_probs(proposal):
 def test_the_row_that_is_no_distribution_is_named(row):
     draft = Draft([0, 0], probs=torch.tensor([[0.5, 0.5], row]))
 
-    with pytest.raises(ValueError, match=r"row 1 of probs is no distribution .* it sums to"):
+    with pytest.raises(ValueError, match=r"row 1 of probs is not a distribution .* it sums to"):
         check_draft(draft, 2, 2, 2, trees=False)
 
 

@@ -113,7 +113,7 @@ def test_without_a_file_it_is_refused_with_a_mend(target):
 
 
 def test_methods_chain_in_the_users_order(target):
-    """What ngram serves draft-model no longer sees; both have drafted by the end."""
+    """A sequence that has a draft from ngram is not offered to draft-model; both have drafted by the end."""
     plain, _ = texts(target, [], n=80)
     drafted, run = texts(target, ["ngram", ("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0})], n=80)
 

@@ -470,7 +470,7 @@ def test_a_head_with_larger_heads_than_native_kernels_run_is_a_misfit(tmp_path):
 def test_a_head_is_no_model(tmp_path):
     path = directory(tmp_path, "dflash", "z-lab")
 
-    with pytest.raises(UsageError, match="draft head, no model") as refused:
+    with pytest.raises(UsageError, match="draft head, not a model") as refused:
         load(path)
     assert "--method dflash=FILE" in refused.value.hint
 
@@ -499,7 +499,7 @@ def refused_by_the_command(model, kind, path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", [*BAD, "no config"])
 def test_the_command_refuses_a_bad_head_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
-    layout, spoil, found = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "no model"))
+    layout, spoil, found = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "not a model"))
     torch.manual_seed(0)
     kind = "dflash" if layout == "z-lab" else "eagle3"
     path = directory(tmp_path, kind, "speculators" if layout == "eagle3-spec" else layout, rows=120)

@@ -182,7 +182,7 @@ def test_a_tensor_nobody_would_read_is_refused(name, tmp_path):
     file = File("llama")
     file.tensors[name] = torch.randn(32)
 
-    with pytest.raises(UsageError, match=f"{name}.* is no part of the llama architecture"):
+    with pytest.raises(UsageError, match=f"{name}.* is not part of the llama architecture"):
         file.differs(tmp_path)
 
 

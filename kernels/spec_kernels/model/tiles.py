@@ -2,7 +2,7 @@
 
 A BLAS chooses the order of a sum by the shape of the product, and the choice differs between processors, libraries and
 numbers of threads. Here every product of a few rows has the same shape, however many rows a forward has: what a row
-becomes does not depend on its company. ``torch.mm`` and ``torch.bmm`` are the only products that forwards call.
+becomes does not depend on the rest of the batch. ``torch.mm`` and ``torch.bmm`` are the only products that forwards call.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def forget() -> None:
 
 
 def in_use() -> str:
-    """Whether rows keep their bits in company here, in words, for ``spec env``: asked of one common shape."""
+    """Whether batched rows keep their bits here, in words, for ``spec env``: asked of one common shape."""
     weight = torch.randn(576, 1536, generator=torch.Generator().manual_seed(0))
     x = torch.randn(TILE, 576, generator=torch.Generator().manual_seed(1))
     moved = all(torch.equal(product(x.roll(i, 0), weight), product(x, weight).roll(i, 0)) for i in range(1, TILE))

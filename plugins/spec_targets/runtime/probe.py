@@ -91,14 +91,14 @@ class Probe:
         return self._logits([0])
 
     def tried(self) -> list[tuple[str, Tensor]]:
-        """The same row in company: what it is, and logits [rows, V], each of which must be those alone."""
+        """The same row in a batch: what it is, and logits [rows, V], each of which must be those alone."""
         found = [
             ("in another place of a tile", self._logits([0] * TILE)),
             ("before drafts", self._logits([DRAFTS])[:1]),
             ("beside other sequences", self._logits([0, DRAFTS, 0])[[0, 1, DRAFTS + 2]]),
             ("that comes with those before it", self._together()[-1:]),
         ]
-        if self.pool is None:  # recurrent states of whole pieces of a prompt are computed together, whoever reads them
+        if self.pool is None:  # recurrent states of blocks of prompt positions are computed together
             found.append(("after a prompt in pieces", self._after_pieces()))
         return found
 

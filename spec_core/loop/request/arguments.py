@@ -59,7 +59,8 @@ def target_of(given: Any, methods: Iterable[Any], rule: Any, rollback: Any, sett
         )
     if not hasattr(given, "info"):
         raise UsageError(
-            f"Run was given {given!r:.40}, which is not a model", hint="give where a model is, or what load(...) returned"
+            f"Run was given {given!r:.40}, which is not a model",
+            hint="give where a model is, or what load(...) returned",
         )
     return given
 
