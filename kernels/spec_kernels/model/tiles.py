@@ -2,7 +2,8 @@
 
 A BLAS chooses the order of a sum by the shape of the product, and the choice differs between processors, libraries and
 numbers of threads. Here every product of a few rows has the same shape, however many rows a forward has: what a row
-becomes does not depend on the rest of the batch. ``torch.mm`` and ``torch.bmm`` are the only products that forwards call.
+becomes does not depend on the rest of the batch. ``torch.mm`` and ``torch.bmm`` are the only products that forwards
+call.
 """
 
 from __future__ import annotations
