@@ -156,7 +156,7 @@ def _texts(made: Case, target: Target) -> Iterator[str]:
             yield f"another text{' behind embeddings' if request.embeds else ''}"
         if not drafted:
             yield f"no draft{' behind embeddings' if request.embeds else ''}"
-    if (share := far(made)) > FAR["int15"]:
+    if (share := far(made)) > FAR:
         yield f"drafts are far from the reference: {share:.2%}"
 
 
