@@ -48,8 +48,7 @@ def settings() -> str:
         "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o NAME.n_max=8`, "
         "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin, "
         "`spec settings --toml` a file that reproduces them.\n"
-        "Unknown names are refused; of variables, which other programs may have too, one that is nearly ours is warned "
-        "of, and the rest are ignored.\n"
+        "Unknown names are refused; a near miss of a known variable gives a warning; other variables are ignored.\n"
         "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
         "what begins with a scheme, such as `zoo:pico`, is left as it is.\n"
         "`--debug`, or `SPEC_DEBUG=1`, shows the traceback behind an error.",

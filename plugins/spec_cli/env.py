@@ -50,7 +50,7 @@ def environment() -> dict[str, Any]:
     """Facts that a number or a bug depends on."""
     import torch
 
-    from spec_core.hookspecs import CONTRACT
+    from spec_core import CONTRACT
 
     cuda = torch.cuda.is_available()
     return {

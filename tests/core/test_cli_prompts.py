@@ -77,7 +77,7 @@ WRONG = [
     ({"tokens": [1.5]}, "a list of token ids"),
     ({"tokens": []}, "a list of token ids"),
     ({"messages": []}, "no messages"),
-    ({"messages": [{"content": "x"}]}, "no list of messages"),
+    ({"messages": [{"content": "x"}]}, "not a list of messages"),
     ({"messages": [{"role": "user"}]}, "message 1"),
     ({"tokens": [99999]}, "prompt token 99999"),
 ]

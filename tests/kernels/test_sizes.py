@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "rotate: more than a head": (
         model(rotate={"shape": replace(HEADS, dim=6)}),
-        "Rotate of 'q': 8 dimensions of a head turn, it has 6",
+        "Rotate of 'q': 8 dimensions of a head rotate, it has 6",
     ),
     "store": (model(store={"k": "q"}), "Store of 'q': the width of 'q' is 48, 24 is needed"),
     "store: values": (model(store={"v": "q"}), "Store of 'k': the width of 'q' is 48, 24 is needed"),

@@ -1,4 +1,4 @@
-"""Functions of numbers, such that a row gets the same bits in any company.
+"""Functions of numbers, such that a row gets the same bits in every batch.
 
 Torch computes most of a tensor with vector instructions, what is left over one by one, and the two round differently
 (silu, sigmoid, softplus and complex products do). What is left over depends on the size of the tensor, and on where it

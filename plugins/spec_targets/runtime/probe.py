@@ -1,4 +1,4 @@
-"""Does a row get the same bits in any company? Native kernels make it so; of the reference it is asked at load.
+"""Does a row get the same bits in every batch? Native kernels make it so; of the reference it is asked at load.
 
 Its products are computed in tiles of one size, so that it must be so; but what a row's place in a tile does to it, and
 what torch does between the products, is found by trying. One block of each kind is tried, and the output matrix.
