@@ -29,7 +29,7 @@ REQUEST = [
 @click.command()
 @common.add(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
 @click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL of prompts, which run together.")
-@click.option("--show-drafts", is_flag=True, help="Colour each token by who proposed it.")
+@click.option("--show-drafts", is_flag=True, help="Colour each token by its source.")
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object instead of text; with --prompts a line for each."
 )
