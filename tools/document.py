@@ -44,14 +44,16 @@ def settings() -> str:
     """Every core setting with default, help and the three ways to give it."""
     parts = [
         "# Settings",
-        "Strongest first: a flag (`--draft-max` has none: `-o draft_max=4`), a variable (`SPEC_DRAFT_MAX=4`), "
-        "`spec.toml` (`draft_max = 4`), the default.\nThe fields of a plugin are its settings: `-o NAME.n_max=8`, "
-        "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin, "
-        "`spec settings --toml` a file that reproduces them.\n"
-        "Unknown names are refused; a near miss of a known variable gives a warning; other variables are ignored.\n"
+        "Strongest first: a flag (`-o draft_max=4` where there is no flag of its own), an environment variable "
+        "(`SPEC_DRAFT_MAX=4`), `spec.toml` (`draft_max = 4`), the default.\n"
+        "The fields of a plugin are its settings: `-o NAME.n_max=8`, "
+        "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin; "
+        "`spec settings --toml` prints a file that reproduces them.\n"
+        "Unknown names are refused; of variables, which other programs may have too, one that is nearly ours is warned "
+        "of, and the rest are ignored.\n"
         "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
-        "what begins with a scheme, such as `zoo:pico`, is left as it is.\n"
-        "`--debug`, or `SPEC_DEBUG=1`, shows the traceback behind an error.",
+        "a location with a scheme, such as `zoo:pico`, is not changed.\n"
+        "`--debug` or `SPEC_DEBUG=1` shows the traceback of an error.",
     ]
     for table in TABLES:
         rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]
@@ -69,7 +71,7 @@ def plugins() -> str:
     """Every plugin of this distribution, with the first line of its class and its page."""
     parts = [
         "# Plugins",
-        "What is part of this distribution; `spec plugins` lists what is installed on a machine, others' too.",
+        "Plugins of this distribution; `spec plugins` lists all that are installed on a machine.",
     ]
     for kind, (title, folder) in KINDS.items():
         mine = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
