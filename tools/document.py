@@ -49,8 +49,7 @@ def settings() -> str:
         "The fields of a plugin are its settings: `-o NAME.n_max=8`, "
         "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin; "
         "`spec settings --toml` prints a file that reproduces them.\n"
-        "Unknown names are refused; of variables, which other programs may have too, one that is nearly ours is warned "
-        "of, and the rest are ignored.\n"
+        "Unknown names are refused; a near miss of a known variable gives a warning; other variables are ignored.\n"
         "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
         "a location with a scheme, such as `zoo:pico`, is not changed.\n"
         "`--debug` or `SPEC_DEBUG=1` shows the traceback of an error.",
