@@ -1,4 +1,7 @@
-"""The shape of the project: who may import whom, who may name whom, and how long a file may be."""
+"""The shape of the project: who may import whom, who may name whom, and how long a file may be.
+
+Longer than our files are: the rules are read beside each other.
+"""
 
 from __future__ import annotations
 

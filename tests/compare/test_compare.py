@@ -1,4 +1,7 @@
-"""``spec compare``: everybody on the same prompts, no speed without equality, every number with its records."""
+"""``spec compare``: everybody on the same prompts, no speed without equality, every number with its records.
+
+Longer than our files are: all tests share one command and its prompts.
+"""
 
 from __future__ import annotations
 

@@ -185,9 +185,9 @@ def test_several_threads_of_python_and_a_fork():
     def once() -> bool:
         """Nothing of torch that has threads of its own: these do not survive a fork."""
         rows = len(PROMPT)
-        rows_of_one = SequenceRows(of.executor.cache(rows), 0, rows, 0)
+        one_sequence = SequenceRows(of.executor.cache(rows), 0, rows, 0)
         return torch.equal(
-            expected, of.executor.run(Batch(torch.tensor(PROMPT), torch.arange(rows), [rows_of_one]))["logits"]
+            expected, of.executor.run(Batch(torch.tensor(PROMPT), torch.arange(rows), [one_sequence]))["logits"]
         )
 
     def work():
@@ -337,9 +337,9 @@ WRONG = {
 def test_what_a_forward_cannot_be_asked_is_refused_before_anything_is_computed(said):
     of = load(tiny_gguf(), kernels="native")
     wrong = {"tokens": [1, 2], "positions": [0, 1], "start": 0, "rows": 2, "parents": None} | WRONG[said]
-    rows_of_one = SequenceRows(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
+    one_sequence = SequenceRows(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
     tokens, positions = (torch.tensor(wrong[name]) for name in ("tokens", "positions"))
-    batch = Batch(tokens, positions, [rows_of_one], given=wrong.get("given", {}), logits=wrong.get("logits"))
+    batch = Batch(tokens, positions, [one_sequence], given=wrong.get("given", {}), logits=wrong.get("logits"))
 
     with pytest.raises(ValueError, match=said):
         of.executor.run(batch)

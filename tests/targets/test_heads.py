@@ -1,4 +1,7 @@
-"""Files of draft heads: every layout is read as one description, and what does not fit is refused before it is used."""
+"""Files of draft heads: every layout is read as one description, and what does not fit is refused before it is used.
+
+Longer than our files are: one list of damaged heads, which two tests read.
+"""
 
 from __future__ import annotations
 

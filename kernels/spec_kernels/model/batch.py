@@ -44,7 +44,7 @@ class SequenceRows:
         return self.rows if self.parents is None else self.rows - len(self.parents)
 
     def path(self, row: int) -> list[int]:
-        """Places in the cache that row ``row`` of the rows_of_one sees behind ``start``, in order, its own last."""
+        """Places in the cache that row ``row`` of the sequence sees behind ``start``, in order, its own last."""
         if row < self.pending or self.parents is None:
             return list(range(self.start, self.start + row + 1))
         path, node = [], row - self.pending

@@ -257,9 +257,9 @@ class Pass:
 def behind(batch: Batch, token: int, inputs: Mapping[str, Tensor]) -> Batch:
     """One row more of the only sequence of a batch."""
     last, device = batch.sequences[0], batch.positions.device
-    rows_of_one = SequenceRows(last.cache, 0, 1, last.end)
+    sequence = SequenceRows(last.cache, 0, 1, last.end)
     tokens = torch.tensor([token], device=device)
-    return Batch(tokens, batch.positions[-1:] + 1, [rows_of_one], inputs=inputs, taps=batch.taps)
+    return Batch(tokens, batch.positions[-1:] + 1, [sequence], inputs=inputs, taps=batch.taps)
 
 
 def batch_input(model: Model) -> str:

@@ -66,21 +66,21 @@ void spec_row(const spec_weight *w, int row, float *out);
 
 /* ---- Rows and products: one table per instruction set */
 
-/* bits of the qrows of rows:
+/* qrows are quantised rows. Their bits:
  *   8, 15  for quantised types; k a multiple of 32. Per block of 32: d = amax / 127 or amax / 16319, q = rne(x / d).
  *          A block whose amax is below 1e-30 is zero; one with an infinity or a NaN makes the row's outputs NaN.
  *   32     for F16, BF16, F32: the floats as they are; any k. The product is summed in float32.
- * The layout of qrows belongs to the table that made them. qrows is 64-byte aligned. */
+ * Their layout belongs to the table that made them; they are 64-byte aligned. */
 typedef struct {
     const char *isa;
 
-    /* Bytes of qrows of that many rows, a multiple of 64. */
+    /* Bytes of that many quantised rows, a multiple of 64. */
     size_t (*rows_bytes)(int k, int bits, int rows);
 
-    /* x: rows of k floats, stride floats apart, to qrows. rows >= 1. */
+    /* x: rows of k floats, stride floats apart, to quantised rows. rows >= 1. */
     void (*quantise)(const float *x, size_t stride, int rows, int k, int bits, void *qrows);
 
-    /* The rows which[0 .. count-1] of qrows of `rows` rows, as qrows of count rows (experts take their rows so).
+    /* The quantised rows which[0 .. count-1] of `rows` rows, as count rows of their own (experts take theirs so).
      * count >= 1; which may repeat; out does not overlap qrows. */
     void (*gather)(const void *qrows, int rows, int k, int bits, const int32_t *which, int count, void *out);
 

@@ -71,7 +71,7 @@ enum spec_kind {
 
 typedef struct {
     int32_t kind;
-    int32_t x, y, out, qrows; /* numbers of values and of qrows, SPEC_NONE where there are none */
+    int32_t x, y, out, qrows; /* numbers of values and of quantised rows, SPEC_NONE where there are none */
     int32_t width, heads, kv_heads, dim, rotated, layer, index, causal, window, parts;
     float eps, scale;
     float *vector, *vector2; /* copies that the program owns */
@@ -93,7 +93,7 @@ typedef struct {
     int32_t *row;    /* of each pair */
     int32_t *begin;  /* [experts + 1]: pairs of expert `expert[i]` are begin[i] ... begin[i + 1] - 1 */
     int32_t *expert;
-    size_t *at, *inner_at; /* where the qrows of each begin */
+    size_t *at, *inner_at; /* where the quantised rows of each begin */
     uint8_t *qrows, *inner_qrows;
     float *f, *answer; /* [pairs, inner], [pairs, width] */
 } spec_mixture;
