@@ -97,7 +97,10 @@ def main() -> int:
     from tests.native import random_heads as heads
 
     tried = {"models": programs.differences, "heads": heads.wrong}[sys.argv[2]]
-    found = {seed: wrong for seed in range(int(sys.argv[3]), int(sys.argv[4])) if (wrong := tried(seed))}
+    seeds = range(int(sys.argv[3]), int(sys.argv[4]))
+    if not seeds:
+        sys.exit(f"no seeds between {sys.argv[3]} and {sys.argv[4]}; LAST must be greater than FIRST")
+    found = {seed: wrong for seed in seeds if (wrong := tried(seed))}
     print(found or "nothing found")
     return int(bool(found))
 
