@@ -52,7 +52,8 @@ def settings() -> str:
         "Unknown names are refused; a near miss of a known variable gives a warning; other variables are ignored.\n"
         "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
         "a location with a scheme, such as `zoo:pico`, is not changed.\n"
-        "`--debug` or `SPEC_DEBUG=1` shows the traceback of an error.",
+        "`--debug` or `SPEC_DEBUG=1` shows the traceback of an error.\n"
+        "`SPEC_INSTRUCTION_SET=avx2` limits compiled code to AVX2 and what is below it; `spec env` lists the sets.",
     ]
     for table in TABLES:
         rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+from spec_core.sampling import instruction_set
 from spec_core.settings.tables import core_fields
 
 PREFIX = "SPEC_"
 CONFIG = "SPEC_CONFIG"
 """Names the settings file where it is not ./spec.toml."""
-OURS = (CONFIG, "SPEC_DEBUG")
+OURS = (CONFIG, "SPEC_DEBUG", instruction_set.VARIABLE)
 """Variables that the program reads and that are no settings."""
 NEAR = 0.8
 """Likeness from which on a variable of nobody is taken for a misspelt one of ours."""

@@ -6,6 +6,7 @@ The extension is optional: without it ``problem`` says why, and models run on ``
 from __future__ import annotations
 
 import functools
+import os
 
 try:
     from spec_kernels.native import _native  # type: ignore[attr-defined]
@@ -36,5 +37,8 @@ def problem() -> str | None:
 
 @functools.cache
 def instruction_sets() -> tuple[str, ...]:
-    """Those that this processor has, the best first; none without the extension."""
-    return () if _native is None else tuple(_native.instruction_sets())
+    """Those of this processor, the best first, from the one that ``SPEC_INSTRUCTION_SET`` names; none without the
+    extension. Raises ValueError where the variable names none of them."""
+    sets = () if _native is None else tuple(_native.instruction_sets())
+    named = os.environ.get("SPEC_INSTRUCTION_SET")
+    return sets[sets.index(named) :] if named and sets else sets

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
-from spec_kernels.native import CACHES, module
+from spec_kernels.native import CACHES, instruction_sets, module
 from spec_kernels.native.weights import Arena, Tiles
 
 HEADINGS = ("final", "logits")
@@ -32,7 +32,7 @@ class Lowering:
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
         """bits: of rows in products with quantised weights. cache: type of what is cached. isa: None is the best."""
         self.model, self.arena, self.bits = model, arena, bits
-        self.program = module().Program(isa, 1)
+        self.program = module().Program(isa or instruction_sets()[0], 1)
         self.taps: list[str] = []
         self.bound: list[str] = []
         self.widths: list[int] = []

@@ -5,10 +5,14 @@ The extension is optional: without it ``problem`` says why, and the reference do
 
 from __future__ import annotations
 
+from spec_core.sampling.instruction_set import allowed
+
 try:
     from spec_core.sampling.native import _choice as module  # type: ignore[attr-defined]
 except ImportError:
     module = None
+else:
+    module.use(allowed(module.instruction_sets())[0])
 
 
 def problem() -> str | None:
@@ -22,5 +26,5 @@ def fact() -> str:
     """What chooses tokens here, for ``spec env``."""
     if module is None:
         return f"in Python, the same tokens in more time; not natively: {problem()}"
-    best, *others = module.instruction_sets()
+    best, *others = allowed(module.instruction_sets())
     return f"native ({best}; equal tokens with {', '.join([*others, 'Python'])})"
