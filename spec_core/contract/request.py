@@ -31,6 +31,10 @@ class Request:
     ignore_eos: do not end at the model's own end-of-generation tokens.
     methods: names of the methods that may draft here; None is all of the run, () is plain decoding.
     draft_max: longest draft here; None is the run's, 0 is plain decoding.
+    draft_min: shorter drafts are dropped. confidence_min: a draft ends before its first token whose confidence is
+        lower; drafts without confidences are not cut. Both need a rule with shared noise.
+    reuse: continue on rows of an earlier request where the run allows it.
+    priority: of waiting requests those with the lowest number start first, equal ones in the order of submission.
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
         ``prompt`` is -1.
     offset: output position the noise starts at, for a generation that continues an earlier one.
@@ -46,6 +50,10 @@ class Request:
     ignore_eos: bool = False
     methods: tuple[str, ...] | None = attrs.field(default=None, converter=_listed)
     draft_max: int | None = None
+    draft_min: int = 0
+    confidence_min: float = 0.0
+    reuse: bool = True
+    priority: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0
     stream: int = 0

@@ -77,7 +77,8 @@ class Sequence:
     tokens: prompt and output; the core appends. prompt_len: number of prompt tokens.
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
     max_tokens: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
-    draft_max: longest draft for this request; None is the run's.
+    draft_max: longest draft for this request; None is the run's. draft_min, confidence_min, reuse, priority: as in
+        Request.
     evaluated: rows the target holds. delivered: rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; it keys private noise, so no two requests share any.
@@ -97,6 +98,10 @@ class Sequence:
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     methods: frozenset[str] | None = None
     draft_max: int | None = None
+    draft_min: int = 0
+    confidence_min: float = 0.0
+    reuse: bool = True
+    priority: int = 0
     offset: int = 0
     stream: int = 0
     number: int = 0

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.checks import check_draft, check_proposal, check_verdict
+from spec_core.contract.trimming import wanted
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
 from spec_core.sampling.noise import (
@@ -141,7 +142,10 @@ class Step:
             draft = own(draft)
         budget = self._budget(part)
         check_draft(draft, budget, part.nodes if self.trees else budget, self.target.info.vocab, self.trees)
-        part.draft, part.source = draft, self.asking
+        if seq.confidence_min or seq.draft_min:
+            draft = wanted(draft, seq.confidence_min, seq.draft_min)
+        if draft is not None:
+            part.draft, part.source = draft, self.asking
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] of some tokens, of the i-th token to be drafted (0: the next output token).

@@ -89,6 +89,7 @@ class Run:
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
         slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
         self._scheduler = Scheduler(self.target, slots, self._outputs.finish)
+        self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._new_step = partial(
             Step,
             self.target,
@@ -96,7 +97,7 @@ class Run:
             self._owners,
             wants_probs=wants_probs(self.plugins),
             trees=self.needs.trees,
-            private=any(c.compat.noise == "private" for c in self.plugins),
+            private=self._private,
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
@@ -196,7 +197,8 @@ class Run:
 
     def _checked(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
         always = frozenset(c.name for c in self.plugins) - self.drafters
-        return sequence(request_of(request, keywords), self.target, always, self.drafters, self.stats.switched_off)
+        made = request_of(request, keywords)
+        return sequence(made, self.target, always, self.drafters, self.stats.switched_off, self._private)
 
     def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
         with self._turns:
@@ -281,7 +283,7 @@ class Run:
 
     @property
     def waiting(self) -> list[Sequence]:
-        """Sequences that wait for a slot, in the order of submission."""
+        """Sequences that wait for a slot, in the order in which they will start."""
         return list(self._scheduler.waiting)
 
     @property

@@ -18,7 +18,8 @@ from spec_core.settings.tables import RunSettings
 
 @attrs.define(eq=False)
 class Scheduler:
-    """The sequences of a run: those that wait for a slot, in the order of submission, and those that run.
+    """The sequences of a run: those that wait for a slot, by priority and then in the order of submission,
+    and those that run.
 
     ended: called with every sequence that leaves, when it waits and runs no longer.
     dropped: sequences whose iterator is gone.
@@ -39,7 +40,10 @@ class Scheduler:
             seq.finish = "length"
             self.ended(seq)
         else:
-            self.waiting.append(seq)
+            later = next(
+                (i for i, other in enumerate(self.waiting) if other.priority > seq.priority), len(self.waiting)
+            )
+            self.waiting.insert(later, seq)
 
     def drop(self, seq: Sequence) -> None:
         """Its iterator is gone: it ends at the next step. Waits for no lock: the garbage collector may call it."""
@@ -110,20 +114,46 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
     decoding = [s for s in running if len(s.tokens) > s.prompt_len]
     prompts = [s for s in running if len(s.tokens) == s.prompt_len]
     kept = len(decoding)
-    for seq in [*decoding, *prompts]:
+    for seq in decoding:
         if room <= 0:
             break
         kept = max(0, kept - 1)  # a draft leaves room for the rows of later sequences
         part = share(seq, room, kept, context, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
+    if decoding and settings.prefill_budget:
+        room = min(room, settings.prefill_budget)
+    for seq, rows in shared(prompts, room, settings).items():
+        step.add(share(seq, rows, 0, context, settings, drafting))
     return step
+
+
+def shared(prompts: list[Sequence], room: int, settings: RunSettings) -> dict[Sequence, int]:
+    """Rows of this step for every prompt that gets some.
+
+    Half of the room is kept for the prompt that has run longest, the rest goes to the shortest remainders first: a
+    short prompt does not wait for long ones, and no prompt waits without end.
+    """
+    most = chunk(settings)
+    needs = {seq: min(len(seq.tokens) - seq.evaluated, most) for seq in prompts}
+    rows, kept = dict.fromkeys(prompts, 0), -(-room // 2)
+    order = sorted(prompts[1:], key=lambda seq: needs[seq])
+    for seq, limit in [*((s, kept) for s in prompts[:1]), *((s, room) for s in (*order, *prompts[:1]))]:
+        more = max(0, min(needs[seq] - rows[seq], limit, room))
+        rows[seq] += more
+        room -= more
+    return {seq: n for seq, n in rows.items() if n}
+
+
+def chunk(settings: RunSettings) -> int:
+    """Max pending rows of one sequence in one step."""
+    return max(settings.prefill_chunk, 1 + settings.draft_max)
 
 
 def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
     """Pending rows of a sequence and how long a path may be drafted after them. kept: rows of others."""
     start, there = seq.evaluated, len(seq.tokens)
-    most = min(max(settings.prefill_chunk, 1 + settings.draft_max), room)
+    most = min(chunk(settings), room)
     pending = seq.tokens[start : start + most]
     decides = start + len(pending) == there
     if not (drafting and decides and there > seq.prompt_len and seq.delivered == there - 1):

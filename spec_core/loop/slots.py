@@ -61,7 +61,7 @@ class Slots:
 
     def _best(self, seq: Sequence) -> tuple[Slot, int]:
         """The slot with the longest usable prefix; if none helps a new one, or the least recently used."""
-        usable = [max(0, self._usable(slot, seq)) if self.reuse else 0 for slot in self.free]
+        usable = [max(0, self._usable(slot, seq)) if self.reuse and seq.reuse else 0 for slot in self.free]
         want = max(usable, default=0)
         if not want and len(self.free) + len(self.taken) < self.most:
             return Slot(), 0

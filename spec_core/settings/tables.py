@@ -21,6 +21,9 @@ class RunSettings:
     nodes_max: int = option(64, "max tokens of a draft tree", 1)
     prefill_chunk: int = option(256, "max prompt tokens of one sequence in one forward", 1)
     max_batched_tokens: int = option(1024, "max rows of one forward, all sequences together", 1)
+    prefill_budget: int = option(
+        0, "max prompt tokens of one forward in which other sequences generate; 0 is max_batched_tokens", 0
+    )
     max_sequences: int = option(8, "max sequences that run at once", 1)
     reuse: bool = option(True, "reuse the KV cache rows of an earlier request with the same prefix")
     on_error: Literal["raise", "isolate"] = option(

@@ -19,11 +19,12 @@ def sequence(
     always: frozenset[str],
     drafters: frozenset[str],
     switched_off: Mapping[str, str],
+    private: bool = False,
 ) -> Sequence:
     """Check a request against the target and make its sequence. Raises UsageError.
 
     always: plugins that serve every sequence. drafters: those a request may choose among.
-    switched_off: {plugin: why} of those that failed earlier in this run.
+    switched_off: {plugin: why} of those that failed earlier in this run. private: the rule draws with noise of its own.
     """
     info = target.info
     embeds = checks.embeddings(request.embeds, target)
@@ -37,6 +38,10 @@ def sequence(
         stop=_stop(request, target),
         methods=_methods(request.methods, always, drafters, switched_off),
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
+        draft_min=_shortest(request, private),
+        confidence_min=_surest(request, private),
+        reuse=checks.flag("reuse", request.reuse),
+        priority=checks.whole_number("priority", request.priority),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         stream=checks.below("stream", request.stream, checks.STREAMS),
@@ -52,6 +57,25 @@ def _stop(request: Request, target: Target) -> Stop:
     tokens = checks.stop_tokens(request.stop_tokens, target.info.vocab)
     ignore_eos = checks.flag("ignore_eos", request.ignore_eos)
     return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
+
+
+def _shortest(request: Request, private: bool) -> int:
+    _check_shared("draft_min", request.draft_min, private)
+    return checks.below("draft_min", request.draft_min, COUNTS)
+
+
+def _surest(request: Request, private: bool) -> float:
+    _check_shared("confidence_min", request.confidence_min, private)
+    return checks.share("confidence_min", request.confidence_min)
+
+
+def _check_shared(name: str, given: object, private: bool) -> None:
+    """A rule with private noise judges every drawn token: a draft cut by its own tokens would change its law."""
+    if private and given:
+        raise UsageError(
+            f"{name} = {given!r:.40} drops drafted tokens, and the rule of this run must judge each of them",
+            hint=f"leave {name} out, or run with the default rule",
+        )
 
 
 def prompt_tokens(request: Request, target: Target) -> list[int]:

@@ -204,6 +204,20 @@ def below(name: str, given: Any, count: int) -> int:
     return value
 
 
+def whole_number(name: str, given: Any) -> int:
+    value = whole(given)
+    if value is None or not -POSITIONS < value < POSITIONS:
+        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number between {-POSITIONS} and {POSITIONS}")
+    return value
+
+
+def share(name: str, given: Any) -> float:
+    value = real(given)
+    if value is None or not 0 <= value <= 1:
+        raise UsageError(f"{name} = {shown(given)}", hint="give a number from 0 to 1")
+    return value
+
+
 # where it ends, and the rest
 
 
