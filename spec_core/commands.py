@@ -2,9 +2,9 @@
 
 To look plugins up: ``discover`` lists those that are installed, ``find`` finds one by name, ``imported`` imports it,
 ``hooks_of`` lists its hooks. To read settings: ``resolve`` merges flags, environment and file (``read_file``) into
-``Settings``; ``name_of`` and ``parsed`` read ``NAME:key=value``; ``core_fields`` are the core's own. Before a run:
-``check`` asks the plugins without reading weights, ``construct`` makes one with its settings, ``prompt_tokens`` checks
-a prompt.
+``Settings``; ``name_of`` and ``parsed`` read ``NAME:key=value``; ``core_fields`` are the core's own, ``configured``
+gives the names that a dotted setting may begin with. Before a run: ``check`` asks the plugins without reading weights,
+``construct`` makes one with its settings, ``prompt_tokens`` checks a prompt.
 
 Importing this module imports no torch; ``Chosen``, ``Generation``, ``Logprob``, ``check``, ``construct`` and
 ``prompt_tokens`` do when they are first used.
@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from spec_core import prepare
-from spec_core.assembly.discovery import GROUPS, PLUGIN_KINDS, Entry, discover, find, imported
+from spec_core.assembly.discovery import GROUPS, PLUGIN_KINDS, Entry, configured, discover, find, imported
 from spec_core.assembly.hooks import hooks_of
 from spec_core.settings.environment import misspelt
 from spec_core.settings.file import read_file
@@ -54,6 +54,7 @@ __all__ = [
     "Setting",
     "Settings",
     "check",
+    "configured",
     "construct",
     "core_fields",
     "discover",

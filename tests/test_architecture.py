@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "spec_cli": {"spec_core"},
     "spec_compare": {"spec_core", "spec_cli"},
     "spec_bench": {"spec_core", "spec_cli", "spec_kernels"},
+    "spec_serve": {"spec_core", "spec_cli"},
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
 }

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from spec_cli.debug import debug_option
-from spec_core.commands import FLAG, PLUGIN_KINDS, Settings, discover, find, misspelt, name_of, read_file, resolve
+from spec_core.commands import (
+    FLAG,
+    PLUGIN_KINDS,
+    Settings,
+    configured,
+    discover,
+    find,
+    misspelt,
+    name_of,
+    read_file,
+    resolve,
+)
 from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:
@@ -86,7 +97,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         if not equals or not key:
             raise UsageError(f"-o {text!r} must be KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
-    plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
+    plugins = configured()
     for variable, nearly in misspelt(os.environ, plugins).items():
         note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)

@@ -22,6 +22,8 @@ GROUPS = {
     "command": "spec_core.commands",
 }
 """What a plugin is for, and the entry-point group that says so."""
+TABLES = "spec_core.settings"
+"""The entry-point group of tables of settings, by the name of the command that has them."""
 PLUGIN_KINDS = ("method", "rule", "rollback", "control")
 
 
@@ -65,6 +67,11 @@ def _changed(folder: str) -> int:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
         return 0
+
+
+def configured() -> set[str]:
+    """What a dotted setting may begin with: names of plugins, and of commands that have settings."""
+    return {entry.name for entry in discover(PLUGIN_KINDS)} | {point.name for point in installed(TABLES)}
 
 
 def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
