@@ -275,11 +275,17 @@ def _add_refusals(app: FastAPI) -> None:
 
 
 def _invalid(error: RequestValidationError) -> ApiError:
-    """The first thing that does not fit, by its place."""
+    """The first field that does not fit, with all that would."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
-    place = ".".join(str(part) for part in first["loc"][1:])
-    if not place:
+    if not (place := _place(first)):
         return ApiError(400, "the body must be a JSON object, with Content-Type: application/json")
-    return ApiError(400, f"{place}: {first['msg']}", place, "invalid_value")
+    wanted = dict.fromkeys(e["msg"] for e in error.errors() if _place(e) == place)
+    return ApiError(400, f"{place}: {', or '.join(wanted)}", place, "invalid_value")
+
+
+def _place(error: Any) -> str:
+    """The field, without the names that pydantic gives to alternatives of its type."""
+    types = ("str", "int", "float", "bool")
+    return ".".join(str(part) for part in error["loc"][1:] if not (part in types or "[" in str(part)))

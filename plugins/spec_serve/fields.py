@@ -61,9 +61,7 @@ class Speculative(Body):
 
     where: ClassVar[str] = "speculative"
 
-    method: str | list[str] | None = Field(
-        default=None, description="Methods of the server that may draft; none is off."
-    )
+    method: str | list[str] | None = Field(default=None, description="Methods that may draft; none is off.")
     type: str | list[str] | None = Field(default=None, description="The same, by llama-server's name.")
     n_max: Count | None = Field(default=None, description="Longest draft; 0 is plain decoding.")
     n_min: Count | None = Field(default=None, description="Shorter drafts are dropped.")
@@ -181,7 +179,7 @@ class LlamaCompletion(Generate):
     repeat_penalty: Number | None = None
     repeat_last_n: int | None = None
     n_probs: Count | None = None
-    logit_bias: dict[str, Number] | list[tuple[int | str, float | bool]] | None = None
+    logit_bias: dict[str, Number] | list[list[int | str | float | bool]] | None = None
     return_tokens: bool | None = None
 
 

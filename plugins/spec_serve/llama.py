@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -30,13 +30,15 @@ def limit(body: LlamaCompletion) -> int | None:
 
 def bias(given: Any, tokenizer: Tokenizer) -> dict[int, float]:
     """``{"42": 1.5}``, or pairs ``[42, 1.5]``, ``["text", -1]``, ``[42, false]``."""
-    pairs = given.items() if isinstance(given, Mapping) else given or ()
-    return {token: value for key, amount in pairs for token, value in _biased(key, amount, tokenizer)}
+    pairs = list(given.items()) if isinstance(given, Mapping) else given or []
+    return {token: value for pair in pairs for token, value in _biased(pair, tokenizer)}
 
 
-def _biased(key: int | str, amount: float | bool, tokenizer: Tokenizer) -> list[tuple[int, float]]:
-    if amount is True:
-        raise ApiError(400, f"the logit bias true for {key!r:.40}; give a number, or false", "logit_bias")
+def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]]:
+    wrong = len(pair) != 2 or isinstance(pair[0], (bool, float)) or pair[1] is True or isinstance(pair[1], str)
+    if wrong:
+        raise ApiError(400, f"logit_bias has {list(pair)!r:.60}; write [token, number] or [token, false]", "logit_bias")
+    key, amount = pair
     value = float("-inf") if amount is False else float(amount)
     if isinstance(key, str) and not key.isdecimal():
         return [(token, value) for token in tokenizer.encode(key, bos=False)]
