@@ -85,6 +85,7 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
     from spec_serve.app import create_app
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
+    from spec_serve.server import opened
     from spec_serve.server import serve as listen
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -92,6 +93,5 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
     terms = Terms(run, limits.alias or settings["model"], limits, settings)
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
-    host, port = listener.getsockname()[:2]
-    common.note(f"serving {terms.model} at http://{f'[{host}]' if ':' in host else host}:{port}")
+    common.note(f"serving {terms.model} at {opened(listener, limits)}")
     listen(create_app(engine, terms), engine, limits, listener)

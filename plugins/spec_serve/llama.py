@@ -71,7 +71,7 @@ class Answer:
         """In one piece. Raises the error that ended the text."""
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
-                raise message.error
+                raise refused(message.error) from message.error
             if isinstance(message, Progress):
                 self._note(message.events)
             elif isinstance(message, Done):

@@ -45,7 +45,7 @@ class Answer:
         traces: dict[Job, list[Any]] = {job: [] for job in self.jobs}
         async for job, message in messages(self.outlet, len(self.jobs)):
             if isinstance(message, Failed):
-                raise message.error
+                raise refused(message.error) from message.error
             if isinstance(message, Progress):
                 events[job] += message.events
                 traces[job].append(tokens.trace(message.events, message.drafted, self.tokenizer))
@@ -124,5 +124,5 @@ async def accepted(outlet: Outlet, jobs: list[Job]) -> None:
     for _ in jobs:
         _, message = await outlet.queue.get()
         if isinstance(message, Failed):
-            raise message.error
+            raise refused(message.error) from message.error
         assert isinstance(message, Accepted)

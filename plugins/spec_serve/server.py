@@ -57,7 +57,7 @@ class Server(uvicorn.Server):
 
 
 def listening(limits: ServeSettings) -> socket.socket:
-    """A socket at the address. Raises UsageError where it cannot be had."""
+    """A socket bound to the address. Raises UsageError where it cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -66,11 +66,25 @@ def listening(limits: ServeSettings) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"cannot listen at {limits.host}:{limits.port}: {why(error)}",
-            hint="another program may have the port: give another one with --port, or 0 for a free one",
-        ) from error
+        raise _taken(limits, error) from error
     return made
+
+
+def opened(listener: socket.socket, limits: ServeSettings) -> str:
+    """Let clients connect; returns the URL. Raises UsageError where another program was faster."""
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _taken(limits, error) from error
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _taken(limits: ServeSettings, error: Exception) -> UsageError:
+    return UsageError(
+        f"cannot listen at {limits.host}:{limits.port}: {why(error)}",
+        hint="another program may have the port: give another one with --port, or 0 for a free one",
+    )
 
 
 def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.socket) -> None:
