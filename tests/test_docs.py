@@ -42,6 +42,8 @@ FOLLOWED = (
     "kernels.md",
 )
 """Pages that somebody follows in a folder of his own."""
+SERVED = ("serve.md",)
+"""Pages that are followed against a server, in tests/serve."""
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
 OURS = [(kind, plugin) for kind in KINDS for plugin in POINTS.get(GROUPS[kind], {})]
 OPS = ROOT / "kernels" / "spec_kernels" / "ops"
@@ -51,7 +53,7 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in FOLLOWED], ids=name)
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in (*FOLLOWED, *SERVED)], ids=name)
 def test_the_examples_of_a_page_run(page, tmp_path):
     """Its Python runs and prints what it says it prints; its commands and their options exist."""
     follow(page, Skimmer(), tmp_path)

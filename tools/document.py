@@ -9,7 +9,8 @@ from pathlib import Path
 import attrs
 
 from spec_core import hookspecs
-from spec_core.assembly.discovery import discover, imported
+from spec_core.assembly.discovery import TABLES as COMMANDS
+from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.reference import api, prose, split
@@ -22,6 +23,7 @@ TITLES = {
 }
 
 DISTRIBUTION = "spec-core"
+HEAD = "| setting | default | meaning |\n| --- | --- | --- |"
 KINDS = {
     "method": ("Methods", "methods"),
     "control": ("Control of draft length", "methods"),
@@ -56,9 +58,18 @@ def settings() -> str:
         "`SPEC_INSTRUCTION_SET=avx2` limits compiled code to AVX2 and what is below it; `spec env` lists the sets.",
     ]
     for table in TABLES:
-        rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]
-        parts += [f"## {TITLES[table]}", "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])]
+        parts += [f"## {TITLES[table]}", "\n".join([HEAD, *(_row(f) for f in attrs.fields(table))])]
+    for point in installed(COMMANDS):
+        if point.dist and point.dist.name == DISTRIBUTION:
+            own = "\n".join(_row(f) for f in attrs.fields(point.load()))
+            name = point.name
+            said = f"In `spec.toml` under `[{name}]`, as `SPEC_{name.upper()}__NAME`, or as `-o {name}.NAME`."
+            parts += [f"## `spec {name}`", said, f"{HEAD}\n{own}"]
     return "\n\n".join(parts) + "\n"
+
+
+def _row(field: attrs.Attribute) -> str:
+    return f"| `{field.name}` | {_default(field.default)} | {field.metadata['help']} |"
 
 
 def _default(value: object) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 import attrs
 
 
-def option(default: Any, help: str, low: float | None = None) -> Any:
-    """A field: default, help text and min value."""
-    validator = None if low is None else attrs.validators.ge(low)
+def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """A field: default, help text, min and max value."""
+    limits = [attrs.validators.ge(low)] if low is not None else []
+    limits += [attrs.validators.le(high)] if high is not None else []
+    validator = attrs.validators.and_(*limits) if limits else None
     return attrs.field(default=default, metadata={"help": help}, validator=validator)
 
 
@@ -18,7 +20,7 @@ class ServeSettings:
     """Settings of ``spec serve``."""
 
     host: str = option("localhost", "address to listen at; 0.0.0.0 is every network of the machine")
-    port: int = option(8080, "port to listen at; 0 takes a free one", 0)
+    port: int = option(8080, "port to listen at; 0 takes a free one", 0, 65_535)
     api_key: str | None = attrs.field(
         default=None,
         metadata={"help": "key that clients must send as `Authorization: Bearer KEY`"},

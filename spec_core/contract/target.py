@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
     eog: ids that end a text; also ``info.eog``. bos: the id a text begins with, or None.
     identity: equal identities mean that equal ids are equal tokens; also ``info.vocab_id``.
     chat_template: the template of messages, or None. Where there is one, ``encode_chat(messages) -> list[int]`` puts
-    messages, each with "role" and "content", through it.
+    messages, each with "role" and "content", through it, and there may be ``render(messages) -> str``, the text of it.
     """
 
     vocab_size: int
