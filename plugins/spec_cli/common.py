@@ -185,9 +185,12 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
     for name, setting in settings.table.items():
         plugin, dot, _ = name.partition(".")
         if dot and setting.origin == FLAG and plugin not in names:
+            theirs = plugin not in installed()
             raise UsageError(
                 f"-o {name} was given, {plugin} takes no part here",
-                hint=f"add {_flag(plugin)} {plugin}, or leave the setting out",
+                hint=f"it is a setting of `spec {plugin}`; leave it out"
+                if theirs
+                else f"add {_flag(plugin)} {plugin}, or leave the setting out",
             )
 
 
@@ -198,7 +201,8 @@ def _flag(plugin: str) -> str:
 
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
-    names = {name.partition(".")[0] for name in settings.table if "." in name}
+    """{plugin: its settings}; tables of commands are not among them."""
+    names = {name.partition(".")[0] for name in settings.table if "." in name} & installed()
     return {name: settings.given(name) for name in names}
 
 
