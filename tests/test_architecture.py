@@ -60,6 +60,8 @@ PUBLIC = ("errors", "toolkit", "testing", "commands")
 OFFLINE = ("spec_zoo.training",)
 """Scripts that nothing imports at run time: they train and export, and may use what they test against."""
 
+SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
+"""What only the server needs."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
@@ -108,6 +110,8 @@ def broken(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports triton: only ops/*/triton.py may")
         if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf", *OFFLINE)):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
+        if other in SERVER and package != "spec_serve":
+            rules.append(f"{module} imports {name}: only the server may")
         if other == "transformers" and not module.startswith(("spec_targets.hf", *OFFLINE)):
             rules.append(f"{module} imports transformers: only spec_targets.hf may")
     return rules
@@ -262,6 +266,9 @@ PLANTED = {
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
     "target-imports-a-method": ("spec_targets.hf", "import spec_methods"),
     "target-imports-transformers": ("spec_targets.runtime.build", "if True:\n    import transformers"),
+    "core-imports-the-server": ("spec_core.loop.run", "import spec_serve.engine"),
+    "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
+    "command-imports-the-server": ("spec_cli.common", "from spec_serve import settings"),
     "compare-imports-a-method": ("spec_compare.table", "from spec_methods import ngram"),
 }
 
@@ -383,6 +390,18 @@ def test_nothing_points_outside_the_project():
                 found += [str(file.relative_to(ROOT))] if here else []
 
     assert not found
+
+
+def test_nothing_but_the_server_knows_of_it():
+    """Neither by its name, nor by what it speaks."""
+    found = [
+        f"{module}: {match[0]}"
+        for package in OURS - {"spec_serve"}
+        for module, file in modules(package)
+        for match in re.finditer(r"\bspec_serve\b|\bhttps?\.server\b|\bFastAPI\b|\bOpenAPI\b", file.read_text())
+    ]
+
+    assert not found, "\n".join(found)
 
 
 def test_the_core_names_no_format_of_targets():

@@ -19,6 +19,8 @@ from spec_serve.settings import ServeSettings
 
 SEEDS, SHORT = 1 << 64, 16
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
+RANDOM_BITS = 53
+"""Of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 ALIASES = {
     "draft-simple": "draft-model", "draft_model": "draft-model", "standalone": "draft-model",
@@ -107,7 +109,7 @@ def _seed(given: int | None, settings: Settings) -> int:
     setting = settings.table["seed"]
     if given is not None:
         return given % SEEDS
-    return secrets.randbits(64) if setting.origin == DEFAULT else setting.value
+    return secrets.randbits(RANDOM_BITS) if setting.origin == DEFAULT else setting.value
 
 
 def defaults(terms: Terms) -> dict[str, Any]:

@@ -195,6 +195,7 @@ def test_a_request_without_a_seed_has_one_that_reproduces_it(served, alone):
     first, second = (served.post("/v1/completions", asked).json() for _ in range(2))
 
     assert first["seed"] != second["seed"]
+    assert float(first["seed"]) == first["seed"] < 1 << 53  # exact in a browser too
     assert (
         alone(PROMPT, max_tokens=12, sampling=Sampling(temperature=1.0), seed=first["seed"]).text
         == (first["choices"][0]["text"])
