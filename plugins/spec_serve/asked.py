@@ -56,6 +56,7 @@ class Ask:
     request: Request
     deadline: float | None
     trace: bool
+    streamed: bool
 
     def jobs(self, outlet: Outlet, prompts: list[list[int]], n: int, name: str) -> list[Job]:
         """A job for each of ``n`` texts of every prompt, in the order of the answer."""
@@ -66,6 +67,7 @@ class Ask:
                 index=at * n + stream,
                 prompt=at,
                 trace=self.trace,
+                streamed=self.streamed,
                 deadline=self.deadline,
             )
             for at, prompt in enumerate(prompts)
@@ -101,7 +103,7 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         reuse=body.cache_prompt is not False,
         priority=body.priority or 0,
     )
-    return Ask(request, perf_counter() + min(seconds) if seconds else None, wanted.trace)
+    return Ask(request, perf_counter() + min(seconds) if seconds else None, wanted.trace, bool(body.stream))
 
 
 def _seed(given: int | None, settings: Settings) -> int:

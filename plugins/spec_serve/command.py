@@ -10,7 +10,7 @@ import attrs
 import click
 from spec_cli import common
 
-from spec_core.commands import DEFAULT, Settings, construct
+from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError
 from spec_serve.settings import ServeSettings
 
@@ -40,9 +40,10 @@ def serve(**flags: Any) -> None:
     own = common.take(flags, "host", "port", "api_key", "alias")
     flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     settings = common.settings_of(flags)
-    limits = construct(ServeSettings, settings.given(NAME), NAME)
+    from spec_core.commands import construct
     from spec_serve.server import listening
 
+    limits = construct(ServeSettings, settings.given(NAME), NAME)
     listener = listening(limits)
     settings = adapted(without_own(settings))
     _serve(run_of(settings), settings, limits, listener)

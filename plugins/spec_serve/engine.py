@@ -130,7 +130,11 @@ class Engine:
             job.first = job.last
             self.counters.first_token(job)
         self.counters.generated += len(events)
-        job.tell(Progress(events, job.drafted if job.trace else None))
+        progress = Progress(events, job.drafted if job.trace else None)
+        if job.streamed:
+            job.tell(progress)
+        else:  # a wake-up of the event loop for every step costs others their time
+            job.steps.append(progress)
 
     def _deliver(self) -> None:
         """Results of texts that have ended."""

@@ -69,7 +69,8 @@ class Job:
     """A text that was asked for. Written by the engine's thread, read by the event loop.
 
     index: its place in the answer. prompt: which prompt of the request it continues. trace: whether drafts are
-    reported. deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
+    reported. streamed: whether the event loop is told of every step; if not, they are in ``steps`` at the end.
+    deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
     asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
     slot: number of its slot, -1 while it waits.
     """
@@ -79,6 +80,7 @@ class Job:
     index: int = 0
     prompt: int = 0
     trace: bool = False
+    streamed: bool = True
     deadline: float | None = None
     number: int = 0
     asked: float = 0.0
@@ -89,6 +91,7 @@ class Job:
     seq: Sequence | None = None
     drafted: Drafted | None = None
     expired: bool = False
+    steps: list[Progress] = attrs.field(factory=list)
 
     def tell(self, message: Message) -> None:
         self.outlet.put(self, message)

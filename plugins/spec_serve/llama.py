@@ -72,10 +72,10 @@ class Answer:
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
                 raise refused(message.error) from message.error
-            if isinstance(message, Progress):
-                self._note(message.events)
-            elif isinstance(message, Done):
+            if isinstance(message, Done):
                 finished = Finished(self.job, message.result)
+        for step in self.job.steps:
+            self._note(step.events)
         return self._final(finished, finished.result.text, self.ids)
 
     async def chunks(self) -> AsyncIterator[str]:

@@ -41,27 +41,25 @@ class Answer:
 
     async def whole(self) -> dict[str, Any]:
         """The answer in one piece. Raises the error that ended one of its texts."""
-        events: dict[Job, list[Emitted]] = {job: [] for job in self.jobs}
-        traces: dict[Job, list[Any]] = {job: [] for job in self.jobs}
         async for job, message in messages(self.outlet, len(self.jobs)):
             if isinstance(message, Failed):
                 raise refused(message.error) from message.error
-            if isinstance(message, Progress):
-                events[job] += message.events
-                traces[job].append(tokens.trace(message.events, message.drafted, self.tokenizer))
-            elif isinstance(message, Done):
+            if isinstance(message, Done):
                 self.done.append(Finished(job, message.result))
         self.done.sort(key=lambda f: f.job.index)
-        choices = [self._choice(f, events[f.job], traces[f.job]) for f in self.done]
+        choices = [self._choice(finished) for finished in self.done]
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(kind), "choices": choices, "usage": report.usage(self.done), **self._extras()}
 
-    def _choice(self, finished: Finished, events: list[Emitted], trace: list[Any]) -> dict[str, Any]:
-        text = finished.result.text
+    def _choice(self, finished: Finished) -> dict[str, Any]:
+        text, job = finished.result.text, finished.job
         said = {"message": {"role": "assistant", "content": text, "refusal": None}} if self.chat else {"text": text}
-        traced = {"speculative": trace} if finished.job.trace else {}
-        index, logprobs = finished.job.index, self._logprobs(events, 0)
-        return {"index": index, **said, "logprobs": logprobs, "finish_reason": finished.reason, **traced}
+        logprobs = self._logprobs([event for step in job.steps for event in step.events], 0)
+        choice = {"index": job.index, **said, "logprobs": logprobs, "finish_reason": finished.reason}
+        return choice | ({"speculative": [self._trace(step) for step in job.steps]} if job.trace else {})
+
+    def _trace(self, step: Progress) -> dict[str, Any]:
+        return tokens.trace(step.events, step.drafted, self.tokenizer)
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events: the texts as they come, the numbers in the last."""
@@ -92,7 +90,7 @@ class Answer:
             job, {"content": text} if self.chat else text, logprobs=self._logprobs(message.events, len(before))
         )
         if job.trace:
-            chunk["choices"][0]["speculative"] = tokens.trace(message.events, message.drafted, self.tokenizer)
+            chunk["choices"][0]["speculative"] = self._trace(message)
         return chunk
 
     def _logprobs(self, events: list[Emitted], offset: int) -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """One server for the tests that only ask."""
 
+from time import monotonic, sleep
+
 import pytest
 
 
@@ -10,3 +12,13 @@ def served():
 
     with serving("zoo:pico", ["ngram", "draft-model"]) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def idle(request):
+    """The next test finds a server on which nothing runs: a text whose client left may take another step."""
+    yield
+    if "served" in request.fixturenames:
+        engine, end = request.getfixturevalue("served").engine, monotonic() + 20
+        while engine.open and monotonic() < end:
+            sleep(0.005)
