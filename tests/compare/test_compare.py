@@ -286,7 +286,7 @@ def test_a_plugin_that_fails_ends_the_comparison_with_a_message(compare):
 MISTAKES = {
     "unknown method": (["--method", "repat"], "repeat"),
     "unknown family": (["--family", "third"], "second"),
-    "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute takes no part"),
+    "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute is not used in this run"),
     "no such prompts": (["--prompts", "absent.jsonl"], "absent.jsonl"),
     "a place that cannot be written": (["-n", "2", "--out", "prompts.jsonl"], "cannot be written"),
     "a method twice": (["--method", "repeat", "--method", "repeat"], "--method repeat is given 2 times"),
@@ -305,7 +305,7 @@ def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
 
 LINES = {
     "no JSON": ('{"prompt": "x"}\n{"prompt": "y"', "line 2 is not valid JSON: Expecting ',' delimiter at column"),
-    "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both given"),
+    "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both set"),
     "no prompt": ('{"id": "a"}', "line 1"),
     "no object": ("[]", "line 1"),
     "a number": ('{"prompt": 5}', "not a text"),

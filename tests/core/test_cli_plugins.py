@@ -126,7 +126,7 @@ def test_the_owner_of_recurrent_state_is_named_when_it_comes_by_itself(spec):
     code, out, err = spec("generate", "-m", "toy:hybrid", *PROMPT, "--method", "repeat", "--json")
 
     assert code == 0
-    assert "toy-rollback puts back the target's recurrent state" in err
+    assert "toy-rollback restores the target's recurrent state" in err
     assert "toy-rollback" not in plain[2], "plain decoding needs no owner"
     assert json.loads(plain[1])["tokens"] == json.loads(out)["tokens"]
 
@@ -135,7 +135,7 @@ def test_a_setting_of_a_plugin_that_takes_no_part_is_refused(spec):
     code, _, err = spec("generate", *DENSE, *PROMPT, "-o", "repeat.back=3")
 
     assert code == 2
-    assert "repeat takes no part" in err and "--method repeat" in err
+    assert "repeat is not used in this run" in err and "--method repeat" in err
 
 
 def test_a_table_for_a_plugin_that_takes_no_part_may_stand_in_the_file(spec, tmp_path):
