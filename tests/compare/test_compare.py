@@ -289,7 +289,7 @@ MISTAKES = {
     "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute is not used in this run"),
     "no such prompts": (["--prompts", "absent.jsonl"], "absent.jsonl"),
     "a place that cannot be written": (["-n", "2", "--out", "prompts.jsonl"], "cannot be written"),
-    "a method twice": (["--method", "repeat", "--method", "repeat"], "--method repeat is given 2 times"),
+    "a method twice": (["--method", "repeat", "--method", "repeat"], "--method repeat was passed 2 times"),
     "context too small": (["--context", "6"], "prompt 'b' has 10 tokens"),
 }
 

@@ -128,4 +128,4 @@ def test_warnings_stand_below_the_table(capsys):
     made = rows(laps, {})
     show(made, [], found_in(laps, made, QUIET, "cpu"))
 
-    assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: a speedup of 6.02 at 1.40")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: speedup 6.02 at 1.40")
