@@ -278,9 +278,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", help="an interpreter with llama-cpp-python")
     parser.add_argument("--only", choices=METHODS, help="one model")
-    parser.add_argument(
-        "--limit", type=int, default=LIMIT, help="prompts of each family; fewer do not change the page"
-    )
+    parser.add_argument("--limit", type=int, default=LIMIT, help="prompts of each family; fewer do not change the page")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no unit after this time")
     parser.add_argument("--write", action="store_true", help="measure nothing")
