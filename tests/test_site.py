@@ -1,4 +1,4 @@
-"""The documentation is a site: it begins with a page of its own, every page is in it, and its search knows the names.
+"""The documentation as a site: it has a start page and every page, and its search finds the names.
 
 What stands on the pages is checked without building them; what needs the built site builds it once.
 """
@@ -38,7 +38,7 @@ TERMS = (
     "bonus token",
     "draft-max",
 )
-"""What readers of vLLM, llama.cpp and transformers look for."""
+"""Search terms of readers of vLLM, llama.cpp and transformers."""
 
 
 @pytest.fixture(scope="module")

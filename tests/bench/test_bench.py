@@ -1,4 +1,4 @@
-"""``spec bench``: steps have the rows that were asked for, figures come with what they depend on; no time is judged."""
+"""``spec bench``: steps have the requested rows, figures come with settings and machine; times are not asserted."""
 
 from __future__ import annotations
 

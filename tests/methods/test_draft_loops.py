@@ -1,4 +1,4 @@
-"""A draft of K tokens in one call is the draft of K single steps: tokens, chances and what they were drawn from."""
+"""A draft of K tokens in one call equals that of K single steps: tokens, probabilities and their rows."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, f
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_reference_executor_draws_token_by_token(drafter, calls):
-    """It has no loop of its own for what is drawn; drafts are drafts all the same."""
+    """It has no native loop for sampled drafts; they are drafted step by step."""
     request = Request([5, 9, 11, 2], max_tokens=8, ignore_eos=True, seed=1, sampling=Sampling(temperature=0.8))
     drafts, text = drafted(started(drafter, 0.0, None, "reference"), request)
 

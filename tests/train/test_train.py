@@ -1,4 +1,4 @@
-"""``spec train`` as a user types it, on tiny models: what it writes, how it resumes, and how it fails."""
+"""``spec train`` from the command line on tiny models: output, resuming, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat model of somebody else's package: found, never imported, and run on its prompts."""
+"""The chat model of another package: found, never imported, and run on its prompts."""
 
 from __future__ import annotations
 
