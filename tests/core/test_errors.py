@@ -119,12 +119,12 @@ def test_after_a_raise_new_requests_are_served(hook):
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 def test_one_plugins_exception_withholds_nothing_from_the_next(on_error):
     """All learners receive the rows of a step in which a plugin failed."""
-    told = []
+    received = []
 
     class Learns:
         @hookimpl
         def process(self, rows):
-            told.extend(rows.spans)
+            received.extend(rows.spans)
 
     run = Run(ToyTarget(), [("faulty", Faulty("process", after=0)), Learns()], on_error=on_error)
     run.submit([1, 2], max_tokens=2)
@@ -134,7 +134,7 @@ def test_one_plugins_exception_withholds_nothing_from_the_next(on_error):
     else:
         run.step()
 
-    assert len(told) == 1
+    assert len(received) == 1
 
 
 @pytest.mark.parametrize("hook", ["draft", "rollback", "process"])

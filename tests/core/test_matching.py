@@ -318,19 +318,19 @@ def test_a_call_in_the_wrong_phase_is_the_plugins_error():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_plugin_switches_no_other_off_by_order(strategy):
     """Learners receive rows whether they are named before or after owners and methods."""
-    told = []
+    received = []
 
     class Learns(Says):
         @hookimpl
         def process(self, rows):
-            told.append(sum(len(span.tokens) for _, span in rows.by_sequence()))
+            received.append(sum(len(span.tokens) for _, span in rows.by_sequence()))
 
     for place in range(3):
-        told.clear()
+        received.clear()
         methods = [("m", ones()), ("owner", ToyRollback(strategy))]
         methods.insert(place, ("learns", Learns(drafts=())))
         list(Run(ToyTarget(), methods).generate([1, 2, 3], max_tokens=6))
-        assert sum(told) == 8
+        assert sum(received) == 8
 
 
 def test_toy_runs_take_an_owner_by_keyword():

@@ -144,14 +144,14 @@ def test_nothing_is_reused_behind_what_every_learner_has_seen():
 
     learner = Learner(hidden=())
     run = dense([("learner", learner)])
-    turn(run, [1, 2, 3, 4, 5], max_tokens=4)  # told
-    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())  # not told: 2 reused, seen falls to 2
+    turn(run, [1, 2, 3, 4, 5], max_tokens=4)  # received
+    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())  # not received: 2 reused, seen falls to 2
     assert result.reused == 2
 
     seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4)
 
     assert result.reused == 2
-    assert [m["position"] for m in learner.told[seq]] == list(range(2, len(seq.tokens) - 1))
+    assert [m["position"] for m in learner.received[seq]] == list(range(2, len(seq.tokens) - 1))
     _, without = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())
     assert without.reused == 6
 
@@ -164,7 +164,7 @@ def test_rows_of_a_reused_prefix_are_not_told_again():
 
     seq, result = turn(run, [1, 2, 3, 4, 8, 8], max_tokens=3)
 
-    assert result.reused == 3 == watcher.told[seq][0]["position"]
+    assert result.reused == 3 == watcher.received[seq][0]["position"]
     watcher.check(run.target, seq)
 
 

@@ -40,7 +40,7 @@ def test_a_finishing_sequence_tells_all_rows_but_its_last(kind):
     watcher, _, seqs = watched(kind, requests)
 
     for seq in seqs:
-        assert list(range(len(seq.tokens) - 1)) == [m["position"] for m in watcher.told[seq]]
+        assert list(range(len(seq.tokens) - 1)) == [m["position"] for m in watcher.received[seq]]
 
 
 def test_chunks_of_a_prompt_are_told_as_they_come():
@@ -48,13 +48,13 @@ def test_chunks_of_a_prompt_are_told_as_they_come():
     watcher = Watcher()
     run = Run(ToyTarget(), [watcher], prefill_chunk=4, draft_max=0)
     seq = run.submit(list(range(10)), max_tokens=1)
-    told = []
+    received = []
     while run.busy:
         run.step()
-        told.append(len(watcher.told[seq]))
+        received.append(len(watcher.received[seq]))
 
-    assert told == [4, 8, 10]
-    assert [*range(1, 10), seq.tokens[10]] == [m["next"] for m in watcher.told[seq]]
+    assert received == [4, 8, 10]
+    assert [*range(1, 10), seq.tokens[10]] == [m["next"] for m in watcher.received[seq]]
 
 
 def test_a_request_without_a_method_tells_it_nothing():
@@ -77,8 +77,8 @@ def test_a_request_without_a_method_tells_it_nothing():
     seq = run.submit(request, methods=())
     finish(run)
 
-    assert seq not in learner.told
-    assert seq in watcher.told
+    assert seq not in learner.received
+    assert seq in watcher.received
 
 
 def test_needs_are_the_union_of_what_plugins_ask():
@@ -88,7 +88,7 @@ def test_needs_are_the_union_of_what_plugins_ask():
     seq = run.submit([1, 2, 3], max_tokens=3)
     finish(run)
 
-    assert {0, 2} == set(one.told[seq][0]["hidden"])
+    assert {0, 2} == set(one.received[seq][0]["hidden"])
     one.check(run.target, seq)
     other.check(run.target, seq)
 
@@ -135,7 +135,7 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
         finish(run)
 
         assert known["a"] == seq.tokens
-        assert [m["embed"] is not None for m in watcher.told[seq][:5]] == [False, False, True, False, False]
+        assert [m["embed"] is not None for m in watcher.received[seq][:5]] == [False, False, True, False, False]
         watcher.check(run.target, seq)
 
 

@@ -136,7 +136,7 @@ class Watcher:
 
     hidden: tuple[int, ...] = (0, 1)
     final: bool = True
-    told: dict[Sequence, list[dict[str, Any]]] = attrs.field(factory=dict)
+    received: dict[Sequence, list[dict[str, Any]]] = attrs.field(factory=dict)
 
     @hookimpl
     def compat(self) -> Compat:
@@ -145,8 +145,8 @@ class Watcher:
     @hookimpl
     def process(self, rows) -> None:
         for seq, span in rows.by_sequence():
-            mine = self.told.setdefault(seq, [])
-            assert span.tokens, "nothing new is not told"
+            mine = self.received.setdefault(seq, [])
+            assert span.tokens, "an empty span was delivered"
             assert span.start == (mine[-1]["position"] + 1 if mine else seq.reused)
             for i, token in enumerate(span.tokens):
                 mine.append(
@@ -163,7 +163,7 @@ class Watcher:
 
     def check(self, target: ToyTarget, seq: Sequence) -> None:
         """All received rows equal a new forward over the sequence's tokens."""
-        mine = self.told.get(seq, [])
+        mine = self.received.get(seq, [])
         if not mine:
             return
         end = mine[-1]["position"] + 1

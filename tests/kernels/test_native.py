@@ -165,7 +165,7 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
 
 def test_a_draft_ends_where_it_is_not_sure():
     of = load(tiny_gguf(), kernels="native")
-    draft = lambda least, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, least, 0.9, stops)
+    draft = lambda p_min, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, p_min, 0.9, stops)
     ids, chances = draft(0.0, set())
 
     assert len(ids) == len(chances) == 8

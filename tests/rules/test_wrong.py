@@ -210,10 +210,10 @@ def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(
     """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
     world = World(3, 4, 4)
     drafter = drafting(world, change)
-    told = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
+    claimed = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
 
-    assert distance(world, rule.verify, told) > SHIFTED
-    assert distance(world, rule.verify, chains(drafter)) < EXACT, "told what it was really drawn from"
+    assert distance(world, rule.verify, claimed) > SHIFTED
+    assert distance(world, rule.verify, chains(drafter)) < EXACT, "with the rows it was really drawn from"
 
 
 @chain_rules
@@ -267,9 +267,9 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
 def test_siblings_without_replacement_told_as_with_it_shift_the_distribution(rule):
     """After a rejection q must lose the token too."""
     world = World(3, 3, 6)
-    told = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
+    claimed = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
 
-    assert distance(world, rule.verify, told) > SHIFTED
+    assert distance(world, rule.verify, claimed) > SHIFTED
 
 
 @tree_rules

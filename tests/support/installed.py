@@ -38,7 +38,7 @@ def copy_source(folder: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     names = [n for n in tracked.stdout.decode().split("\0") if n and (ROOT / n).is_file()]
     if not names:
-        pytest.skip("the source is no git checkout; its files cannot be told from what was built")
+        pytest.skip("the source is not a git checkout; its files cannot be distinguished from what was built")
     for name in names:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
