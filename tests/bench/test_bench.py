@@ -1,4 +1,4 @@
-"""``spec bench``: steps have the rows that were asked for, figures come with what they depend on; no time is judged."""
+"""``spec bench``: steps have the requested rows, figures come with settings and machine; times are not asserted."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_steps_with_other_rows_than_asked_for_are_refused(monkeypatch):
 def test_numbers_that_are_none_are_refused(bench, flags):
     code, _, err = bench("step", "-m", "zoo:pico", *flags)
 
-    assert code == 2 and "not numbers above 0" in err
+    assert code == 2 and "must be numbers above 0" in err
 
 
 @needs_native
