@@ -14,6 +14,8 @@ ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Rows of one sequence in a forward: a pending token and drafts."""
 WARM = 3
 """Uncounted steps after the prompt."""
+CHUNK = 64
+"""Min prompt tokens of a sequence in one forward: every prompt takes part in every one, so that all end together."""
 
 
 MEDIANS = ("choosing", "core", "step", "step_cpu")
@@ -94,8 +96,14 @@ def started(target: Target, rows: int, depth: int, batch: int, repeats: int, sam
             f"{target.info.context}",
             hint="give a smaller --depth, fewer --rows or --repeats",
         )
+    chunk = max(rows, CHUNK)
     run = Run(
-        target, [("filler", Filler(rows - 1))] if rows > 1 else [], draft_max=max(rows - 1, 1), max_sequences=batch
+        target,
+        [("filler", Filler(rows - 1))] if rows > 1 else [],
+        draft_max=max(rows - 1, 1),
+        max_sequences=batch,
+        prefill_chunk=chunk,
+        max_batched_tokens=batch * chunk,
     )
     for i in range(batch):
         prompt = [1 + (i + t) % (target.info.vocab - 1) for t in range(depth)]
