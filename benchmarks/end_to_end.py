@@ -273,7 +273,8 @@ def written(table: Table) -> list[str] | None:
     )
     size = f"{table.limit} prompts of each family, laps of each side: {table.repeats}, one thread"
     load = [unit["load"] for unit in units]
-    return [*shown, "", f"{size}; load average {min(load):.1f} to {max(load):.1f}.", *(f"{a.replace(' = 1 |', '')}." for a in about)]
+    machine = [f"{a.replace(' = 1 |', '')}." for a in about]
+    return [*shown, "", f"{size}; load average {min(load):.1f} to {max(load):.1f}.", *machine]
 
 
 def main() -> None:
