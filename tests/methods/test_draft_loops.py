@@ -24,7 +24,7 @@ from tests.support.small_models import tiny_gguf, tiny_hybrid
 VOCAB = 300
 DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced")
 RULES = (None, "rejection", "k-seq", "point-mass")
-"""Shared noise; private noise with rows of probabilities; private noise without."""
+"""Shared noise; private noise with rows of probabilities; private noise without rows."""
 with_both = pytest.mark.skipif(
     native.module is None or spec_kernels.native.module() is None, reason="needs both extensions"
 )

@@ -28,7 +28,7 @@ PENALTY = (0.0, 0.0, 0.0, 0.3, -0.7, 2.0)
 
 @attrs.frozen(eq=False)
 class Case:
-    """A row and everything that a choice from it depends on."""
+    """A row and all inputs of a choice from it."""
 
     row: torch.Tensor
     sampling: Sampling
@@ -61,7 +61,7 @@ def cases(seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> Iterator[Cas
 
 
 def row(rng: np.random.Generator, n: int) -> torch.Tensor:
-    """Peaked, flat, with ties, with banned tokens, of both types, and some that are no numbers."""
+    """Peaked, flat, with ties, with banned tokens, of both types, some with NaN."""
     values = rng.normal(size=n) * rng.choice([1e-3, 0.3, 3.0, 30.0, 1e6]) + rng.choice([0.0, 50.0])
     kind = int(rng.integers(0, 12))
     if kind in (0, 1):
@@ -115,7 +115,7 @@ class Chooser(ctypes.Structure):
 
     @classmethod
     def of(cls, capsule: Any) -> Chooser:
-        """Only as long as the capsule is kept."""
+        """Valid as long as the capsule is alive."""
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         return cls.from_address(get(capsule, b"spec.chooser.1"))
