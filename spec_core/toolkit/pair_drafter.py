@@ -136,8 +136,8 @@ class PairDrafter:
             return None
         longest = min(budget, self.longest)
         if self._branches(step, seq):
-            most = min(step.nodes(seq), self.nodes_max)
-            limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)
+            nodes = min(step.nodes(seq), self.nodes_max)
+            limits = TreeLimits(longest, nodes, self.width, self.p_min, seq.stop.tokens)
             proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
             return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
