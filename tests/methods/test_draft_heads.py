@@ -8,6 +8,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
+from spec_core.toolkit import DraftLimits
 from tests.methods.drafted import check_published, drafted
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
 from tests.support.small_heads import trained
@@ -101,7 +102,7 @@ def test_the_native_call_believes_no_map_of_tokens(bad):
     memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
     memory.room(16)
     with pytest.raises(ValueError, match="stands for"):
-        layer.draft(memory.pairs(), 5, 0.0, 0.9, [])
+        layer.draft([memory.pairs()], [DraftLimits(5, 5, 1, 0.0)])
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.8])

@@ -61,8 +61,11 @@ class Case:
     def generate(self, target: Target, request: Request, drafting: bool) -> tuple[list[int], int]:
         """The text, and the number of drafted tokens."""
         kind, drafted = self.head.kind, 0
+        settings = {"file": "random", **SETTINGS[kind]}
+        if kind == "eagle3":
+            settings["width"] = 1 + 2 * (self.seed % 2)  # chains, and trees
         with mock.patch.object(METHODS[kind], "load", lambda *a, **k: self.file()):
-            run = Run(target, [(kind, {"file": "random", **SETTINGS[kind]})] if drafting else [])
+            run = Run(target, [(kind, settings)] if drafting else [])
 
         def count(step: Any) -> None:
             nonlocal drafted
