@@ -114,9 +114,7 @@ def test_only_what_drafts_nothing_may_limit():
             for seq, _ in step.undrafted:
                 step.limit(seq, 1)
 
-    with pytest.raises(
-        PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts nothing"
-    ):
+    with pytest.raises(PluginError, match=r"'unsaid' failed in draft.* step\.limit is for controllers"):
         list(dense([Unsaid(), ("m", ones())]).generate([1, 2], max_tokens=4))
 
 
