@@ -141,7 +141,7 @@ class Declares:
 @pytest.mark.parametrize("rule", DREW)
 def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
     """At the start, with a hint: without q there is nothing to divide by."""
-    with pytest.raises(Refused, match=f"rule {rule} judges proposals that are deterministic, sampled") as error:
+    with pytest.raises(Refused, match=f"rule {rule} judges the proposals deterministic, sampled") as error:
         dense([("secret", Declares("unknown"))], rule=rule)
 
     assert f"leave --rule out (the default judges every proposal), or run {rule} without secret" in str(error.value)
@@ -178,7 +178,7 @@ def test_logits_that_are_no_numbers_end_their_sequence_only(rule, tiny):
     sick, well = (run.submit(PROMPT, max_tokens=N, sampling=SAMPLED, name=name) for name in ("sick", "well"))
     finish(run)
 
-    with pytest.raises(TargetError, match="not numbers"):
+    with pytest.raises(TargetError, match="NaN"):
         run.take(sick)
     assert len(run.take(well).tokens) == N
 

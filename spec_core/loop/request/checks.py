@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from spec_core.errors import UsageError, shown
-from spec_core.sampling.given import COUNTS, real, whole
+from spec_core.sampling.given import real, whole
 from spec_core.sampling.parameters import Sampling
 
 if TYPE_CHECKING:
