@@ -12,9 +12,9 @@ from tests.support.broken_plugins import CASES, KITS, Case
 PAGE = "promises.md"
 HEAD = """# Promises
 
-What the contract promises, as tests that a plugin inherits.
-Beside every promise stands a plugin of our tests that breaks it, and the check that must catch it.
-A healthy plugin that differs in that alone must pass.
+The promises of the contract, as tests that a plugin's author inherits.
+For every promise the tests have a plugin that breaks it, and the check that must catch it.
+A correct plugin that differs in nothing else must pass.
 This page is made from that table: `python -m tests.kit.promises docs`.
 
 ```python
@@ -26,32 +26,32 @@ class TestEcho(DrafterConformance):
         return Echo()
 ```
 
-`make` returns a fresh plugin.
+`make` returns a new plugin.
 Three more methods may be overridden.
-`target` is for a plugin that needs a target of its own, `owner` for the owner of that target's recurrent state.
-`prompts` is for a method that has nothing to say after the kit's own.
+`target` returns the target for a plugin that needs a certain one, `owner` the owner of that target's recurrent state.
+`prompts` returns prompts for a method that drafts nothing after the kit's own.
 
-A check that fails quotes the promise, says what was found and after which prompt and seed, and how to see it alone.
+A failed check quotes the promise, the finding with its prompt and seed, and the command that runs this check alone.
 `pytest --conformance` ends with a list of promises kept and broken per class.
-The fixtures `toy_target`, `toy_rollback` and `conformance` are there wherever the package is installed.
+The fixtures `toy_target`, `toy_rollback` and `conformance` are available wherever the package is installed.
 
-What a plugin does on purpose it declares, as attributes of its class:
+A plugin declares intended deviations as attributes of the test class:
 """
 DECLARED = [
-    ('learns_from_verdicts = "length"', "a method", "how earlier drafts fared may change how long later ones are"),
-    ('learns_from_verdicts = "tokens"', "a method", "and what is in them"),
+    ('learns_from_verdicts = "length"', "a method", "earlier verdicts may change the length of later drafts"),
+    ('learns_from_verdicts = "tokens"', "a method", "earlier verdicts may change the tokens of later drafts"),
     ("shares_between_sequences = True", "a method", "one text may change the drafts of another"),
     (
         "keeps_former_text = True",
         "a method",
-        "on a slot used again, tokens of the former text are compared and used",
+        "on a reused slot, tokens of the earlier text may be drafted, if compared before use",
     ),
     (
         "tolerance",
         "an owner, a target",
-        "share of the largest number that results may differ by; None goes by the dtype",
+        "share of the largest value by which results may differ; None selects it by dtype",
     ),
-    ("batch_tolerance", "a target", "the same for rows alone and among others; 0, the default, is bit-equal"),
+    ("batch_tolerance", "a target", "the same for rows alone and in a batch; 0, the default, means equal bits"),
     ("samples", "a rule", "texts per test of a distribution"),
     ("temperatures", "all", "of the kit's requests"),
 ]

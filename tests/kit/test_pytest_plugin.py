@@ -73,10 +73,10 @@ def test_a_failure_names_the_promise_and_how_to_see_it_alone(pytester):
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "promise broken: A method that is tested drafts: the kit's prompts give it something to propose.",
+            "promise broken: The method drafts after the kit's prompts.",
             'alone: pytest -k "TestMute and test_it_drafts_after_the_kits_prompts"',
             "TestMute: 1 kept, 1 broken",
-            "  broken: A method that is tested drafts*",
+            "  broken: The method drafts*",
         ]
     )
 
@@ -90,7 +90,7 @@ def test_where_one_request_fails_nothing_else_is_said_to_be_broken(pytester):
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines(
         [
-            "not checked: To draft nothing is to propose nothing: no draft is empty.",
+            "not checked: No draft is empty: to draft nothing, do not call propose.",
             "found: plugin 'subject' failed in draft*RuntimeError: out of ideas",
             "*, in draft",
             "    raise RuntimeError('out of ideas')",
