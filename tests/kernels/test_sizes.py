@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "store": (model(store={"k": "q"}), "Store of 'q': the width of 'q' is 48, 24 is needed"),
     "store: values": (model(store={"v": "q"}), "Store of 'k': the width of 'q' is 48, 24 is needed"),
-    "store: layer": (model(store={"layer": 1}), "Store of 'k': the layer is 1, 0 to 0 are there"),
+    "store: layer": (model(store={"layer": 1}), "Store of 'k': the layer is 1, the model has 0 to 0"),
     "attend": (
         model(attend={"shape": replace(HEADS, heads=6)}),
         "Attend of 'q': the width of 'q' is 48, 72 is needed",
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "delta: rate": (model(delta={"rate": torch.ones(3)}), r"Delta of 'mix': the shape of rate is \(3,\), \(4,\)"),
     "delta: dt": (model(delta={"dt": torch.ones(3)}), r"Delta of 'mix': the shape of dt is \(3,\), \(4,\)"),
-    "delta: layer": (model(delta={"layer": 1}), "Delta of 'mix': the layer is 1, 0 to 0 are there"),
+    "delta: layer": (model(delta={"layer": 1}), "Delta of 'mix': the layer is 1, the model has 0 to 0"),
     "embed": (
         model(embed={"table": weight("table", 50, 32)}),
         "Norm of 'x': the width of 'x' is 32, a multiple of 24 is needed",
