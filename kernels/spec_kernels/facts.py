@@ -1,4 +1,4 @@
-"""What executes models on this machine, in words, for ``spec env``."""
+"""The executors on this machine, for ``spec env``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def kernels() -> str:
     best, *others = native.instruction_sets()
     equal = f"; equal bits with {', '.join(others)}" if others else ""
     return (
-        f"native on cpu in float32 ({best}{equal}), weights stay as they are stored "
+        f"native on cpu in float32 ({best}{equal}), weights stay as stored "
         f"({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
         f"else {dispatch.in_use()}"
     )

@@ -1,4 +1,4 @@
-"""From what the user named to the plugins of a run, asked and matched before any weight is read."""
+"""From the user's choice of plugins to the plugins of a run, checked before any weight is read."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Given = Mapping[str, Mapping[str, Any]]
 
 
 def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
-    """The plugins of a run in the user's order: methods, rule, owners of state, the target itself.
+    """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself.
 
-    Raises Refused with all refusals together. Weights are read last, once everything is clean.
+    Raises Refused with all refusals together. Weights are read last, if no plugin refuses.
     """
     plugins = check(target, methods, rule, rollback, given)
     for c in plugins:
@@ -38,7 +38,7 @@ def _load(chosen: Chosen, target: Any) -> None:
 
 
 def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
-    """The same, without reading a weight."""
+    """Like ``assemble``, but without reading weights."""
     _check_given(given)
     chosen = [make(spec, given) for spec in methods]
     if rule is not None and rule != DEFAULT_RULE:
@@ -58,20 +58,20 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
 
 
 def _check_given(given: Given) -> None:
-    """Settings are for plugins that are installed, in use or not. Raises UsageError."""
+    """Every plugin with settings must be installed, whether it is used or not. Raises UsageError."""
     known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
     for name in given:
         if name not in known:
             raise UsageError(
                 f"settings are given for {name!r}, no plugin of that name is installed",
-                hint=f"installed: {nearest(name, known)}; an instance has its settings already",
+                hint=f"installed: {nearest(name, known)}; a plugin instance takes its settings in its constructor",
             )
 
 
 def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chosen]:
-    """The installed owners that accept this target, for kinds of state without one; of several the user must choose.
+    """The installed owners that accept this target, for states without an owner. If several fit, the user must choose.
 
-    Raises Refused with every reason where nobody accepts it.
+    Raises Refused with every reason if none accepts it.
     """
     owned = frozenset().union(*(c.compat.owns for c in plugins))
     missing = target.info.states - owned
@@ -94,7 +94,7 @@ def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chos
 
 
 def _asked_alone(name: str, target: Any, given: Given) -> Chosen | SpecError:
-    """An installed owner with its answer. One that fails when asked takes no part: others may know this target."""
+    """An installed owner with its ``compat``, or its error: an owner that fails here is skipped, others may fit."""
     try:
         return asked([make(name, given, ("rollback",))], target)[0]
     except SpecError as error:
@@ -113,4 +113,4 @@ def _log(able: list[Chosen], reasons: list[str]) -> None:
     for c in able:
         log.info("%s owns the target's %s state", c.name, ", ".join(sorted(c.compat.owns)))
     for reason in reasons:
-        log.info("takes no part: %s", reason)
+        log.info("not used: %s", reason)

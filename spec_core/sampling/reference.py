@@ -1,4 +1,4 @@
-"""From an adjusted row to a token, written down: what the native form is held to, and what runs where there is none.
+"""From an adjusted row to a token, in numpy: the reference of the native code, and used where that is not built.
 
 All on the host, rows [n] float32 or float64; every number is exact or made by the same operations on every machine.
 """
@@ -18,7 +18,7 @@ Source = tuple[int, int, int]
 
 
 def scaled(row: np.ndarray, temperature: float) -> np.ndarray:
-    """The best is 0, so that no temperature, however small, makes two of them infinite."""
+    """z with maximum 0, so that even a tiny temperature cannot make two values infinite."""
     z = row.astype(np.float64)
     with np.errstate(over="ignore"):
         return (z - z.max()) / temperature
@@ -27,7 +27,7 @@ def scaled(row: np.ndarray, temperature: float) -> np.ndarray:
 def support(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Token ids [n] that may be drawn, ascending, and their z = logits / temperature [n], unnormalised log p.
 
-    Each cut keeps a beginning of the order by descending z, then ascending id.
+    Each cut keeps a prefix of the order by descending z, then ascending id.
     """
     z = scaled(row, sampling.temperature)
     order = ranked(z, sampling.top_k or len(z)) if sampling.truncates else np.arange(len(z))
@@ -48,7 +48,7 @@ def ranked(z: np.ndarray, count: int) -> np.ndarray:
 
 
 def _reaching(mass: np.ndarray, share: float) -> int:
-    """How many it takes until their sum is this share of the whole."""
+    """How many weights are needed for a sum of this share of the total."""
     sums = mass.cumsum()
     wanted = np.ceil(share * np.float64(sums[-1]))
     limit = int(wanted) if wanted < np.float64(sums[-1]) else int(sums[-1])
@@ -56,9 +56,9 @@ def _reaching(mass: np.ndarray, share: float) -> int:
 
 
 def choose(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[int, float, float]:
-    """The token, its row's largest logit, and the distance of the two best scores.
+    """The token, its row's largest logit, and the difference of the two best scores.
 
-    The argmax of z + g over the support, at temperature 0 that of the row; of equals the lowest id.
+    The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id.
     """
     first = int(row.argmax())
     largest = float(row[first])
@@ -78,7 +78,7 @@ def scores(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple
 
 
 def lead(score: np.ndarray) -> float:
-    """Distance of the two best; infinite where there is one."""
+    """Difference of the two best scores; infinite if there is only one."""
     if len(score) == 1:
         return math.inf
     second, best = np.partition(score, -2)[-2:]
@@ -94,7 +94,7 @@ def mass(row: np.ndarray) -> tuple[int, float, int]:
 
 
 def likeliest(row: np.ndarray, count: int) -> list[tuple[int, float]]:
-    """The most likely tokens and their probabilities, the best first, of equals the lowest."""
+    """The most likely tokens and their probabilities, best first; ties go to the lowest id."""
     count = min(count, len(row))
     if not math.isfinite(row.max()):
         return [(i, 0.0) for i in range(count)]

@@ -1,7 +1,7 @@
 """How a user names a plugin: ``NAME``, ``NAME=FILE``, or ``NAME:key=value,key=value``.
 
-The last form gives settings to this use of the plugin alone, so that one comparison can hold
-``NAME:depth=2`` against ``NAME:depth=4``.
+The last form sets values for this use of the plugin only, so that one comparison can run
+``NAME:depth=2`` and ``NAME:depth=4``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from spec_core.errors import UsageError
 
 
 def name_of(spec: str) -> str:
-    """The plugin's name alone."""
+    """The plugin's name without settings."""
     return parsed(spec)[0]
 
 
 def parsed(spec: str) -> tuple[str, dict[str, str]]:
-    """(name, settings written with it). Raises UsageError for what must be key=value."""
+    """(name, settings written with it). Raises UsageError for a part that is not key=value."""
     before, equals, file = spec.partition("=")
     name, colon, _ = before.partition(":")
     if colon:

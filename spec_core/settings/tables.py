@@ -6,11 +6,15 @@ from typing import Any, Literal
 
 import attrs
 
+MAX_THREADS = 1024
+"""torch takes numbers below 2**31, but starting so many threads ends the process."""
 
-def option(default: Any, help: str, low: float | None = None) -> Any:
-    """A field of the table: default, help text and min value."""
-    validator = None if low is None else attrs.validators.ge(low)
-    return attrs.field(default=default, metadata={"help": help}, validator=validator)
+
+def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """A field of the table: default, help text, min and max value."""
+    limits = [] if low is None else [attrs.validators.ge(low)]
+    limits += [] if high is None else [attrs.validators.le(high)]
+    return attrs.field(default=default, metadata={"help": help}, validator=limits or None)
 
 
 @attrs.frozen
@@ -34,7 +38,7 @@ class LoadSettings:
 
     device: str = option("auto", "where the target runs: cpu, cuda, or auto")
     dtype: str = option("auto", "float32, bfloat16 or float16; auto is float32 on a CPU, bfloat16 on CUDA")
-    threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0)
+    threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0, MAX_THREADS)
     context: int = option(0, "max positions of a sequence; 0 is what the model declares", 0)
     kernels: str = option("auto", "what executes the model: native, reference, or auto (native on a CPU in float32)")
     activations: str = option(

@@ -1,7 +1,7 @@
-"""What drafters share whose layer reads pairs: a hidden state of the target, and the token after it.
+"""Hooks for drafters whose layer reads pairs: a hidden state of the target, and the token after it.
 
-What the layer lacks of the committed pairs is evaluated together with the first drafted token, so k drafts cost k
-forwards of it.
+Missing pairs of committed text are evaluated together with the first drafted token, so k drafts cost k
+forwards of the layer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDraft
 from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
 BACKLOG = 256
-"""Pairs that wait for the next draft at most; more are evaluated at once."""
+"""Max pairs that wait for the next draft; more are evaluated at once."""
 
 
 @attrs.define(eq=False)
 class PairState:
-    """Of one sequence. pairs: what the layer holds, with the methods of ``spec_kernels.model.pairs.PairMemory``."""
+    """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``."""
 
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
@@ -36,7 +36,7 @@ class PairState:
 
 @attrs.define(eq=False)
 class PairDraft(PartialDraft):
-    """One sequence while a chain is drafted; hidden: the layer's own [1, D] after its last token."""
+    """A chain of one sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
 
     memory: Any = attrs.field(kw_only=True)
     chooser: TokenDrafter = attrs.field(kw_only=True)
@@ -44,7 +44,7 @@ class PairDraft(PartialDraft):
     hidden: Tensor | None = None
 
     def pairs(self) -> Any:
-        """What is missing of the committed text, then one pair after the other of the layer's own."""
+        """First the missing pairs of committed text, then the pairs that the layer makes, one at a time."""
         if not self.ids:
             return self.memory.pairs()
         return self.memory.own(len(self.ids), self.ids[-1], self.hidden)
@@ -58,7 +58,7 @@ class PairDraft(PartialDraft):
         self.chooser.take(self, found.tokens, found.chances, rows)
 
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
-        """One more token; hidden [1, D], rows [1, V] of the target's tokens."""
+        """Add a token; hidden [1, D], rows [1, V] over the target's tokens."""
         token = self.chooser.extend(step, self, rows[0])
         self.hidden = hidden
         if self.watch is not None:
@@ -71,9 +71,9 @@ class PairDraft(PartialDraft):
 class PairDrafter:
     """The hooks of such a method. It declares the settings ``p_min`` and ``sample``, and
 
-    longest: path of a draft. width: most tokens after one, 1 drafts chains. nodes_max: most tokens of a tree.
-    layer: memory(), forward(parts) and draft(...) as ``spec_kernels.model.pairs.PairLayer`` has them.
-    state: what is kept of a sequence. watch: called with every token of a chain and its row, if it is not None.
+    longest: max path of a draft. width: max children of a token, 1 drafts chains. nodes_max: max tokens of a tree.
+    layer: memory(), forward(parts) and draft(...) as in ``spec_kernels.model.pairs.PairLayer``.
+    state: key of the sequence's state. watch: if set, called with every token of a chain and its row.
     """
 
     p_min: float
@@ -85,11 +85,11 @@ class PairDrafter:
     state: StashKey[PairState]
 
     def hidden(self, spans: Rowing[Span]) -> list[Tensor]:
-        """[n, D] for each span, of its own memory: what its pairs are made of."""
+        """[n, D] for each span, in new memory: the hidden states of its pairs."""
         raise NotImplementedError
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Rows of the layer as logits [n, V] of the target's tokens."""
+        """Rows of the layer as logits [n, V] over the target's tokens."""
         return rows
 
     @property
@@ -119,7 +119,7 @@ class PairDrafter:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Keep the new pairs; evaluate them only where they are many."""
+        """Keep the new pairs; evaluate them only if there are many."""
         both = list(rows.by_sequence())
         if not both:
             return
@@ -150,7 +150,7 @@ class PairDrafter:
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:
-        """Drawn tokens that a rule weighs form a chain: one left out for its chance would change their distribution."""
+        """Whether a tree is drafted. Drawn tokens need a chain: leaving out an unlikely one would change q."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
     def _all_at_once(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
@@ -176,7 +176,7 @@ class PairDrafter:
             d.take_whole(found, None if found.rows is None else self.logits(found.rows))
 
     def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
-        """One forward, one more depth for each."""
+        """One forward that extends every draft by one depth."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)
         step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))

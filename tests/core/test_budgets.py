@@ -138,7 +138,7 @@ def test_an_unknown_method_of_a_request_is_refused():
     """The message names what the run has."""
     run = toy_run([("first", asks())])
 
-    with pytest.raises(UsageError, match="asks for second, this run has first"):
+    with pytest.raises(UsageError, match="names second, this run has first"):
         run.submit([1], methods=("second",))
 
 
@@ -183,7 +183,7 @@ def test_a_forward_never_has_more_rows_than_allowed(max_batched_tokens, trees):
 
     requests = [Request(list(range(1 + 7 * i)), max_tokens=12, name=f"{i}", **sampled(i)) for i in range(3)]
     method = drafter("trees" if trees else "chains", texts(requests, recurrent=False))
-    method.most = 40
+    method.nodes_max = 40
     run = Run(Noting(recurrent=False), [method], max_batched_tokens=max_batched_tokens)
 
     results = together(run, requests)

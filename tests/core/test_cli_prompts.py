@@ -202,7 +202,7 @@ def test_a_wrong_call_says_what_to_write(capsys, arguments, said):
     [
         (["--method", "ngram,suffix"], "--method ngram --method suffix"),
         (["--rule", "ngram"], "ngram is a method"),
-        (["--method", "typical"], "typical is a rule: give it as --rule"),
+        (["--method", "typical"], "typical is a rule: use --rule"),
     ],
     ids=["commas", "method-as-rule", "rule-as-method"],
 )

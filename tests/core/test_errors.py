@@ -70,9 +70,7 @@ def test_a_request_for_a_switched_off_method_is_told_why_it_is_not_there():
     run.submit([1, 2], max_tokens=4)
     finish(run)
 
-    with pytest.raises(
-        UsageError, match="asks for bad, switched off in this run: plugin 'bad' failed in draft"
-    ) as error:
+    with pytest.raises(UsageError, match="names bad, switched off in this run: plugin 'bad' failed in draft") as error:
         run.submit([1, 2], max_tokens=4, methods=("good", "bad"))
 
     assert "start a new run" in error.value.hint

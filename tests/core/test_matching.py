@@ -128,7 +128,7 @@ def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
     method = Withholds(drafts={"sampled", "unknown"})
     assert dense([method]).generate([1], max_tokens=4).result.tokens
     run = dense([method], rule=("rule", Rule(judges={"sampled"}, drafts=())))
-    with pytest.raises(PluginError, match=r"a draft that is .unknown.; compat declared sampled"):
+    with pytest.raises(PluginError, match=r"a .unknown. draft, but compat declared sampled"):
         run.generate([1], max_tokens=4).result
 
 

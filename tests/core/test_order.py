@@ -114,9 +114,7 @@ def test_only_what_drafts_nothing_may_limit():
             for seq, _ in step.undrafted:
                 step.limit(seq, 1)
 
-    with pytest.raises(
-        PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts nothing"
-    ):
+    with pytest.raises(PluginError, match=r"'unsaid' failed in draft.* step\.limit is for controllers"):
         list(dense([Unsaid(), ("m", ones())]).generate([1, 2], max_tokens=4))
 
 
@@ -165,7 +163,7 @@ def test_a_controller_that_comes_last_is_refused():
         def draft(self, step):
             pass
 
-    with pytest.raises(UsageError, match="drafts nothing and its draft hook is marked trylast"):
+    with pytest.raises(UsageError, match="never drafts and its draft hook is marked trylast"):
         dense([("m", ones()), Late()])
 
 
@@ -190,7 +188,7 @@ def test_a_drafter_that_would_jump_the_users_order_is_refused(mark):
             def draft(self, step):
                 pass
 
-    with pytest.raises(UsageError, match="jump the user's order"):
+    with pytest.raises(UsageError, match="overrides the user's order"):
         dense([Jumps()])
 
 
@@ -326,7 +324,7 @@ def test_the_cores_own_names_cannot_be_taken(name):
 
 def test_a_name_cannot_be_taken_twice():
     """Settings, statistics and requests speak of plugins by name."""
-    with pytest.raises(UsageError, match="m is asked for twice"):
+    with pytest.raises(UsageError, match="m is named twice"):
         dense([("m", ones()), ("m", ones())])
 
 

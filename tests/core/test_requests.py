@@ -86,7 +86,7 @@ MALFORMED = {
     "embedding-sparse": ({"embeds": {0: VECTOR.to_sparse()}}, "torch.sparse_coo"),
     "embedding-nowhere": ({"embeds": {0: VECTOR.to("meta")}}, "on meta"),
     "embedding-array-of-objects": ({"embeds": {0: np.array([None] * WIDTH)}}, "of type ndarray"),
-    "embedding-nan": ({"embeds": {0: VECTOR * math.nan}}, "not finite"),
+    "embedding-nan": ({"embeds": {0: VECTOR * math.nan}}, "NaN or infinite"),
     "embedding-two-dimensions": ({"embeds": {0: np.ones((1, WIDTH))}}, r"shape \[1, 12\]"),
 }
 

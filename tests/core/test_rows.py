@@ -160,4 +160,4 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
     Run(ToyTarget(), [Reads()]).generate([1, 2], max_tokens=1).result
 
     assert len(said) == 2
-    assert said[0].startswith("hidden[2] was not asked for (there: 1)") and "Needs(hidden={2})" in said[0]
+    assert said[0].startswith("hidden[2] was not requested (got 1)") and "Needs(hidden={2})" in said[0]

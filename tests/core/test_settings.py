@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from spec_core import UsageError
+from spec_core import UsageError, load
 from spec_core.settings.environment import from_environment, misspelt
 from spec_core.settings.file import read_file
 from spec_core.settings.resolve import resolve
@@ -127,3 +128,13 @@ def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):
 def test_a_run_checks_its_settings_too():
     with pytest.raises(ValueError, match="max_sequences"):
         RunSettings(max_sequences=0)
+
+
+@pytest.mark.parametrize("threads", [1025, 1 << 31, -1])
+def test_a_number_of_threads_out_of_range_is_refused(threads):
+    """From every layer, and by ``load`` itself, which would end in an error of torch."""
+    limit = "it must be >= 0" if threads < 0 else "it must be <= 1024"
+    for ask in (lambda: resolve({"threads": str(threads)}, {}, {}), lambda: load("zoo:pico", threads=threads)):
+        with pytest.raises(UsageError) as raised:
+            ask()
+        assert re.fullmatch(f"threads = '?{threads}'? does not fit: {limit}", raised.value.reason)

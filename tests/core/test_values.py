@@ -205,7 +205,7 @@ def test_the_proposal_of_a_draft_follows_from_its_probs():
     assert Draft([1]).proposal == "deterministic"
     assert Draft([1], probs=torch.ones(1, 2)).proposal == "sampled"
     assert Draft([1], proposal="unknown").proposal == "unknown"
-    with pytest.raises(ValueError, match="proposal is one of deterministic, sampled, unknown"):
+    with pytest.raises(ValueError, match="proposal must be one of deterministic, sampled, unknown"):
         Draft([1], proposal="rows")
 
 
@@ -220,7 +220,7 @@ def test_only_drafts_that_were_drawn_have_probs(proposal):
 def test_the_row_that_is_no_distribution_is_named(row):
     draft = Draft([0, 0], probs=torch.tensor([[0.5, 0.5], row]))
 
-    with pytest.raises(ValueError, match=r"row 1 of probs is not a distribution .* it sums to"):
+    with pytest.raises(ValueError, match=r"row 1 of probs is not a distribution .* it has sum"):
         check_draft(draft, 2, 2, 2, trees=False)
 
 

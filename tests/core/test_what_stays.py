@@ -98,7 +98,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
             found.append(step.noise(seq, i))
             assert torch.equal(found[-1], step.noise(seq, i))
             assert torch.equal(found[-1], gumbel(seq.seed, seq.t + i, 48))
-        with pytest.raises(ValueError, match="count from 0"):
+        with pytest.raises(ValueError, match="the first is 0"):
             step.noise(seq, -1)
         with pytest.raises(TypeError):
             step.noise(seq, 0.5)

@@ -58,9 +58,9 @@ def test_a_plugin_that_falls_before_the_run_is_named(where):
 
 
 WRONG_ANSWERS = {
-    "owns-letters": (lambda: Compat(owns="recurrent"), "'recurrent' is one name"),
-    "drafts-letters": (lambda: Compat(drafts="sampled"), "'sampled' is one name"),
-    "judges-letters": (lambda: Compat(judges="sampled"), "'sampled' is one name"),
+    "owns-letters": (lambda: Compat(owns="recurrent"), "a set of names is needed, got the text 'recurrent'"),
+    "drafts-letters": (lambda: Compat(drafts="sampled"), "a set of names is needed, got the text 'sampled'"),
+    "judges-letters": (lambda: Compat(judges="sampled"), "a set of names is needed, got the text 'sampled'"),
     "drafts-of-no-kind": (
         lambda: Compat(drafts={"sample"}),
         "'sample' is not a kind of proposal; known, nearest first: sampled",
@@ -148,8 +148,8 @@ async def waits_and_yields(self, step):
 @pytest.mark.parametrize(
     ("body", "mark", "message"),
     [
-        (generator, {}, "yields and is not a wrapper"),
-        (generator, {"trylast": True}, "yields and is not a wrapper"),
+        (generator, {}, "yields but is not a wrapper"),
+        (generator, {"trylast": True}, "yields but is not a wrapper"),
         (never, {"wrapper": True}, "never yields"),
         (waits, {}, "async"),
         (waits_and_yields, {"wrapper": True}, "async"),

@@ -296,10 +296,10 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"kernels": "fast"}, "kernels 'fast' is not known"),
-        ({"activations": "int4"}, "activations 'int4' is not known"),
-        ({"cache_dtype": "q4"}, "cache_dtype 'q4' is not known"),
-        ({"weights": "q4_0"}, "weights 'q4_0' is not known"),
+        ({"kernels": "fast"}, "kernels 'fast' is unknown"),
+        ({"activations": "int4"}, "activations 'int4' is unknown"),
+        ({"cache_dtype": "q4"}, "cache_dtype 'q4' is unknown"),
+        ({"weights": "q4_0"}, "weights 'q4_0' is unknown"),
         ({"kernels": "native", "dtype": "bfloat16"}, "native kernels compute in float32, dtype is bfloat16"),
         ({"kernels": "reference", "activations": "int8"}, "activations=int8 is for native kernels"),
         ({"dtype": "bfloat16", "cache_dtype": "q8"}, "cache_dtype=q8 is for native kernels"),

@@ -209,7 +209,7 @@ def test_a_device_without_kernels_is_refused_before_a_weight_is_read(device, mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "triton", None)
 
-    with pytest.raises(UsageError, match="cuda computes with triton kernels") as refused:
+    with pytest.raises(UsageError, match="cuda needs triton kernels") as refused:
         load(tiny_hybrid(), device=device)
 
     assert "spec-core[triton]" in refused.value.hint

@@ -73,10 +73,10 @@ def test_a_failure_names_the_promise_and_how_to_see_it_alone(pytester):
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "promise broken: A method that is tested drafts: the kit's prompts give it something to propose.",
+            "promise broken: The method drafts after the kit's prompts.",
             'alone: pytest -k "TestMute and test_it_drafts_after_the_kits_prompts"',
             "TestMute: 1 kept, 1 broken",
-            "  broken: A method that is tested drafts*",
+            "  broken: The method drafts*",
         ]
     )
 

@@ -83,4 +83,4 @@ def test_a_liar_is_named_and_its_texts_keep_their_distribution(rule):
     run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", max_sequences=32)
 
     assert checked(counted(run, distribution), distribution) > 1e-3
-    assert "ValueError: probs are what tokens of a proposal 'sampled' were drawn from" in run.stats.switched_off["liar"]
+    assert "ValueError: probs belong to the proposal 'sampled'" in run.stats.switched_off["liar"]

@@ -20,7 +20,7 @@ from tests.support.toy_plugins import install
 
 RATES = (0.9, 0.6, 0.6, 0.15)
 LOSSY = {
-    "synthetic": "synthetic acceptance at rates 0.8, 0.6, 0.4, 0.2: not real text",
+    "synthetic": "synthetic acceptance at rates 0.8, 0.6, 0.4, 0.2: the text is meaningless",
     "typical": "typical acceptance keeps drafts that the target would not have drawn",
 }
 TINY = {"vocab": 8, "width": 4, "recurrent": False}
@@ -247,4 +247,4 @@ def test_settings_of_a_rule_are_given_by_name(command):
     body = json.loads(out)
 
     assert body["stats"]["draft_acceptance"] == pytest.approx(2 / 3, abs=0.1), "two of three drafted tokens"
-    assert body["stats"]["lossy"] == "synthetic acceptance at rates 1, 1: not real text"
+    assert body["stats"]["lossy"] == "synthetic acceptance at rates 1, 1: the text is meaningless"

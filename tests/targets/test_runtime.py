@@ -228,7 +228,7 @@ def test_a_closed_slot_starts_again(target):
 
 
 def test_a_context_beyond_the_model_is_refused(directory):
-    with pytest.raises(UsageError, match="context 600 was asked for, the model declares 512"):
+    with pytest.raises(UsageError, match="context 600 was requested, the model declares 512"):
         load(directory, context=600)
 
 

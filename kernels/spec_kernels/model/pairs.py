@@ -1,4 +1,4 @@
-"""A draft layer that reads pairs of a hidden state and the token after it, and what it holds of a sequence."""
+"""A draft layer on pairs of a hidden state and the token after it, and its memory of a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import embedded
 
 FIRST_ROWS = 512
-"""Places that a cache begins with; it grows."""
+"""Initial positions of a cache; it grows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Pairs:
     them, [n, D].
 
     embeds: {index: [D]} of tokens that were given as embeddings (-1). parents: of pairs that form a tree, each an
-    earlier index, -1 is the pair before them all; None is a chain. wanted: how many of the last ones are answered.
+    earlier index, -1 is the pair before them all; None means a chain. wanted: how many of the last ones have outputs.
     """
 
     cache: Any
@@ -35,7 +35,7 @@ class Pairs:
     wanted: int = 1
 
     def positions(self) -> list[int]:
-        """Of all pairs; those of one depth of a tree have the same."""
+        """Positions of all pairs; nodes of one depth of a tree share a position."""
         if self.parents is None:
             return list(range(self.start, self.start + len(self.tokens)))
         found: list[int] = []
@@ -46,10 +46,10 @@ class Pairs:
 
 @dataclass(eq=False)
 class PairMemory:
-    """What the layer knows of a sequence.
+    """The layer's memory of a sequence.
 
     cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
-    tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
+    tokens, hidden: exact pairs after them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     width: D, of the layer's embeddings.
     """
 
@@ -61,9 +61,9 @@ class PairMemory:
     embeds: dict[int, Tensor] = field(default_factory=dict)
 
     def take(self, start: int, tokens: Sequence[int], hidden: Tensor, embeds: Mapping[int, Tensor]) -> None:
-        """New pairs from position ``start`` on; whatever is held at or after it is void. hidden: kept as it is.
+        """Add pairs from position ``start`` on; pairs at or after it are dropped. hidden: kept without a copy.
 
-        embeds: of another width than the layer's are taken as zeros.
+        embeds: zeros are used if the width differs from the layer's.
         """
         cut = start - self.done
         if cut < 0:
@@ -77,7 +77,7 @@ class PairMemory:
             self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
 
     def pairs(self, n: int | None = None) -> Pairs:
-        """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
+        """The first n waiting pairs for a forward, which count as evaluated from now on; the cache is enlarged."""
         hidden, tokens = _joined(self.hidden), self.tokens
         self.tokens, self.hidden = [], []
         if n is not None and n < len(tokens):
@@ -91,12 +91,12 @@ class PairMemory:
         return made
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> Pairs:
-        """The pair behind ``drafted`` - 1 others of the layer's own word: the last drafted token, and hidden [1, D]."""
+        """The pair after ``drafted`` - 1 others of the layer's output: the last drafted token, and hidden [1, D]."""
         start = self.done + drafted - 1
         return Pairs(self.room(start + 1), start, [token], hidden)
 
     def tree(self, tokens: list[int], parents: Sequence[int], hidden: Tensor, wanted: int) -> Pairs:
-        """Pairs of the layer's own word after all exact ones, as a tree; hidden: [n, D], what each follows."""
+        """Pairs from the layer's own output after all exact ones, as a tree; hidden: [n, D] of each one's parent."""
         return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
 
     def room(self, rows: int) -> Any:
@@ -106,14 +106,14 @@ class PairMemory:
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """One behind the other; a single one is not copied."""
+    """The concatenation; a single tensor is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
 
 
 class PairLayer:
-    """Runs a description whose only input is the hidden state; what it goes on with is its tap ``final``.
+    """Runs a description whose only input is the hidden state; its tap ``final`` is fed back.
 
-    ids: int64, the target's token of every row of logits; None: their own numbers.
+    ids: int64, the target's token of every row of logits; None: the row numbers.
     """
 
     ids: Tensor | None = None
@@ -125,11 +125,11 @@ class PairLayer:
         self.device = getattr(executor, "device", "cpu")
 
     def memory(self) -> PairMemory:
-        """Of a new sequence."""
+        """The memory of a new sequence."""
         return PairMemory(self.executor.cache(FIRST_ROWS), embedded(self.executor.model))
 
     def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
-        """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last: False for none."""
+        """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last=False: of none."""
         found = self.executor.run(self._batch(parts, last))
         return found["final"], found["logits"]
 

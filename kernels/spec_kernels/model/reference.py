@@ -1,7 +1,7 @@
-"""A model in plain torch: every operation in the lines of its formula, in any dtype, on any device.
+"""A model in plain torch: every operation as its formula, in any dtype, on any device.
 
-On a CPU in float32 a row has the same bits whoever stands beside it: products and sums run over tiles of a fixed number
-of rows and places, so that no library chooses another order for another number of them.
+On a CPU in float32 a row has the same bits in every batch: products and sums run over tiles of a fixed number of
+rows and positions, so that no library chooses a different order of summation.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Reference:
         device: torch.device | str = "cpu",
         lent: Mapping[Any, Tensor] | None = None,
     ) -> None:
-        """lent: weights of another executor, by ``key``, that are not read again.
+        """lent: weights of another executor, by ``key``, which are not read again.
 
-        Raises ValueError for a model whose sizes do not fit each other.
+        Raises ValueError for a model with inconsistent sizes.
         """
         sizes.check(model)
         self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
@@ -71,18 +71,18 @@ class Reference:
         self._rotary: tuple[Tensor, Tensor] | None = None
 
     def another(self, model: Model, source: Source) -> Reference:
-        """An executor of a model that shares weights with this one, where their names are the same."""
+        """An executor of another model that shares weights of equal names with this one."""
         return Reference(model, source, self.dtype, self.device, self.weights)
 
     def cache(self, length: int) -> KVCache | None:
-        """Memory of one sequence for so many places; None where nothing attends."""
+        """Memory of one sequence for ``length`` positions; None without attention."""
         if self.model.heads is None:
             return None
         return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[str, Tensor]:
-        """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
+        """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with batch.steady():
             return Pass(self, batch).run()
 
@@ -122,7 +122,7 @@ class Reference:
             batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
 
     def _read(self, source: Source, weight: Weight) -> Tensor:
-        """[count, k, n], or [k, n] of a single one: as products want it."""
+        """[count, k, n], or [k, n] of a single matrix: the layout of products."""
         dtype = torch.float32 if weight.wide else self.dtype
         stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
         chosen = stored if weight.rows is None else stored[:, weight.rows]
@@ -131,7 +131,7 @@ class Reference:
 
     def cos_and_sin(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin [positions or more, pairs]."""
-        table = self._rotary  # another thread may put a shorter one there
+        table = self._rotary  # another thread may replace it by a shorter one
         if table is None or len(table[0]) < positions:
             cos, sin = cos_and_sin(self.model.frequencies, self.model.rope_scale, positions)
             table = self._rotary = cos.to(self.device), sin.to(self.device)
@@ -217,7 +217,7 @@ class Pass:
         self.values[op.out] = torch.cat(pieces).flatten(1)
 
     def _attended(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
-        """A chain at once; a node of a tree over its own path, so that it is summed as if it had been decoded."""
+        """Attention of a chain at once; of a tree each node over its own path, so that sums equal plain decoding's."""
         keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
         chain = s.rows if s.parents is None or not op.causal else s.pending
         last = None if op.causal else s.end - 1
@@ -248,7 +248,7 @@ class Pass:
         self.values[op.out] = self[op.add] + mixture(self[op.x], self[op.scores], op.experts, bias, gate, up, down)
 
     def pick(self, op: ops.Pick) -> None:
-        """Rows are numbered as in the batch; those picked before are what is left of it."""
+        """Keep some rows. Rows are numbered as in the batch, so earlier picks are taken into account."""
         wanted, have = getattr(self.batch, op.rows), self.rows
         if wanted is not None:
             self.rows = list(wanted)

@@ -1,4 +1,4 @@
-"""A model on the native program: what a forward is asked becomes the arguments of one call."""
+"""A model on the native program: a batch becomes the arguments of one call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 @dataclass(frozen=True)
 class Options:
     """activations: bits of rows in products with quantised weights, a name in ``ACTIVATIONS``. cache: a type in
-    ``CACHES``. requantise: weights that are floats become Q8_0. isa: an instruction set; None is the best."""
+    ``CACHES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best."""
 
     activations: str = "int15"
     cache: str = "float32"
@@ -47,9 +47,9 @@ class Native:
     def __init__(
         self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
     ) -> None:
-        """lent: weights of another executor that are not read again.
+        """lent: weights of another executor, which are not read again.
 
-        Raises ValueError for a model whose sizes do not fit each other, or that is too large: C does not check them.
+        Raises ValueError for a model with inconsistent or too large sizes: C does not check them.
         """
         sizes.check(model)
         limits.check(model)
@@ -70,22 +70,22 @@ class Native:
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = None if model.heads is None else lowering.shape
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
-        self._rotary: list[Tensor] = []  # all that ever were: another thread may be reading them
+        self._rotary: list[Tensor] = []  # old ones are kept: another thread may be reading them
 
     @property
     def isa(self) -> str:
         return self.options.isa or instruction_sets()[0]
 
     def another(self, model: Model, source: Source) -> Native:
-        """An executor of a model that shares weights with this one, where their names are the same."""
+        """An executor of another model that shares weights of equal names with this one."""
         return Native(model, source, self.options, self.arena.tiles)
 
     def cache(self, length: int) -> NativeCache | None:
-        """Memory of one sequence for so many places; None where nothing attends."""
+        """Memory of one sequence for ``length`` positions; None without attention."""
         return None if self._shape is None else NativeCache(self._shape, length)
 
     def run(self, batch: Batch) -> dict[str, Tensor]:
-        """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
+        """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         found, places = self._outputs(batch)
         with batch.steady():
             arguments, block, alive = self._arguments(batch, places)
@@ -145,7 +145,7 @@ class Native:
         return found, tuple(places)
 
     def _arguments(self, batch: Batch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
-        """What C takes, the memory of a record, and what has to stay alive for as long."""
+        """The arguments of C, the memory of a record, and objects that must stay alive during the call."""
         threads = torch.get_num_threads()
         if threads != self._threads:
             self.program.threads(threads)
@@ -166,7 +166,7 @@ class Native:
         return [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
 
     def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
-        """Matrices whose rows lie in one piece, and (address, stride) of each."""
+        """Matrices with contiguous rows, and (address, stride) of each."""
         inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
         for name, width, m in zip(self.inputs, self._input_widths, inputs, strict=True):
             if m.shape[0] != batch.positions.numel():
@@ -183,7 +183,7 @@ class Native:
         return (*places, lineage.source, lineage.keep, at, list(rows)), block
 
     def _extend_rotary(self, positions: int) -> None:
-        """Rotations of so many positions at least."""
+        """Extend the rotations to at least ``positions``."""
         frequencies = self.model.frequencies
         if positions <= self._rotary_positions or frequencies is None:
             return
@@ -209,7 +209,7 @@ def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
 
 
 def _count(batch: Batch, name: str, rows: int) -> int:
-    """Of all rows those that a tap has: behind a ``Pick`` they are fewer."""
+    """Number of rows of a tap; after a ``Pick`` there are fewer."""
     wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
     if wanted is None and name == "logits":
         wanted = batch.final
@@ -217,7 +217,7 @@ def _count(batch: Batch, name: str, rows: int) -> int:
 
 
 def _in_rows(m: Tensor) -> Tensor:
-    """float32 with the numbers of a row side by side, as it is where it can be."""
+    """float32 with contiguous rows; copied only if needed."""
     m = m if m.dtype == torch.float32 else m.float()
     return m if m.stride(1) == 1 else m.contiguous()
 
@@ -243,6 +243,6 @@ class Block:
         return self.memory.nbytes
 
     def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
-        """Bring the state in ``place`` behind these rows of the record, in order."""
+        """Advance the state in ``place`` along these rows of the record, in order."""
         at = pool.matrices.data_ptr(), pool.windows.data_ptr(), pool.places
         module().replay(recurrence(self.model), *at, place, self.memory.data_ptr(), self.rows, list(path))

@@ -1,8 +1,8 @@
-"""Draft from the successors that the target last thought likely after each token, rejected rows included.
+"""Drafts the tokens that were likely in the target's last row after each token, rejected rows included.
 
 Token recycling: Luo et al., "Turning Trash into Treasure", 2408.08696. An adjacency matrix is updated from every
-verified row; the draft is its most likely tree. Here the rows keep their probabilities, so that the tree can follow
-the probabilities and, where the target samples, the shared noise.
+verified row; the draft is its most likely tree. Here the rows keep their probabilities, so that the tree can use
+the probabilities and, if the target samples, the shared noise.
 
 Example: the last row after ``the`` gave ``cat`` 0.6 and ``dog`` 0.3, the last one after ``cat`` gave ``sat`` 0.5. After
 ``the`` the tree is ``cat`` (0.6) with ``sat`` below it (0.3), and ``dog`` (0.3).
@@ -25,7 +25,7 @@ from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise
 
 @attrs.define(eq=False)
 class Memory:
-    """What is kept about one sequence. drafted: the tree under way."""
+    """Data of one sequence. drafted: the current tree."""
 
     seq: Sequence
     table: Table
@@ -39,25 +39,27 @@ class Recycling:
 
     k: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "successors kept per token"})
     width: int = attrs.field(
-        default=8, validator=[ge(1), le(64)], metadata={"help": "most tokens after one; 1 drafts chains", "off": 1}
+        default=8, validator=[ge(1), le(64)], metadata={"help": "max children of a token; 1 drafts chains", "off": 1}
     )
-    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    draft_max: int = attrs.field(
+        default=16, validator=[ge(1), le(256)], metadata={"help": "max path length", "off": 256}
+    )
     nodes_max: int = attrs.field(
-        default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
+        default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
     p_min: float = attrs.field(
         default=0.3,
         validator=[ge(0.0), le(1.0)],
-        metadata={"help": "draft paths that are at least this likely", "off": 0.0},
+        metadata={"help": "min estimated probability of a drafted path", "off": 0.0},
     )
     fresh: float = attrs.field(
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
     )
     sample: Literal["auto", "greedy"] = attrs.field(
-        default="auto", metadata={"help": "auto: by the request's noise where it samples; greedy: always the likeliest"}
+        default="auto", metadata={"help": "auto: with the request's noise if it samples; greedy: always the likeliest"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "one matrix for all sequences of the run; visible to others in timing"}
+        default=False, metadata={"help": "one matrix for all sequences of the run; others can notice it by timing"}
     )
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Table | None = attrs.field(default=None, init=False)
@@ -66,7 +68,7 @@ class Recycling:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
+        """Clear shared data: in a second run a draft could meet the noise that its tokens were chosen with."""
         self.common = Table(self.k, self.fresh) if self.shared else None
 
     @hookimpl
@@ -86,7 +88,7 @@ class Recycling:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Learn from all verified rows, the kept path last, and from what was accepted of the own draft."""
+        """Learn from all verified rows, the kept path last, and from the acceptance of the own draft."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
         rows = likeliest(step.output.logits, self.k) if concerned else []
         for seq in concerned:
@@ -99,7 +101,7 @@ class Recycling:
                 memory.table.learn(tokens[i], rows[part.at + i])
 
     def _memory(self, seq: Sequence) -> Memory:
-        """A new sequence begins with its prompt, and forgets what its slot's last one left."""
+        """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.seq is not seq:
             memory = seq.stash[self.memory] = Memory(seq, self.common or Table(self.k, self.fresh))
@@ -107,7 +109,7 @@ class Recycling:
         return memory
 
     def _samples(self, step: Step, seq: Sequence) -> bool:
-        """Draw by noise only where the target reads the same noise, or where a rule reads ``probs``."""
+        """Whether to draw with noise: if the target reads the same noise, or a rule reads ``probs``."""
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
@@ -136,7 +138,7 @@ class Recycling:
 
 
 def drawn_from(table: Table, tokens: list[int], temperature: float, vocab: int) -> Tensor:
-    """[K, vocab]: the distribution after each of the tokens, which noise draws from."""
+    """[K, vocab]: the distribution after each of the tokens, from which noise draws."""
     probs = torch.zeros(len(tokens), vocab)
     for row, token in zip(probs, tokens, strict=True):
         scores, ids = zip(*by_chance(table.rows[token], 1), strict=True)

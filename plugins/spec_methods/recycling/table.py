@@ -15,9 +15,9 @@ Row = list[tuple[int, float]]
 
 @attrs.define(eq=False)
 class Table:
-    """The adjacency matrix: for every token at most ``k`` successors; a token that was never checked has none.
+    """The adjacency matrix: for every token at most ``k`` successors; none for a token that was never verified.
 
-    fresh: how much a new row counts against what is known; 1 keeps the last row only.
+    fresh: weight of a new row against the stored one; 1 keeps the new row only.
     """
 
     k: int
@@ -32,7 +32,7 @@ class Table:
         self.rows[token] = nlargest(self.k, blend.items(), key=itemgetter(1))
 
     def read(self, tokens: list[int]) -> None:
-        """Learn from a text what followed each token in it; a row given as an embedding (-1) is no token."""
+        """Learn from a text what followed each token; a row given as an embedding (-1) is skipped."""
         for token, following in pairwise(tokens):
             if token >= 0 and following >= 0:
                 self.learn(token, [(following, 1.0)])

@@ -8,7 +8,7 @@ from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
 from spec_core.errors import UsageError
-from spec_core.loop.request import checks
+from spec_core.loop.request import checks, prompts
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
 
@@ -26,12 +26,12 @@ def sequence(
     switched_off: {plugin: reason} for plugins that failed earlier in this run.
     """
     info = target.info
-    embeds = checks.embeddings(request.embeds, target)
-    tokens = checks.prompt(request.prompt, embeds, target)
+    embeds = prompts.embeddings(request.embeds, target)
+    tokens = prompts.prompt(request.prompt, embeds, target)
     seq = Sequence(
         tokens=tokens,
         prompt_len=len(tokens),
-        max_tokens=checks.length(request.max_tokens, len(tokens), info.context),
+        max_tokens=prompts.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
         seed=checks.seed(request.seed),
         stop=_stop(request, target),
@@ -56,7 +56,7 @@ def _stop(request: Request, target: Target) -> Stop:
 
 def prompt_tokens(request: Request, target: Target) -> list[int]:
     """Token ids of the prompt, checked."""
-    return checks.prompt(request.prompt, request.embeds, target)
+    return prompts.prompt(request.prompt, request.embeds, target)
 
 
 def _methods(

@@ -1,4 +1,4 @@
-"""The distribution of short texts, counted over many seeds and held against the exact one.
+"""The distribution of short texts, counted over many seeds and compared with the exact one.
 
 The target is a random table, so its text is a Markov chain and every marginal is a product of small matrices.
 """
@@ -22,7 +22,7 @@ from spec_core.testing.quick import QuickTarget
 
 VOCAB, LENGTH, TEMPERATURE = 5, 4, 1.0
 IMPROBABLE = 1e-6
-"""Counts that are less likely than this are taken for another distribution; the seeds are fixed."""
+"""Counts with a lower p-value are taken as a different distribution; the seeds are fixed."""
 
 
 def small_target() -> QuickTarget:
@@ -51,7 +51,7 @@ def pairs(target: QuickTarget) -> list[np.ndarray]:
 
 
 def check_distribution(texts: list[list[int]], target: QuickTarget, what: str) -> None:
-    """Raise what was found unless tokens and pairs of neighbours have the target's distribution."""
+    """Raise Found unless tokens and pairs of neighbours have the target's distribution."""
     said = np.array(texts)
     for t, exact in enumerate(pairs(target)):
         both = np.bincount(said[:, t] * VOCAB + said[:, t + 1], minlength=VOCAB * VOCAB)
@@ -65,7 +65,7 @@ def check_distribution(texts: list[list[int]], target: QuickTarget, what: str) -
 
 
 def chance(counts: np.ndarray, distribution: np.ndarray) -> float:
-    """Probability of counts as far from the distribution (Pearson's chi-square); rare cells are counted together."""
+    """p-value of counts (Pearson's chi-square); rare cells are counted together."""
     expected = counts.sum() * distribution
     rare = expected < 5
     if rare.any():
@@ -78,7 +78,7 @@ def chance(counts: np.ndarray, distribution: np.ndarray) -> float:
 
 @attrs.define(eq=False)
 class Replays:
-    """Drafts for a request what the first one of its seed said, as a store does that all sequences share."""
+    """Drafts the text of the first request with the same seed, like a store that all sequences share."""
 
     said: dict[int, tuple[Sequence, list[int]]] = attrs.field(factory=dict)
 
@@ -104,7 +104,7 @@ class Replays:
 
 @attrs.define(eq=False)
 class Near:
-    """Drafts by a table that is near the target's: drawn from it, or its best tokens, as a chain or a tree."""
+    """Drafts from a table near the target's: drawn, or its best tokens, as a chain or a tree."""
 
     target: QuickTarget
     proposal: Proposal = "sampled"
@@ -134,7 +134,7 @@ class Near:
         return Draft(ids[1:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None)
 
     def _tree(self, seq: Sequence) -> Draft:
-        """Two best tokens after the last one, and two after the better of them."""
+        """The two best tokens after the last one, and two after the better of them."""
         first = self.table[seq.tokens[-1]].topk(2).indices.tolist()
         second = self.table[first[0]].topk(2).indices.tolist()
         return Draft([*first, *second], parents=[-1, -1, 0, 0])
