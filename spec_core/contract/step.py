@@ -160,8 +160,9 @@ class Step:
             raise ValueError(f"noise of the token {i}: tokens to be drafted count from 0")
         source, t = self.drawing(seq, i, index(branch))
         seed, stream, domain = source
-        of = self.target.info.vocab if ids is None else torch.as_tensor(ids, dtype=torch.int64)
-        return gumbel(seed, t, of, stream, domain)
+        if ids is not None and not isinstance(ids, Tensor):
+            ids = torch.from_numpy(np.array(ids, dtype=np.int64))  # torch takes five times as long for a list
+        return gumbel(seed, t, self.target.info.vocab if ids is None else ids, stream, domain)
 
     def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[Source, int]:
         """Where the noise of ``noise(seq, i, branch)`` comes from: (seed, stream, domain), and its position."""
