@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from spec_core.contract.batch import Part
@@ -89,12 +91,14 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
     )
 
 
-def _rows(part: Part, start: int, end: int) -> slice | list[int]:
-    """Batch rows of positions start ... end-1; a slice where they are adjacent."""
+def _rows(part: Part, start: int, end: int) -> slice | Tensor:
+    """Batch rows of positions start ... end-1: a slice where they are adjacent, else a tensor, faster than a list."""
     if part.verdict is None or part.draft is None or part.draft.parents is None:
         return slice(part.row + start - part.start, part.row + end - part.start)
     rows = [*range(part.row, part.spec), *(part.spec + i for i in part.verdict.path)]
-    return rows[start - part.start : end - part.start]
+    rows = rows[start - part.start : end - part.start]
+    together = rows[-1] - rows[0] + 1 == len(rows)
+    return slice(rows[0], rows[-1] + 1) if together else torch.from_numpy(np.array(rows))
 
 
 def emitted(step: Step) -> list[Emitted]:

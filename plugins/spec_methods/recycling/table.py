@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import nlargest
 from itertools import pairwise
 from operator import itemgetter
 
@@ -29,7 +28,7 @@ class Table:
         blend = {t: (1 - self.fresh) * p for t, p in self.rows.get(token, ())}
         for t, p in successors:
             blend[t] = blend.get(t, 0.0) + self.fresh * p
-        self.rows[token] = nlargest(self.k, blend.items(), key=itemgetter(1))
+        self.rows[token] = sorted(blend.items(), key=itemgetter(1), reverse=True)[: self.k]
 
     def read(self, tokens: list[int]) -> None:
         """Learn from a text what followed each token; a row given as an embedding (-1) is skipped."""
