@@ -54,12 +54,12 @@ def evidence() -> AcceptanceEstimates:
 
 @attrs.define(eq=False)
 class Memory:
-    """What is kept about one sequence. matched: match length of the draft under way."""
+    """What is kept about one sequence. matched: match length of each draft under way, by the leaf that it follows."""
 
     index: Index
     log: Log = attrs.field(factory=list)
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
-    matched: int = 0
+    matched: dict[int, int] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -81,6 +81,9 @@ class Ngram:
     )
     ways: int = attrs.field(default=8, validator=ge(1), metadata={"help": "occurrences kept per n-gram"})
     entries_max: int = attrs.field(default=65536, validator=ge(1), metadata={"help": "n-grams kept; oldest go first"})
+    extend: bool = attrs.field(
+        default=False, metadata={"help": "go on where the drafts of methods named before it end"}
+    )
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Index = attrs.field(init=False)
     eog: frozenset[int] = attrs.field(default=frozenset(), init=False)
@@ -100,20 +103,23 @@ class Ngram:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
-        return Compat(drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
+        return Compat(drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if ids := self._ahead(seq, path, leaf, budget):
+                step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            memory = seq.stash.get(self.memory)
-            if memory is not None and (ids := self._ahead(memory, seq.tokens, budget)):
+            if ids := self._ahead(seq, [], -1, budget):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            memory.evidence.of(memory.matched).learn(part.drafted, len(part.uncut.path))
+            memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -131,13 +137,17 @@ class Ngram:
             seq.stash[self.memory] = memory
         return memory
 
-    def _ahead(self, memory: Memory, history: list[int], budget: int) -> list[int]:
-        """The draft: what followed the best match, as long as the evidence carries."""
+    def _ahead(self, seq: Sequence, path: list[int], leaf: int, budget: int) -> list[int]:
+        """The draft: what followed the best match, as long as the evidence carries. path: drafted tokens before it."""
+        memory = seq.stash.get(self.memory)
+        if memory is None:
+            return []
+        history = seq.tokens + path if path else seq.tokens
         best = best_match(memory.index.find(history), history, self.n_max)
         if best is None:
             return []
         match, (log, at) = best
-        memory.matched = match
+        memory.matched[leaf] = match
         memory.evidence.of(match).fade()
         length = min(budget, self.draft_max, carried(memory.evidence.value(match), self.p_min))
         ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)

@@ -31,15 +31,19 @@ class KSeq:
 
 
 def verify(case: Case, coins: Coins) -> Verdict:
-    """Point masses are no independent draws: they are rejected one after the other."""
-    return rejection.top_down(case, coins, rejection.among if case.draft.proposal == "deterministic" else among)
+    return rejection.top_down(case, coins, among)
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first sibling that is accepted, or None; and what is left of the target's distribution when none is."""
+    """The first sibling that is accepted, or None; and what is left of the target's distribution when none is.
+
+    Siblings that were not drawn, point masses, are rejected one after the other.
+    """
     p, siblings = case.p(1 + node), case.children(node)
     if not siblings:
         return None, p
+    if all(case.q(child)[case.draft.ids[child]] == 1 for child in siblings):
+        return rejection.among(case, node, coins)
     q = shared_distribution(case, siblings)
     rho = threshold(p, q, len(siblings))
     for child in siblings:

@@ -9,6 +9,7 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.splice import merged
 from spec_core.contract.values import Compat
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 
@@ -96,6 +97,7 @@ def check_proposals(chosen: list[Chosen]) -> None:
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
     drafted = drafted_proposals(chosen)
     for rule in rules:
+        _check_mixed(rule, chosen, drafted)
         for method in chosen:
             unfit = drafted[method.name] - (rule.compat.judges or frozenset())
             if unfit:
@@ -104,6 +106,20 @@ def check_proposals(chosen: list[Chosen]) -> None:
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
                     hint="leave --rule out (the default judges every proposal), "
                     f"or run {rule.name} without {method.name}",
+                )
+
+
+def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozenset[str]]) -> None:
+    """A rule that was not written for drafts of which only some tokens were drawn never meets one."""
+    if "mixed" in (rule.compat.judges or ()):
+        return
+    for extender in (c for c in chosen if c.compat.extends):
+        for other in chosen:
+            if any(merged(a, b) == "mixed" for a in drafted[other.name] for b in drafted[extender.name]):
+                raise Refused(
+                    f"rule {rule.name} judges no draft in which some tokens were drawn and others not; "
+                    f"{extender.name} may extend what {other.name} drafts to one",
+                    hint=f"run {extender.name} with extend=false, or leave --rule out (the default judges every draft)",
                 )
 
 

@@ -18,8 +18,12 @@ from spec_core.errors import NotAskedFor, nearest
 from spec_core.sampling.given import ints, strings
 
 Proposal = Literal["deterministic", "sampled", "unknown"]
+Kind = Literal["deterministic", "sampled", "unknown", "mixed"]
 Trace = Literal["states", "inputs"]
 PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown"})
+"""Kinds of proposal that a method may draft."""
+KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
+"""Kinds of proposal that a rule may judge."""
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
@@ -61,10 +65,18 @@ def _integer(value: Any) -> int:
 
 
 def _proposals(given: Iterable[str]) -> frozenset[str]:
+    return _among(given, PROPOSALS)
+
+
+def _kinds(given: Iterable[str]) -> frozenset[str]:
+    return _among(given, KINDS)
+
+
+def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
     """Refuse a misspelt name: no rule would match it, and its drafts would be judged as another kind of proposal."""
     names = _names(given)
-    for name in sorted(names - PROPOSALS, key=str):
-        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
+    for name in sorted(names - known, key=str):
+        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), known)}")
     return names
 
 
@@ -79,9 +91,9 @@ def _path(path: Iterable[Any]) -> tuple[int, ...]:
     return _integers(path, "indices of a path")
 
 
-def _check_claim(proposal: Proposal, probs: Tensor | None) -> None:
+def _check_claim(proposal: Kind, probs: Tensor | None) -> None:
     """A rule takes ``probs`` for the distributions that the tokens were drawn from: others are refused."""
-    if probs is not None and proposal != "sampled":
+    if probs is not None and proposal not in ("sampled", "mixed"):
         raise ValueError(
             f"probs are what tokens of a proposal 'sampled' were drawn from; one that is {proposal!r} has none: "
             f"leave probs out, or the proposal where every token was drawn from its row"
@@ -98,15 +110,17 @@ class Draft:
 
     ids: the K token ids on the host, drafted in this order.
     proposal: how the tokens were chosen: ``deterministic`` by a function of committed text and earlier drafts,
-        ``sampled`` by drawing from ``probs`` (what Leviathan et al., 2211.17192, need), ``unknown`` otherwise.
-    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from; with another proposal than
-        ``sampled`` it is refused (ValueError).
+        ``sampled`` by drawing from ``probs`` (what Leviathan et al., 2211.17192, need), ``unknown`` otherwise. The core
+        makes ``mixed`` ones, where a method extended the draft of another: some tokens were drawn, others not.
+    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from; with a proposal that is
+        ``deterministic`` or ``unknown`` it is refused (ValueError). In a ``mixed`` draft the row of a token that was not
+        drawn is a point mass.
     parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
     confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
     """
 
     ids: tuple[int, ...]
-    proposal: Proposal
+    proposal: Kind
     probs: Tensor | None = attrs.field(eq=tensor_eq)
     parents: tuple[int, ...] | None
     confidence: tuple[float, ...] | None
@@ -114,13 +128,13 @@ class Draft:
     def __init__(
         self,
         tokens: Tensor | Iterable[int],
-        proposal: Proposal | None = None,
+        proposal: Kind | None = None,
         probs: Tensor | None = None,
         parents: Tensor | Iterable[int] | None = None,
         confidence: Tensor | Iterable[float] | None = None,
     ) -> None:
         proposal = proposal or ("deterministic" if probs is None else "sampled")
-        if proposal not in PROPOSALS:
+        if proposal not in KINDS:
             raise ValueError(f"proposal is one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}")
         _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
@@ -242,7 +256,9 @@ class Compat:
     refusals: reasons why it cannot run here; any refusal stops the run before a weight is read.
     drafts: the kinds of proposal its drafts can be; None is ``deterministic`` for a plugin with a draft hook, empty is
         none at all.
-    judges: for a rule, the kinds of proposal it can judge; None is all.
+    extends: it goes on where the drafts of other methods end, by ``step.leaves`` and ``step.extend``.
+    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts of which only some tokens were drawn;
+        None is all.
     noise: for a rule, ``shared`` if it decides by the noise that drafters may read, else ``private``.
     lossy: for a rule, why the text is not the target's own; None if it is.
     forwards: most forwards of its own per step, by drafted length K; what the conformance kit holds it to.
@@ -256,7 +272,8 @@ class Compat:
         default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
     )
     drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
+    extends: bool = False
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_kinds))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))

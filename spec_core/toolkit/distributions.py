@@ -32,7 +32,7 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
 
 
 def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
-    """[V] float64 q that draft ``j`` was drawn from; of a deterministic draft all chance is on its token.
+    """[V] float64 q that draft ``j`` was drawn from; of a token that was not drawn all chance is on itself.
 
     Rows of ``probs`` are rounded to float32 at best: they are made to sum to 1. Raises ValueError for a draft of
     proposal ``unknown``, which has no distribution.

@@ -52,9 +52,14 @@ class Track:
             if token >= 0:
                 automaton.push(self.end, token)
 
-    def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
-        """What would be matched after one further token, which is committed and not yet evaluated."""
-        return [(a, a.follow(match, token, a.match_max)) for a, match in self._matches().items()]
+    def ahead(self, tokens: list[int]) -> list[tuple[Automaton, Match]]:
+        """What would be matched after further tokens: one that is committed and not yet evaluated, then drafted ones."""
+        found = []
+        for automaton, match in self._matches().items():
+            for token in tokens:
+                match = automaton.follow(match, token, automaton.match_max)
+            found.append((automaton, match))
+        return found
 
     def _matches(self) -> dict[Automaton, Match]:
         """Of the generations there are now, the youngest first."""
