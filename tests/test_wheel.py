@@ -1,4 +1,4 @@
-"""The built wheel works where the repository is not: package data, entry points, models and all."""
+"""The built wheel works without the repository: package data, entry points, models."""
 
 from __future__ import annotations
 

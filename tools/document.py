@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made from the program: ``python -m tools.document docs``."""
+"""Generates pages of the documentation from the program: ``python -m tools.document docs``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS = {
 
 
 def hooks() -> str:
-    """The manual of the hooks: their docstrings."""
+    """The page of the hooks, from their docstrings."""
     parts = ["# Hooks", split(inspect.getdoc(hookspecs) or "", [])[0]]
     for name in HOOKS:
         hook = getattr(hookspecs, name)
@@ -41,7 +41,7 @@ def hooks() -> str:
 
 
 def settings() -> str:
-    """Every core setting with default, help and the three ways to give it."""
+    """Every core setting with default and help, and the three ways to set it."""
     parts = [
         "# Settings",
         "Strongest first: a flag (`-o draft_max=4` where there is no flag of its own), an environment variable "
@@ -68,7 +68,7 @@ def _default(value: object) -> str:
 
 
 def plugins() -> str:
-    """Every plugin of this distribution, with the first line of its class and its page."""
+    """Every plugin of this distribution, with a link to its page and the first line of its docstring."""
     parts = [
         "# Plugins",
         "Plugins of this distribution; `spec plugins` lists all that are installed on a machine.",

@@ -31,7 +31,7 @@ COMMANDS = (
     ("generate", "-m", "zoo:pico", "-p", "def area(", "-n", "8", "--method", "ngram", "--threads", "1"),
 )
 TESTS = ("tests/core/test_values.py", "tests/core/test_lossless.py", "tests/methods/test_ngram.py")
-"""Run against the installed wheel."""
+"""Tests that are run with the installed wheel."""
 KEPT_FRAGMENTS = {"README.md"}
 
 

@@ -21,7 +21,7 @@ def kernels() -> str:
 
 
 def activations() -> str:
-    """Of native products with quantised weights: bits, and the error that they make, as ``benchmarks/activations.py``
+    """Of native products with quantised weights: bits, and the error that they make, as ``benchmarks/numerics.py``
     found it on six quantised models."""
     if native.problem():
         return "floats: nothing runs natively"

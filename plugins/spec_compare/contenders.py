@@ -1,4 +1,4 @@
-"""Who is compared: plain decoding, and every --method by itself or, joined by +, as a chain."""
+"""The contenders: plain decoding, and every --method alone or, joined by +, as a chain."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from spec_core import Run, Target
 from spec_core.errors import UsageError
 
 IN_DISTRIBUTION = "equal in distribution, not in tokens"
-"""Of a rule that draws with its own noise, where something is drawn."""
+"""Label of a rule that draws with its own noise, at temperatures above 0."""
 
 
 def contenders(target: Target, settings: Settings, batch: int) -> list[Contender]:
-    """Plain decoding first, without the rule; no run continues on rows of an earlier prompt."""
+    """Plain decoding without the rule comes first. No run reuses rows of an earlier prompt."""
 
     def maker(methods: list[str]) -> Callable[[], Run]:
         return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, max_sequences=batch)
@@ -29,15 +29,15 @@ def contenders(target: Target, settings: Settings, batch: int) -> list[Contender
 
 
 def chains(settings: Settings) -> list[list[str]]:
-    """The methods of each contender, plain decoding left out. Raises UsageError for one that is named twice."""
+    """The methods of each contender except plain decoding. Raises UsageError for one that is named twice."""
     for spec, times in Counter(settings["methods"]).items():
         if times > 1:
-            raise UsageError(f"--method {spec} is given {times} times", hint="give each contender once")
+            raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")
     return [chain(spec) for spec in settings["methods"]]
 
 
 def chain(spec: str) -> list[str]:
-    """``a+b=FILE`` as methods; a + inside a file's name does not separate, as no method's name follows it."""
+    """``a+b=FILE`` as methods. A + in a file's name does not separate, since no method's name follows it."""
     known = common.installed()
     parts: list[str] = []
     for piece in spec.split("+"):
@@ -49,7 +49,7 @@ def chain(spec: str) -> list[str]:
 
 
 def names(chains: list[list[str]]) -> list[str]:
-    """Without files; with their names where two would be called the same. Settings of their own stay."""
+    """Labels with settings, without files; the file's name is added where two labels would be equal."""
     short = [" + ".join(_short(part) for part in c) for c in chains]
     often = Counter(short)
     return [
@@ -69,7 +69,7 @@ def _with_file(part: str) -> str:
 
 
 def labels(runs: dict[str, Run], temperature: float) -> dict[str, str]:
-    """{contender: why its tokens need not be plain's}; empty for everybody whose tokens must."""
+    """{contender: why its tokens may differ from plain decoding's}; contenders that may not differ are left out."""
     found = {}
     for name, run in runs.items():
         if run.stats.lossy:

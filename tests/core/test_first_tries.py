@@ -1,4 +1,4 @@
-"""What a newcomer tries first works, or the error says what does."""
+"""First attempts of new users work, or the error says what to write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run():
 
 
 class Chatting(ToyTokenizer):
-    """Messages are their contents, each after a space."""
+    """A template that joins the contents of messages, each after a space."""
 
     chat_template = "{{ messages }}"
 

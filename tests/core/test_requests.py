@@ -93,7 +93,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_request_is_refused_and_its_neighbours_run_on(name):
-    """Named as the user wrote it, with a hint; before it joins."""
+    """The error names the value as the user wrote it, with a hint, before the request joins."""
     fields, message = MALFORMED[name]
     with pytest.raises(UsageError, match=message) as error:
         dense([]).submit(Request(**{"prompt": [1, 2], **fields}))
@@ -130,7 +130,7 @@ FIELDS = st.sampled_from(
 @given(st.dictionaries(FIELDS, ANYTHING, min_size=1, max_size=3))
 @settings(max_examples=150, deadline=None)
 def test_whatever_is_submitted_ends_nobody_else(fields):
-    """Any value in any field: refused, or run; nothing in between."""
+    """Any value in any field is either refused or runs."""
     if isinstance(fields.get("max_tokens"), int):
         fields["max_tokens"] = min(fields["max_tokens"], 5)
     beside(**fields)
@@ -148,7 +148,7 @@ SAMPLINGS = {name: NUMBERS for name in ("temperature", "top_p", "min_p", "repeti
 )
 @settings(max_examples=150, deadline=None)
 def test_no_sampling_ends_somebody_else(given, bias):
-    """However small, large or narrow: a request whose choice cannot be made ends alone."""
+    """A request whose token cannot be chosen ends alone, for small, large and narrow logits."""
     try:
         sampling = Sampling(**given, logit_bias=bias)
     except UsageError:

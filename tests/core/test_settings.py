@@ -77,7 +77,7 @@ def test_methods_are_a_list_in_the_file_and_a_line_in_the_environment():
 
 
 def test_variables_of_other_programs_are_not_read():
-    """Others use the prefix too; what is theirs changes nothing here."""
+    """Variables of other programs with the same prefix are ignored."""
     foreign = {"PATH": "x", "SPEC_CONFIG": "y", "SPEC_HOME": "/opt", "SPEC_CPU__RATE": "1", "SPEC_DRFT_MAX": "1"}
 
     assert from_environment({**foreign, "SPEC_MAX_TOKENS": "3"}, PLUGINS) == {"max_tokens": "3"}
@@ -85,7 +85,7 @@ def test_variables_of_other_programs_are_not_read():
 
 
 def test_a_variable_near_one_of_ours_is_told_of():
-    """And only that: a foreign one is nobody's business."""
+    """A near miss of a known variable gives a warning; others are ignored."""
     foreign = {"SPEC_HOME": "/opt", "SPEC_NAME": "x", "SPEC_CPU__RATE": "1", "SPEC_SEED": "1", "SPEC_NGRAM__N_MAX": "2"}
 
     assert misspelt(foreign, PLUGINS) == {}
@@ -110,7 +110,7 @@ FOUND_FROM = {
 
 @pytest.mark.parametrize("text", FOUND_FROM)
 def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, text):
-    """Wherever the program is started; schemes are left as they are."""
+    """Independent of the working directory; locations with a scheme are not changed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "spec.toml").write_text(text)

@@ -1,4 +1,4 @@
-"""Whole forwards in C: equal bits in any company, what is refused, threads, forks, memory."""
+"""Whole forwards in C: equal bits with any batched rows, refusals, threads, forks, memory."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
 
 def test_a_draft_ends_where_it_is_not_sure():
     of = load(tiny_gguf(), kernels="native")
-    draft = lambda least, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, least, 0.9, stops)
+    draft = lambda p_min, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, p_min, 0.9, stops)
     ids, chances = draft(0.0, set())
 
     assert len(ids) == len(chances) == 8
@@ -183,7 +183,7 @@ def test_several_threads_of_python_and_a_fork():
     found = []
 
     def once() -> bool:
-        """Nothing of torch that has threads of its own: these do not survive a fork."""
+        """Uses no threads of torch, which do not survive a fork."""
         rows = len(PROMPT)
         one_sequence = SequenceRows(of.executor.cache(rows), 0, rows, 0)
         return torch.equal(
@@ -205,7 +205,7 @@ def test_several_threads_of_python_and_a_fork():
 
 
 def _forked(question) -> int:
-    """The process that answers: 0 for yes."""
+    """Runs the check in a child process; exit code 0 for success."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""Products over weights in blocks: right for every type, and bit for bit the same whatever stands beside a row."""
+"""Products over weights in blocks: right for every type, and equal bit for bit with any other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of a description that do not fit are refused, for every operation, before an executor reads or computes."""
+"""Wrong sizes in a description are refused, for every operation, before an executor reads or computes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ OPS: dict[str, ops.Op] = {
     "logits": ops.Linear("x", ("logits",), (weight("output", 50, WIDTH),), (None,)),
     "tap": ops.Tap("logits", "logits"),
 }
-"""One of each, in a model whose sizes fit."""
+"""One operation of each kind, in a valid model."""
 
 
 def model(**changed: dict[str, Any]) -> Model:

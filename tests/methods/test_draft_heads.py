@@ -1,4 +1,4 @@
-"""What every draft head must do: the drafts of its original, the target's own text, and refusals."""
+"""Tests of every draft head: the drafts of its original implementation, the target's own text, and refusals."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_text_and_state_are_plain_with_every_way_to_roll_back(name, slots, strat
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
 def test_a_chain_in_one_call_is_the_chain_of_single_steps(rows, kernels):
-    """Also where a row of logits is another token than its number; one that shows its rows goes step by step."""
+    """Also if a row of logits is not the token of the same id; a head that shows its logits drafts step by step."""
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     drafts = [[], []]
     for found, watch in zip(drafts, (None, lambda token, row: None), strict=True):
@@ -152,7 +152,7 @@ def test_no_head_is_refused_with_a_way_out(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_p_min_cuts_a_draft(kind):
-    """A random head is sure of nothing: the first token is paid for, no other is offered."""
+    """A random head is never confident: the first token is drafted, no other."""
     run = Run(tiny("dense"), [(kind, {"file": str(head_file(kind, "dense")), "p_min": 0.8})])
     seq, lengths = run.submit([1, 2, 3, 4], max_tokens=12), []
     run.observe(lambda step: lengths.append(step.part(seq).drafted))

@@ -1,4 +1,4 @@
-"""A draft of K tokens in one call is the draft of K single steps: tokens, chances and what they were drawn from."""
+"""A draft of K tokens in one call equals that of K single steps: tokens, probabilities and their rows."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, f
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_reference_executor_draws_token_by_token(drafter, calls):
-    """It has no loop of its own for what is drawn; drafts are drafts all the same."""
+    """It has no native loop for sampled drafts; they are drafted step by step."""
     request = Request([5, 9, 11, 2], max_tokens=8, ignore_eos=True, seed=1, sampling=Sampling(temperature=0.8))
     drafts, text = drafted(started(drafter, 0.0, None, "reference"), request)
 
@@ -122,12 +122,12 @@ def test_both_sides_read_one_header():
 # what the native loop is not to believe
 
 
-def chooser(vocabulary: int = VOCAB, most: int = 5, tokens: list[int] | None = None):
+def chooser(vocabulary: int = VOCAB, length: int = 5, tokens: list[int] | None = None):
     sampling = Sampling(temperature=0.8, repetition_penalty=1.1)
-    return native.module.chooser(sampling._terms, (1, 0, 0), 0, (1, 0), tokens or [5, 9], 2, vocabulary, most)
+    return native.module.chooser(sampling._terms, (1, 0, 0), 0, (1, 0), tokens or [5, 9], 2, vocabulary, length)
 
 
-def drawn(made, most: int = 5, ids=None):
+def drawn(made, length: int = 5, ids=None):
     """A draft of eagle3's layer by a chooser."""
     run = started("eagle3-reduced", 0.0, None)
     layer = next(c.plugin for c in run.plugins if c.name == "eagle3").layer
@@ -135,7 +135,7 @@ def drawn(made, most: int = 5, ids=None):
     memory = layer.memory()
     memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
     memory.room(16)
-    return layer.draw(memory.pairs(), most, 0.0, 0.9, [], made, True)
+    return layer.draw(memory.pairs(), length, 0.0, 0.9, [], made, True)
 
 
 @with_both
@@ -147,9 +147,9 @@ def test_rows_are_kept_for_every_token():
 
 @with_both
 @pytest.mark.parametrize(
-    "made, most, ids, said",
+    "made, length, ids, said",
     [
-        (lambda: chooser(most=4), 5, None, "longer than its chooser"),
+        (lambda: chooser(length=4), 5, None, "longer than its chooser"),
         (lambda: chooser(vocabulary=100), 5, None, "more logits than"),
         (lambda: chooser(vocabulary=200), 5, None, "stands for no token"),
         (chooser, 5, lambda ids: ids[:100], "stands for one token"),
@@ -161,13 +161,13 @@ def test_rows_are_kept_for_every_token():
     ],
     ids=["room", "row", "ids", "few", "negative", "beyond", "long", "function", "capsule"],
 )
-def test_a_chooser_that_does_not_fit_is_refused(made, most, ids, said):
+def test_a_chooser_that_does_not_fit_is_refused(made, length, ids, said):
     with pytest.raises(ValueError, match=said):
-        drawn(made(), most, ids)
+        drawn(made(), length, ids)
 
 
 @with_both
-@pytest.mark.parametrize("bad", [{"vocabulary": 0}, {"vocabulary": -1}, {"most": 0}, {"most": -2}], ids=str)
+@pytest.mark.parametrize("bad", [{"vocabulary": 0}, {"vocabulary": -1}, {"length": 0}, {"length": -2}], ids=str)
 def test_a_chooser_of_nothing_is_refused(bad):
     with pytest.raises(ValueError, match="at least one token"):
         chooser(**bad)

@@ -25,7 +25,7 @@ HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators")
 
 
 class Described:
-    """What the layer asks of a head's description, from the shape it was trained in."""
+    """The fields of a head's description that the layer reads, from the trained shape."""
 
     d2t = None
 
@@ -35,7 +35,7 @@ class Described:
 
 @attrs.frozen
 class Given:
-    """Weights that are at hand as a source of them."""
+    """A weight source of given tensors."""
 
     tensors: dict[str, torch.Tensor]
 
@@ -110,7 +110,7 @@ def chain(layer, tokens, features, path):
 
 
 def likeliest_paths(row_of, limits, trust):
-    """EAGLE-2 in its own words: the best of every level go on, the best of all levels are drafted."""
+    """EAGLE-2 as published: the best nodes of each level are expanded, the best of all levels are drafted."""
     level, every = {(): 1.0}, {}
     for _ in range(limits.depth):
         new = {}

@@ -1,4 +1,4 @@
-"""Draft heads of other widths than their target's, and of many inputs, draft natively as by the reference."""
+"""Draft heads of other widths than the target, and with many inputs: native drafts equal the reference's."""
 
 from __future__ import annotations
 

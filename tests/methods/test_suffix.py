@@ -1,4 +1,4 @@
-"""What suffix promises beyond the contract: exact counts, the longest match, bounded memory, length from evidence."""
+"""suffix beyond the contract: exact counts, the longest match, bounded memory, length from evidence."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_match_is_the_longest_suffix_that_occurred_before(tokens):
 @given(WRITES)
 @settings(max_examples=60, deadline=None)
 def test_a_match_is_in_the_state_of_its_own_length(writes):
-    """Also after another text has split states; so a token is counted in at most depth + 1 of them."""
+    """Also after another text has split states; a token is counted in at most depth + 1 of them."""
     store = Store(1000, DEPTH)
     tracks = [Track(store) for _ in range(3)]
     for who, token in writes:
@@ -152,7 +152,7 @@ def test_the_store_knows_the_latest_tokens_and_no_more_than_allowed(tokens):
 
 
 def test_memory_stays_under_its_bound():
-    """However long the text, no more tokens and states are held than allowed; what is followed has the newest first."""
+    """For texts of any length, tokens and states stay within the limits; the newest tokens are kept."""
     rng, track = random.Random(0), Track(Store(600, 8))
     for _ in range(40):
         track.write([rng.randrange(30) for _ in range(250)])
@@ -191,7 +191,7 @@ def test_every_drafted_token_followed_the_same_tokens_before(tokens):
 
 
 def test_the_most_frequent_continuation_is_drafted_and_then_the_most_recent():
-    """Three times 8 against two times 7; of one each, the later."""
+    """8 occurred three times, 7 twice; between equal counts the later one."""
     assert ids(drafted([1, 2, 7, 0, 1, 2, 8, 3, 1, 2, 8, 5, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2]))[0] == 8
     assert ids(drafted([1, 2, 7, 0, 1, 2, 8, 3, 1, 2]))[0] == 8
 
@@ -202,7 +202,7 @@ def test_the_longest_match_decides_against_a_frequent_shorter_one():
 
 
 def test_periodic_text_is_drafted_to_full_length():
-    """Where a match ends at the end of the text, a shorter one goes on."""
+    """If a match ends at the end of the text, a shorter one is used."""
     assert ids(drafted([4, 5, 6] * 8)) == [4, 5, 6, 4, 5, 6, 4, 5]
 
 
@@ -211,7 +211,7 @@ def test_nothing_is_drafted_behind_a_stop_token():
 
 
 def test_a_row_given_as_an_embedding_separates_two_texts():
-    """What stands before it and what stands after were never neighbours, and it is never drafted."""
+    """Tokens before and after an embedding are not adjacent, and the embedding is never drafted."""
     assert ids(drafted([1, 2, 3, -1, 7, 8, 1, 2])) == [3]
 
 
@@ -252,7 +252,7 @@ def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
 
 
 def test_siblings_come_from_shorter_matches_too():
-    """After 5 1 2 came 9, after 1 2 also 7: the chance that the long match leaves goes to the shorter one."""
+    """After 5 1 2 came 9, after 1 2 also 7: the remaining probability of the long match goes to the shorter one."""
     tree = drafted([1, 2, 7, 3, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2], width=2, depth=1, p_min=0.01)
     long, short = estimates().value(3), estimates().value(2)
 
@@ -334,7 +334,7 @@ def test_shared_outputs_help_a_later_request_and_only_on_request():
 
 
 def test_prompts_are_not_shared():
-    """Only what was generated is looked into by others."""
+    """Other sequences search generated text only, not prompts."""
     plugin = Suffix(shared=True)
     run = Run(ToyTarget(seed=5, recurrent=False), methods=[("suffix", plugin)])
     prompt = [40, 41, 42, 43, 44, 45]

@@ -1,4 +1,4 @@
-"""The C of the kernels as a library that tests of its parts load; what has to be compiled is compiled once.
+"""The C of the kernels as a library for tests of its parts; each source is compiled once.
 
 What is made lies in ``build/native`` under a name that says what it was made from: processes of a run share it, and a
 run after which no source changed finds it there. With ``SPEC_NATIVE_LIBRARY`` another library is loaded, one with
@@ -68,7 +68,7 @@ def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
 
 
 def key(command: list[str], read: set[Path]) -> str:
-    """Of the compiler, its flags and all that it may read."""
+    """A hash of the compiler, its flags and all sources that it may read."""
     version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
     parts = [version, " ".join(command).encode(), *(file.read_bytes() for file in sorted(read))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

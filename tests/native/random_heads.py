@@ -80,7 +80,7 @@ def case(seed: int) -> Case:
 
 
 def _sizes(rng: random.Random, made: Program) -> dict[str, Any]:
-    """What both kinds have. Half of the widths are the target's; most others come with matrices of their own."""
+    """Fields of both kinds. Half of the widths are the target's; most of the others come with their own matrices."""
     config, dim = made.config, rng.choice([8, 20, 32, 36, 64, 72])
     width, kv_heads = (config.width if rng.random() < 0.5 else rng.choice(WIDTHS)), rng.randint(1, 2)
     own = width != config.width and rng.random() < 0.7
@@ -130,7 +130,7 @@ def _dflash(sizes: dict[str, Any], rng: random.Random) -> Head:
 
 
 def wrong(seed: int) -> list[str]:
-    """What goes otherwise than it must, in words; none is right."""
+    """Wrong results, in words; empty if the head is correct."""
     made = case(seed)
     target = made.target("native")
     torch.set_num_threads(random.Random(f"{seed} threads").randint(1, 3))

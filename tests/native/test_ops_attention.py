@@ -1,4 +1,4 @@
-"""Attention over a cache: against float64, and the same bits however a text enters and is asked."""
+"""Attention over a cache: against float64, and equal bits for any chunks of keys and queries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Text:
         return made
 
     def decode(self, isa: str, kind: str, path: Sequence[int], last: int, window: int = 0) -> np.ndarray:
-        """The last rows of a path, one forward for each: what everything else must equal."""
+        """The last rows of a path, one forward for each: the reference for all other forms."""
         cache, out = self.cache(isa, kind), []
         for i, row in enumerate(path):
             cache.store(i, self.k[[row]], self.v[[row]])
@@ -213,7 +213,7 @@ def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
 @each_isa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
-    """Siblings, later rows and places past the end are NaN or infinite; so is what a sliding window has passed."""
+    """Siblings, later rows, positions past the end and before a sliding window are NaN or infinite."""
     start, parents = 20, [-1, 0, 0, 1, 1, 2, 3]
     text = Text(start + 7)
     rows = [*range(start), *(start + p for p in path_to(parents, 6))]

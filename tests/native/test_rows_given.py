@@ -1,4 +1,4 @@
-"""Rows that a caller brings and picks: what would be read from memory that is not theirs is refused."""
+"""Input and output rows chosen by a caller: reads outside their memory are refused."""
 
 from __future__ import annotations
 

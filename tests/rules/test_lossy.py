@@ -1,4 +1,4 @@
-"""Rules whose text is not the target's own: they do what they say, and every output says it."""
+"""Lossy rules: they accept as declared, and every output is labelled."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_rates_over_many_coins():
 
 
 def test_the_pattern_is_the_settings_seed_and_not_the_requests():
-    """So that repeats of a measurement, and other drafters, meet the same acceptance."""
+    """Acceptance is the same in repeated measurements and for other drafters."""
 
     def pattern(seed: int, of_request: int, temperature: float = 0.0) -> list[int]:
         lengths: list[int] = []
@@ -223,7 +223,7 @@ def test_compat_says_that_a_rule_is_lossy(rule, command):
 
 @lossy
 def test_compare_labels_the_method_and_leaves_plain_decoding_alone(rule, command):
-    """Plain is what is compared with: no rule judges it."""
+    """Plain decoding, the baseline, runs without the rule."""
     code, out, _ = command("compare", "--prompts", "prompts.jsonl", "-n", "12", "--rule", rule, "--json")
     rows = {row["contender"]: row for row in json.loads(out)["rows"]}
 

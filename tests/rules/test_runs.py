@@ -124,7 +124,7 @@ def test_a_request_alone_in_a_fresh_run_is_reproduced_by_its_seed(rule, tiny):
 
 
 class Declares:
-    """Says what it would draft."""
+    """Declares its proposal."""
 
     def __init__(self, *proposals):
         self.proposals = proposals

@@ -1,4 +1,4 @@
-"""How losslessness breaks: each wrong variant of the field shifts the distribution, and its right twin does not.
+"""Known mistakes that break losslessness: each shifts the distribution, its correct form does not.
 
 The enumeration that passes the rules must find these, or it proves nothing.
 """
@@ -48,7 +48,7 @@ LOW = 0.3
 
 
 def low(draft: Draft, rows: list[np.ndarray]) -> int:
-    """Where the first token is that its drafter was not sure of."""
+    """The position of the first token with a low probability."""
     return first((q[x] < LOW for x, q in zip(draft.ids, rows, strict=True)), len(draft))
 
 
@@ -61,7 +61,7 @@ def test_a_token_dropped_after_it_was_drawn_shifts_the_distribution(rule):
 
 @chain_rules
 def test_a_stop_behind_the_token_does_not(rule):
-    """What was drawn is verified, and it may have decided to be the last."""
+    """The drawn token is verified, even if it ended the draft."""
     world = World(3, 4, 1)
 
     after = cut(chains(world), lambda draft, rows: min(low(draft, rows) + 1, len(draft)))
@@ -85,7 +85,7 @@ FORBIDDEN = 2
 
 
 def grammatical(world: World) -> World:
-    """The target never says one of the tokens; the drafter does."""
+    """The drafter drafts a token that has probability 0 in the target."""
     world.p = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
     return world
 
@@ -210,10 +210,10 @@ def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(
     """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
     world = World(3, 4, 4)
     drafter = drafting(world, change)
-    told = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
+    claimed = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
 
-    assert distance(world, rule.verify, told) > SHIFTED
-    assert distance(world, rule.verify, chains(drafter)) < EXACT, "told what it was really drawn from"
+    assert distance(world, rule.verify, claimed) > SHIFTED
+    assert distance(world, rule.verify, chains(drafter)) < EXACT, "with the rows it was really drawn from"
 
 
 @chain_rules
@@ -267,9 +267,9 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
 def test_siblings_without_replacement_told_as_with_it_shift_the_distribution(rule):
     """After a rejection q must lose the token too."""
     world = World(3, 3, 6)
-    told = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
+    claimed = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
 
-    assert distance(world, rule.verify, told) > SHIFTED
+    assert distance(world, rule.verify, claimed) > SHIFTED
 
 
 @tree_rules

@@ -1,4 +1,4 @@
-"""One plugin per promise of the conformance kit, each breaking it, beside a healthy one that differs in that alone."""
+"""Helper for plugins that break one promise of the kit, and otherwise equal a correct one."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> list[Case]:
-    """Cases of which the two forms think otherwise."""
+    """Cases with different results in the two forms."""
     native.module.use(isa)
     try:
         with np.errstate(invalid="ignore"):

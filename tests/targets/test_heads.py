@@ -1,4 +1,4 @@
-"""Files of draft heads: every layout is read as one description, and what does not fit is refused before it is used.
+"""Files of draft heads: every layout gives the same description, and invalid heads are refused before use.
 
 Longer than our files are: one list of damaged heads, which two tests read.
 """
@@ -24,7 +24,7 @@ from tests.targets.containers import typed
 GOLDEN = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 LAYOUTS = [("eagle3", "safeailab"), ("eagle3", "speculators"), ("dflash", "z-lab"), ("dflash", "speculators")]
 APART = {"name", "producer", "ids", "reading", "certain", "eps", "d2t"}
-"""What may differ between two files of one head."""
+"""Fields that may differ between two files of one head."""
 
 
 def opened(path):
