@@ -9,7 +9,6 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.hooks import ask_compat
-from spec_core.contract.splice import merged
 from spec_core.contract.values import Compat
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 
@@ -115,7 +114,8 @@ def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozense
         return
     for extender in (c for c in chosen if c.compat.extends):
         for other in chosen:
-            if any(merged(a, b) == "mixed" for a in drafted[other.name] for b in drafted[extender.name]):
+            both = drafted[other.name] | drafted[extender.name]
+            if other is not extender and {"sampled", "deterministic"} <= both:
                 raise Refused(
                     f"rule {rule.name} judges no draft in which some tokens were drawn and others not; "
                     f"{extender.name} may extend what {other.name} drafts to one",

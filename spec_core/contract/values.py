@@ -113,8 +113,8 @@ class Draft:
         ``sampled`` by drawing from ``probs`` (what Leviathan et al., 2211.17192, need), ``unknown`` otherwise. The core
         makes ``mixed`` ones, where a method extended the draft of another: some tokens were drawn, others not.
     probs: [K, V] float32 or float64, row i the distribution that token i was drawn from; with a proposal that is
-        ``deterministic`` or ``unknown`` it is refused (ValueError). In a ``mixed`` draft the row of a token that was not
-        drawn is a point mass.
+        ``deterministic`` or ``unknown`` it is refused (ValueError). In a ``mixed`` draft the row of a token that was
+        not drawn is a point mass.
     parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
     confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
     """

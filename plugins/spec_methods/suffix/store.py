@@ -53,7 +53,7 @@ class Track:
                 automaton.push(self.end, token)
 
     def ahead(self, tokens: list[int]) -> list[tuple[Automaton, Match]]:
-        """What would be matched after further tokens: one that is committed and not yet evaluated, then drafted ones."""
+        """What would be matched after further tokens: one that is committed and not evaluated, then drafted ones."""
         found = []
         for automaton, match in self._matches().items():
             for token in tokens:
