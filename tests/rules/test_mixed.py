@@ -100,7 +100,7 @@ def test_a_tree_of_several_methods_is_judged_without_loss(rule, methods):
 
 @pytest.mark.parametrize("rule", [rejection, block, traversal], ids=lambda rule: rule.__name__)
 def test_a_chance_of_one_for_a_sampled_token_shifts_the_distribution(rule):
-    """Only the chance: with a whole point mass in place of its row, the token would rightly be judged as a fixed one."""
+    """With a whole point mass in place of its row, the token would rightly be judged as one that was not drawn."""
     world = World(3, 4, 5)
 
     def certain() -> Iterator[Weighted]:
