@@ -268,10 +268,13 @@ def written(table: Table) -> list[str] | None:
         return None
     units = [json.loads(table.file(family, repeat).read_text("utf-8")) for repeat, family in table.units()]
     shown = lines(figures(Lap(**one) for unit in units for one in unit["laps"]))
-    about = list(dict.fromkeys(f"{unit['cpu']}; choice {unit['choice']}; {unit['peer']}" for unit in units))
+    about = list(
+        dict.fromkeys(f"{unit['cpu']}; choice {unit['choice']}; {unit['peer'].replace(' = 1 |', '')}" for unit in units)
+    )
     size = f"{table.limit} prompts of each family, laps of each side: {table.repeats}, one thread"
     load = [unit["load"] for unit in units]
-    return [*shown, "", f"{size}; load average {min(load):.1f} to {max(load):.1f}.", *(f"{a}." for a in about)]
+    machine = [f"{a.replace(' = 1 |', '')}." for a in about]
+    return [*shown, "", f"{size}; load average {min(load):.1f} to {max(load):.1f}.", *machine]
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ class Page(HTMLParser):
 
 def test_the_first_page_says_what_it_is_shows_a_step_and_ten_lines():
     """Before any list of links."""
-    first = (DOCS / "index.md").read_text("utf-8").split("## Begin")[0]
+    first = (DOCS / "index.md").read_text("utf-8").split("## Get started")[0]
     code = re.search(r"```python\n(.*?)```", first, re.S)[1].splitlines()
 
     assert "](step.svg)" in first and 5 <= len([line for line in code if line]) <= 10
@@ -94,7 +94,7 @@ def test_the_first_page_says_what_it_is_shows_a_step_and_ten_lines():
 
 
 def test_every_group_of_the_index_says_for_whom_it_is():
-    """Begin, pick, compare, write: a sentence before the links. Only what is looked up is a list alone."""
+    """Get started, pick, compare, write: a sentence before the links. Only what is looked up is a list alone."""
     groups = (DOCS / "index.md").read_text("utf-8").split("\n## ")[2:]
     sections = {group.split("\n")[0]: group.split("\n- ")[0].split("\n", 1)[1].strip() for group in groups}
 

@@ -44,7 +44,7 @@ def settings() -> str:
     """Every core setting with default and help, and the three ways to set it."""
     parts = [
         "# Settings",
-        "Strongest first: a flag (`-o draft_max=4` where there is no flag of its own), an environment variable "
+        "Highest priority first: a flag (`-o draft_max=4` for a setting without its own flag), an environment variable "
         "(`SPEC_DRAFT_MAX=4`), `spec.toml` (`draft_max = 4`), the default.\n"
         "The fields of a plugin are its settings: `-o NAME.n_max=8`, "
         "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin; "

@@ -36,7 +36,7 @@ KEPT_FRAGMENTS = {"README.md"}
 
 
 class ReleaseError(Exception):
-    """Why there is no release, and what to do."""
+    """The reason why nothing was released, and what to do."""
 
 
 def version_of(root: Path) -> str:

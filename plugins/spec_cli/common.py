@@ -37,7 +37,7 @@ METHODS = [
         "methods",
         multiple=True,
         metavar="NAME[=FILE]",
-        help="A method; repeat it for a chain. NAME:key=value,key=value sets settings of this method.",
+        help="A method; may be repeated. NAME:key=value,key=value sets its settings.",
     ),
     click.option("--rule", help="Acceptance rule; the default is lossless."),
     click.option("--rollback", help="Owner of the recurrent state, if several are installed."),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Batch:
     """Rows of one forward: for each part its pending tokens, then its draft tokens.
 
-    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; of a draft row the
+    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; for a draft row, the
         position of the last committed token plus its depth.
     parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row, ``part.spec`` the
         first draft row.
@@ -33,7 +33,7 @@ class Batch:
 
     @property
     def parents(self) -> list[int]:
-        """Batch row each row follows; -1 where it follows what the slot already holds."""
+        """For each row the batch row that it follows; -1 if it follows the rows that the slot already holds."""
         parents: list[int] = []
         for part in self.parts:
             parents += [-1, *range(part.row, part.spec - 1)]
@@ -49,9 +49,9 @@ class TargetOutput:
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
         with ``Needs.all_logits`` every row of the batch.
-    hidden: {i: [R, D]} hidden states asked for; another i raises NotAskedFor.
+    hidden: {i: [R, D]} the requested hidden states; another i raises NotAskedFor.
     final: [R, D] after the final norm, or None.
-    trace: what the owner of recurrent state asked to be recorded, or None.
+    trace: what was recorded as ``Needs.trace`` requests, or None.
     """
 
     logits: Tensor
@@ -66,13 +66,13 @@ class Part:
 
     start: position of the first pending row. pending: committed tokens that are not yet evaluated.
     decides: the pending rows include the last committed token, so a verdict follows.
-    budget: longest path that may be drafted, 0 where drafting is not offered. nodes: most tokens of a tree.
-    draft: what was proposed. pieces: who proposed which tokens of it, in the order proposed.
+    budget: longest path that may be drafted, 0 if none. nodes: max tokens of a tree.
+    draft: the proposed draft. pieces: which plugin proposed which of its tokens, in the order proposed.
     row, spec: batch rows of the first pending token and of the first draft token.
     at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
-    verdict: what is kept, after the cut at stop tokens and limits. uncut: the verdict before that cut.
+    verdict: the verdict after the cut at stop tokens and limits. uncut: the verdict before that cut.
     rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
-    emitted: tokens committed by this step. rewound: position it was rewound to, or None.
+    emitted: tokens committed by this step. rewound: position the sequence was rewound to, or None.
     """
 
     seq: Sequence

@@ -61,13 +61,13 @@ def choose(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple
     The argmax of z + g over the support, at temperature 0 that of the row; of equals the lowest id.
     """
     first = int(row.argmax())
-    most = float(row[first])
-    if not math.isfinite(most):
-        return first, most, math.inf
+    largest = float(row[first])
+    if not math.isfinite(largest):
+        return first, largest, math.inf
     if sampling.temperature == 0:
-        return first, most, lead(row.astype(np.float64))
+        return first, largest, lead(row.astype(np.float64))
     ids, score = scores(row, sampling, source, t)
-    return int(ids[score.argmax()]), most, lead(score)
+    return int(ids[score.argmax()]), largest, lead(score)
 
 
 def scores(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -88,9 +88,9 @@ def lead(score: np.ndarray) -> float:
 def mass(row: np.ndarray) -> tuple[int, float, int]:
     """The most likely token, its logit, and the sum of all tokens' fine weights."""
     first = int(row.argmax())
-    most = float(row[first])
-    total = int(fine_weights(scaled(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(most) else 1
-    return first, most, total
+    largest = float(row[first])
+    total = int(fine_weights(scaled(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(largest) else 1
+    return first, largest, total
 
 
 def likeliest(row: np.ndarray, count: int) -> list[tuple[int, float]]:

@@ -43,7 +43,7 @@ class RandomTrees:
     text: dict[str, list[int]]
     seed: int = 0
     vocab: int = 48
-    most: int = 6
+    nodes_max: int = 6
     trees: bool = True
     rng: random.Random = attrs.field(init=False)
 
@@ -57,7 +57,7 @@ class RandomTrees:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            nodes = min(step.nodes(seq), self.rng.randint(0, self.most))
+            nodes = min(step.nodes(seq), self.rng.randint(0, self.nodes_max))
             if nodes:
                 step.propose(seq, self._tree(seq, nodes, budget))
 

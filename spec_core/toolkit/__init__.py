@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
     from spec_core.toolkit.token_drafter import SampleMode as SampleMode
     from spec_core.toolkit.token_drafter import TokenDrafter as TokenDrafter
+    from spec_core.toolkit.tree import DraftLimits as DraftLimits
     from spec_core.toolkit.tree import TreeLimits as TreeLimits
     from spec_core.toolkit.tree import TreeNode as TreeNode
     from spec_core.toolkit.tree import grow_tree as grow_tree
@@ -55,6 +56,7 @@ _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
     "DraftHead": "toolkit.heads",
+    "DraftLimits": "toolkit.tree",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",

@@ -20,7 +20,7 @@ from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
-from spec_core.toolkit.tree import TreeLimits
+from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
 BACKLOG = 256
 """Pairs that wait for the next draft at most; more are evaluated at once."""
@@ -48,6 +48,14 @@ class PairDraft(PartialDraft):
         if not self.ids:
             return self.memory.pairs()
         return self.memory.own(len(self.ids), self.ids[-1], self.hidden)
+
+    def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
+        """Limits of the chain made in one call; None where its tokens have to be chosen here."""
+        return None if self.watch is not None else self.chooser.limits(step, self, choosers)
+
+    def take_whole(self, found: Any, rows: Tensor | None) -> None:
+        """A chain that was made in one call. rows: what its tokens were drawn from, where a rule reads them."""
+        self.chooser.take(self, found.tokens, found.chances, rows)
 
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
         """One more token; hidden [1, D], rows [1, V] of the target's tokens."""
@@ -97,8 +105,7 @@ class PairDrafter:
     @hookimpl
     def draft(self, step: Step) -> None:
         drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if len(drafts) == 1 and isinstance(drafts[0], PairDraft):
-            self._all_at_once(step, drafts[0])
+        self._all_at_once(step, drafts)
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
@@ -136,8 +143,8 @@ class PairDrafter:
             return None
         longest = min(budget, self.longest)
         if self._branches(step, seq):
-            most = min(step.nodes(seq), self.nodes_max)
-            limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)
+            nodes = min(step.nodes(seq), self.nodes_max)
+            limits = TreeLimits(longest, nodes, self.width, self.p_min, seq.stop.tokens)
             proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
             return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
@@ -146,21 +153,27 @@ class PairDrafter:
         """Drawn tokens that a rule weighs form a chain: one left out for its chance would change their distribution."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
-    def _all_at_once(self, step: Step, draft: PairDraft) -> None:
-        """A chain of one sequence is one call, however long it gets, where the layer can choose its tokens itself."""
-        sampled = self.drafter.samples(draft.seq)
-        chooser = self.drafter.chooser(step, draft) if sampled and self.layer.draws else None
-        if self.watch is not None or (sampled and chooser is None):
-            return
-        pairs, rows = draft.pairs(), None
-        draft.memory.room(draft.memory.done + draft.budget)
-        limits = draft.budget, self.p_min, draft.estimate.value, sorted(draft.seq.stop.tokens)
-        if chooser is None:
-            ids, chances = self.layer.draft(pairs, *limits)
-        else:
-            ids, chances, rows = self.layer.draw(pairs, *limits, chooser, step.wants_probs)
-        step.report_cost(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
-        self.drafter.take(draft, ids, chances, None if rows is None else self.logits(rows))
+    def _all_at_once(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
+        """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
+
+        Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
+        """
+        whole = [(d, limits) for d in drafts if (limits := d.whole(step, self.layer.choosers)) is not None]
+        for keep in (True, False):
+            if some := [(d, limits) for d, limits in whole if self._keeps(step, d) == keep]:
+                self._in_one_call(step, some, keep)
+
+    def _keeps(self, step: Step, draft: PairDraft | PairTree) -> bool:
+        return isinstance(draft, PairDraft) and self.drafter.keeps(step, draft.seq)
+
+    def _in_one_call(self, step: Step, drafts: Rowing[tuple[PairDraft | PairTree, DraftLimits]], keep: bool) -> None:
+        parts = [d.pairs() for d, _ in drafts]
+        for d, limits in drafts:  # the last depth needs no places: nothing follows it
+            d.memory.room(d.memory.done + limits.width * (limits.depth - 1))
+        made = self.layer.draft(parts, [limits for _, limits in drafts], keep)
+        step.report_cost(forwards=made.forwards, rows=made.rows)
+        for (d, _), found in zip(drafts, made.found, strict=True):
+            d.take_whole(found, None if found.rows is None else self.logits(found.rows))
 
     def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
         """One forward, one more depth for each."""

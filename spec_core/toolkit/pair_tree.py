@@ -18,7 +18,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.token_drafter import TokenDrafter
-from spec_core.toolkit.tree import TreeLimits, TreeNode, tested
+from spec_core.toolkit.tree import DraftLimits, TreeLimits, TreeNode, tested
 
 
 @attrs.define(eq=False)
@@ -36,6 +36,7 @@ class PairTree:
     memory: what the layer holds. proposal: how its tokens are chosen, as ``Draft`` says it.
     trust: share of drafts that are accepted, by which every chance is cut.
     growing: nodes that are evaluated next, all of one depth; -1 is committed text.
+    finished: the draft, where it was made in one call.
     """
 
     seq: Sequence
@@ -47,6 +48,7 @@ class PairTree:
     nodes: list[PairNode] = attrs.field(factory=list)
     growing: list[int] = attrs.field(factory=lambda: [-1])
     hidden: Tensor | None = None
+    finished: Draft | None = None
 
     @property
     def open(self) -> bool:
@@ -64,6 +66,20 @@ class PairTree:
         tokens = [self.nodes[i].token for i in rows]
         return self.memory.tree(tokens, [at.get(parent, -1) for parent in before], hidden, len(self.growing))
 
+    def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
+        """Limits of the tree made in one call; None where its tokens have to be chosen here."""
+        limits = self.limits
+        chooser = self.chooser.chooser(step, self.seq, limits.depth, ranks=True) if choosers else None
+        if chooser is None:
+            return None
+        return DraftLimits(limits.depth, limits.nodes, limits.width, limits.p_min, limits.stops, self.trust, chooser)
+
+    def take_whole(self, found: Any, rows: Tensor | None) -> None:
+        """A tree that was made in one call."""
+        self.growing = []
+        if found.tokens:
+            self.finished = Draft(found.tokens, self.proposal, parents=found.parents, confidence=found.chances)
+
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
         """Answers for what was growing: states [n, D] and logits [n, V] of the target's tokens."""
         first = len(self.nodes)
@@ -76,6 +92,8 @@ class PairTree:
 
     def made(self) -> Draft | None:
         """The likeliest nodes, parents first; None where there are none."""
+        if self.finished is not None:
+            return self.finished
         kept = self._best()
         at = {node: i for i, node in enumerate(kept)}
         nodes = [self.nodes[i] for i in kept]
@@ -94,7 +112,7 @@ class PairTree:
         chance = self.nodes[node].chance if node >= 0 else 1.0
         likeliest = self.chooser.likeliest(step, self.seq, before, row, self.limits.width)
         for rank, (token, own) in enumerate(likeliest):
-            after = chance * min(1.0, own) * self.trust
+            after = chance * (min(1.0, own) * self.trust)
             if rank == 0 or after >= self.limits.p_min:
                 yield PairNode(token, node, len(before) + 1, after, min(1.0, own))
 

@@ -18,7 +18,9 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, drawn, likeliest, support
+from spec_core.sampling.reference import ranked
 from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.tree import DraftLimits
 
 SampleMode = Literal["auto", "greedy", "sampled"]
 
@@ -76,17 +78,34 @@ class TokenDrafter:
         draft.open = draft.survival >= self.p_min and not full
         return token
 
-    def chooser(self, step: Step, draft: PartialDraft) -> Any:
-        """What chooses all tokens of a sampled draft where its forwards are made, in place of ``extend``: a capsule of
-        ``spec_chooser`` (sampling/native/chooser.h), for one draft of at most its budget. None without the extension.
+    def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False) -> Any:
+        """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``likeliest``
+        where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
+        draft of paths of at most ``longest`` tokens. None without the extension.
         """
         if native.module is None:
             return None
-        seq = draft.seq
         (first, t), (second, then) = step.drawing(seq, 0), step.drawing(seq, 1)
         onward = then - t, second[2] - first[2]
+        terms = None if ranks and not self.follows(step, seq) else seq.sampling._terms
         text = seq.tokens, seq.prompt_len
-        return native.module.chooser(seq.sampling._terms, first, t, onward, *text, step.target.info.vocab, draft.budget)
+        return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
+
+    def limits(self, step: Step, draft: PartialDraft, choosers: bool) -> DraftLimits | None:
+        """Of a chain that is made in one call; None where its tokens have to be chosen here.
+
+        choosers: whether who makes it can ask a chooser.
+        """
+        longest, chooser = draft.budget, None
+        if self.samples(draft.seq):
+            chooser = self.chooser(step, draft.seq, longest) if choosers else None
+            if chooser is None:
+                return None
+        return DraftLimits(longest, longest, 1, self.p_min, draft.seq.stop.tokens, draft.estimate.value, chooser)
+
+    def keeps(self, step: Step, seq: Sequence) -> bool:
+        """Whether a rule reads the rows that a chain of this sequence is drawn from."""
+        return step.wants_probs and self.samples(seq)
 
     def take(self, draft: PartialDraft, ids: list[int], chances: list[float], rows: Tensor | None) -> None:
         """All tokens of a draft that was made in one call. rows: [n, V] logits that sampled ones were drawn from, where
@@ -128,8 +147,8 @@ class TokenDrafter:
             return []
         ids, z = support(row, seq.sampling)
         score = z + step.noise(seq, len(before), ids=ids).to(z.device)
-        best, at = score.topk(min(count + 1, len(ids)))
-        values = [value for value in best.tolist() if value > -math.inf]
+        at = ranked(score.cpu().numpy(), count + 1)
+        values = [value for value in score[at].tolist() if value > -math.inf]
         return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]
 
     def follows(self, step: Step, seq: Sequence) -> bool:

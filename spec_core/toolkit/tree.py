@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -36,6 +36,18 @@ class TreeLimits:
     width: int
     p_min: float
     stops: frozenset[int] = frozenset()
+
+
+@attrs.frozen
+class DraftLimits(TreeLimits):
+    """Of a draft that is made in one call, as ``spec_kernels.model.drafts`` describes it.
+
+    trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
+    ``TokenDrafter.chooser``; None takes the most likely one.
+    """
+
+    trust: float = 1.0
+    chooser: Any = None
 
 
 Node = TypeVar("Node", bound=TreeNode)

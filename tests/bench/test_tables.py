@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import attrs
 import pytest
 
@@ -10,6 +12,8 @@ from benchmarks.end_to_end import ALL, PEER, PLAIN, Bench, Lap, Table
 from benchmarks.support import tables
 from spec_core import Run, Sampling
 from spec_core.testing import QuickTarget
+
+SCRIPT = re.compile(r"\b(?:benchmarks|tests/campaigns)/[\w/]+\.py")
 
 # marked tables
 
@@ -39,6 +43,14 @@ def test_every_table_of_the_readme_is_made_by_a_benchmark():
     shown = {name for _, name, _ in tables.MARKED.findall((tables.ROOT / "README.md").read_text("utf-8"))}
 
     assert shown and shown <= set(comparison.TABLES)
+
+
+def test_every_script_that_a_page_names_exists():
+    pages = [tables.ROOT / "README.md", tables.ROOT / "CONTRIBUTING.md", *(tables.ROOT / "docs").rglob("*.md")]
+    named = {path for page in pages for path in SCRIPT.findall(page.read_text("utf-8"))}
+
+    assert {"benchmarks/comparison.py", "tests/campaigns/lossless.py"} <= named
+    assert [path for path in sorted(named) if not (tables.ROOT / path).exists()] == []
 
 
 # where a step's time goes

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from spec_core.sampling.choose import KINDS, adjust, likeliest, number, place, s
 from spec_core.sampling.instruction_set import allowed
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
-from spec_core.toolkit.token_drafter import agreement
+from spec_core.toolkit.token_drafter import TokenDrafter, agreement
 from tests.support import choices
 
 ISAS = ("avx512", "avx2", "neon", "generic")
@@ -68,6 +70,29 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
                 token, logit, apart = reference.choose(history.numpy(), case.sampling, source, case.t + i)
             assert found == (token, agreement(apart) if math.isfinite(logit) else 0.0)
         assert end == "a draft is longer than its chooser has room for"
+
+
+def noise_of(case):
+    """As ``Step.noise``, of a case whose domain is another for every token."""
+    seed, stream, domain = case.source
+    return lambda seq, i, ids: gumbel(seed, case.t + i, ids, stream, domain + i * (1 << 16) & 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.4], ids=["whole", "reduced"])
+@pytest.mark.parametrize("noise", [False, True], ids=["by probability", "by noise"])
+@pytest.mark.parametrize("most", [2, 5, 64])
+def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, most, noise, part):
+    """Tokens and chances of ``TokenDrafter.likeliest``, to the bit, behind a drafted path."""
+    for case in choices.cases(11, 150):
+        sampling = attrs.evolve(case.sampling, temperature=case.sampling.temperature or 0.7) if noise else Sampling()
+        case, n = attrs.evolve(case, sampling=sampling), len(case.row)
+        ids = torch.randperm(n)[: max(1, int(part * n))] if part < 1 else None
+        row = torch.full((n,), -math.inf)
+        row[slice(None) if ids is None else ids] = case.row.float() if ids is None else case.row.float()[ids]
+        step = SimpleNamespace(private=False, noise=noise_of(case))
+        seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt)
+        expected = TokenDrafter(0.0).likeliest(step, seq, list(case.drafted), row, most)
+        assert choices.ranked(case, most, ids, noise) == expected, case
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ def test_a_warning_names_the_target_that_cannot_close(caplog):
 def test_closing_within_a_step_is_refused():
     run = Run(ToyTarget(**DENSE), [("closes", Fixed(lambda *_: run.close()))])
 
-    with pytest.raises(PluginError, match="a close was asked for within a step"):
+    with pytest.raises(PluginError, match="close was called from within a step"):
         list(run.generate(MANY[0]))
 
 

@@ -101,7 +101,7 @@ def test_a_hook_may_submit_and_cancel_but_not_step():
     run.step()
 
     assert run.take(first).finish_reason == "cancelled"
-    with pytest.raises(PluginError, match="a step was asked for within a step") as raised:
+    with pytest.raises(PluginError, match="step was called from within a step") as raised:
         finish(run)
     assert isinstance(raised.value.__cause__, UsageError)
 

@@ -139,7 +139,7 @@ def test_the_program_refuses_without_a_traceback(name, size, capsys):
 
     said = capsys.readouterr().err
     assert code == (0 if (name, size) == ("seed", str(2**63)) else 2)
-    assert code == 0 or name in said or "not a valid integer" in said or "no token ids" in said
+    assert code == 0 or name in said or "not a valid integer" in said or "must be token ids" in said
     assert "Traceback" not in said
 
 

@@ -26,7 +26,7 @@ def oracle(data: torch.Tensor, type: str) -> torch.Tensor:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal to the last bit; one NaN is as good as another."""
+    """Equal bit for bit; all NaN are equal."""
     return torch.equal(a.nan_to_num(1e30), b.nan_to_num(1e30))
 
 

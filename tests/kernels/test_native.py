@@ -18,6 +18,7 @@ from spec_kernels.native.executor import Native, Options
 from spec_targets.runtime.build import Choice, said
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
+from spec_core.toolkit import DraftLimits
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
 from tests.targets.tiny import CLASSES, NEWER, model, saved
@@ -165,12 +166,13 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
 
 def test_a_draft_ends_where_it_is_not_sure():
     of = load(tiny_gguf(), kernels="native")
-    draft = lambda p_min, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, p_min, 0.9, stops)
-    ids, chances = draft(0.0, set())
+    limits = lambda p_min, stops: DraftLimits(8, 8, 1, p_min, frozenset(stops), 0.9)
+    draft = lambda p_min, stops: of.draft([(sequence(of, [5]), 0, [5, 9])], [limits(p_min, stops)]).found[0]
+    ids, chances = draft(0.0, set()).tokens, draft(0.0, set()).chances
 
     assert len(ids) == len(chances) == 8
-    assert draft(1.0, set())[0] == ids[:1]
-    assert draft(0.0, {ids[2]})[0] == ids[: ids.index(ids[2]) + 1]
+    assert draft(1.0, set()).tokens == ids[:1]
+    assert draft(0.0, {ids[2]}).tokens == ids[: ids.index(ids[2]) + 1]
 
 
 # threads and processes

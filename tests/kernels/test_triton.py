@@ -34,7 +34,7 @@ pytest.importorskip("triton", reason="triton is not installed: its kernels canno
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # A device's exponential of x is off by about 2**-22 + |x| / 2**24 of its size.
 RATIO = {torch.float32: 2e-6 if DEVICE == "cpu" else 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""Largest root mean square of the difference, in units of that of the reference."""
+"""Max root mean square difference, relative to the reference's."""
 
 
 @pytest.fixture(autouse=True)

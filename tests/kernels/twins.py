@@ -90,7 +90,7 @@ def ragged(kept: bool) -> Lineage:
 
 
 def with_runs() -> Lineage:
-    """A prompt cut between runs and rows alone, and a sequence that begins with a run and then branches."""
+    """A prompt as runs and single rows, and a sequence that starts with a run and then branches."""
     first = [-1, *range(2 + 19 + 16)]
     return Lineage(
         parents=[*first, -1, *range(38, 55), 55, 55, 56],
@@ -184,14 +184,14 @@ def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> A
 
 
 def for_repeats() -> Arguments:
-    """The same key in every row, nothing forgotten, everything written: the worst conditioned run there is."""
+    """The same key in every row, without decay, with full writes: the worst conditioned run."""
     given = for_delta(chain(21, runs=((0, 19),)), "head")
     ones = torch.ones(21, 2)
     return given | {"k": spread(given["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}
 
 
 def for_forgetting() -> Arguments:
-    """Decays whose sums leave the range of exponentials, in some channels at once and in others never."""
+    """Decays whose sums exceed the range of exponentials in some channels at once, in others never."""
     given = for_delta(chain(21, runs=((0, 19),)), "channel")
     return given | {"g": spread(given["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
 

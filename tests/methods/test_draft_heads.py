@@ -8,6 +8,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
+from spec_core.toolkit import DraftLimits
 from tests.methods.drafted import check_published, drafted
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
 from tests.support.small_heads import trained
@@ -50,7 +51,7 @@ def test_a_head_drafts_the_same_from_every_layout(kind, layout, rows, tmp_path):
 
 
 def forwards(name: str, step) -> int:
-    """Of the head: one for each depth, all sequences together, or one in all."""
+    """Forwards of the head: one for each depth, all sequences together, or one in all."""
     depth = max((p.draft.depth for p in step.parts if p.draft), default=0)
     return depth if METHODS[name][0] == "eagle3" else min(depth, 1)
 
@@ -101,14 +102,14 @@ def test_the_native_call_believes_no_map_of_tokens(bad):
     memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
     memory.room(16)
     with pytest.raises(ValueError, match="stands for"):
-        layer.draft(memory.pairs(), 5, 0.0, 0.9, [])
+        layer.draft([memory.pairs()], [DraftLimits(5, 5, 1, 0.0)])
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.8])
 @pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq"])
 @every_method
 def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
-    """Chains with rows of probabilities over the target's vocabulary: nothing where the head has no word."""
+    """Chains with probabilities over the target's vocabulary: 0 for tokens that the head cannot draft."""
     run, drafts = Run(tiny("dense"), [method(name, "dense", 120)], rule=rule), []
     seq = run.submit([1, 2, 3, 4], max_tokens=16, seed=3, sampling=Sampling(temperature=temperature))
     run.observe(lambda step: drafts.append(step.part(seq).draft))
@@ -126,7 +127,7 @@ def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
 
 @pytest.mark.parametrize(("rule", "proposal"), [(None, "unknown"), ("point-mass", "deterministic")])
 def test_a_tree_says_how_its_tokens_were_chosen(rule, proposal):
-    """By noise that the target reads too, or by what is likely where no drafter reads the coins."""
+    """With noise that the target shares, or by probability if drafters may not read the coins."""
     run, drafts = Run(tiny("dense"), [method("eagle3-tree", "dense")], rule=rule), []
     run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
     run.generate([1, 2, 3, 4], max_tokens=16, seed=3, sampling=Sampling(temperature=0.8)).result

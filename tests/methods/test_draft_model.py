@@ -36,7 +36,7 @@ def test_text_is_the_targets_own(target, temperature, batch):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_target_as_its_own_draft_is_accepted_always(target, temperature):
-    """A perfect drafter is accepted to the last token: hidden shifts, stale rows or wrong noise would show here."""
+    """A perfect drafter is accepted to the last token, which detects shifted or stale rows and wrong noise."""
     sampling = Sampling(temperature=temperature)
     _, run = texts(target, [("draft-model", {"file": str(tiny_gguf(0)), "p_min": 0.0})], sampling=sampling)
 
@@ -87,7 +87,7 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
 
 
 def test_the_hint_for_another_vocabulary_is_a_name_that_a_run_takes(target):
-    """Python and the command line write it alike."""
+    """Python and the command line use the same notation."""
     file = tiny_gguf(3, salt="other words ")
     with pytest.raises(Refused) as refused:
         Run(target, [f"draft-model={file}"])
@@ -134,7 +134,7 @@ def test_draft_logits_are_the_draft_models_own(target):
 
 @pytest.mark.parametrize("translate", [False, True], ids=["same-words", "translated"])
 def test_it_drafts_as_far_as_its_own_context_goes(target, translate):
-    """And to its last position; then the target goes on alone, and the counts are those of what was drafted."""
+    """Also at the last position; then the target continues alone, and counts are of drafted tokens."""
     file = tiny_gguf(3, context=64, salt="completely different words " if translate else "")
     settings = {"file": str(file), "p_min": 0.0, "draft_max": 4, "translate": translate}
     plain, _ = texts(target, [], n=120)
@@ -159,7 +159,7 @@ def test_a_draft_model_with_a_longer_context_takes_no_more_than_the_targets(targ
 
 
 def test_it_is_loaded_in_a_dtype_of_its_own():
-    """Beside a target whose dtype its loader does not know; another one is asked for by its setting."""
+    """With a target whose dtype its loader does not support; a setting chooses another one."""
     odd = load(tiny_gguf(0))
     odd.info = attrs.evolve(odd.info, dtype="float64")
     chosen = {

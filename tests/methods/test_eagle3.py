@@ -125,7 +125,7 @@ def likeliest_paths(row_of, limits, trust):
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize(("depth", "width", "nodes"), [(4, 3, 100), (4, 3, 8), (3, 5, 12), (6, 2, 9), (5, 1, 5)])
 def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
-    """Every node's chance is that of its path drafted as a chain; no forward is made for what cannot be drafted."""
+    """A node's probability is that of its path drafted as a chain; no forward for nodes that cannot be drafted."""
     torch.manual_seed(1)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     given = trained("eagle3", target)

@@ -38,7 +38,7 @@ def test_every_draft_follows_a_real_earlier_occurrence(tokens):
 @given(TOKENS)
 @settings(max_examples=300, deadline=None)
 def test_the_longest_match_wins(tokens):
-    """Among verified places none agrees with the end of the text on more tokens than the chosen one."""
+    """No verified place matches more tokens at the end of the text than the chosen one."""
     plugin = Ngram(n_min=1, ways=100)
     memory = memory_of(plugin, tokens)
     best = best_match(memory.index.find(tokens), tokens, 64)
@@ -103,7 +103,7 @@ def test_memory_stays_under_its_bound():
 
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
-    """Rejections shorten drafts of such matches; look-ups without drafts bring the prior back."""
+    """Rejections shorten drafts of such matches; look-ups without drafts restore the prior."""
     fared = evidence()
     before = fared.value(3)
     for _ in range(5):

@@ -93,7 +93,7 @@ def watched(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **a
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_every_verified_row_is_learnt_the_kept_ones_last(shared):
-    """Rejected rows too: the matrix is that of a twin that reads the steps one by one."""
+    """Also from rejected rows: the matrix equals that of a reference that reads the steps one by one."""
     plugin, twin = Recycling(shared=shared, p_min=0.02), Table(8, 0.5)
     run, seen = watched(plugin, n=40)
     twin.read([1, 2, 3, 1, 2, 5])
@@ -198,7 +198,7 @@ def test_a_sampling_target_is_followed_by_its_noise():
 
 
 def test_a_drawn_token_stays_whatever_its_chance():
-    """To leave it out for its noise would change the distribution of those that stay; the draft ends after it."""
+    """Omitting it because of its noise would change the distribution of the others; the draft ends after it."""
     limits = {"depth": 8, "nodes": 8, "width": 1, "p_min": 0.9}
     kept = grow(TABLE, 1, by_chance, estimates(), Limits(**limits, drawn=True))
 
@@ -222,7 +222,7 @@ def test_rows_are_the_distribution_that_noise_draws_from():
 
 
 def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
-    """The kept ones and their siblings; nothing after a rejected one. The older, the less it counts."""
+    """Accepted drafts and their siblings; nothing after a rejected one. Older outcomes count less."""
     nodes = [Node(5, -1, 1, 0.5, (0, 3)), Node(6, -1, 1, 0.2, (1, 2)), Node(7, 0, 2, 0.2, (0, 3))]
     nodes.append(Node(8, 1, 2, 0.1, (0, 3)))
     evidence = estimates()

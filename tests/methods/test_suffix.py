@@ -20,7 +20,7 @@ from spec_core.toolkit import AcceptanceEstimates, TreeLimits
 DEPTH = 5
 TOKENS = st.lists(st.integers(0, 3), max_size=60)
 WRITES = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2)), max_size=80)
-"""Which of three texts grows, and by which token."""
+"""Random choices of one of three texts and its next token."""
 
 
 class TestSuffix(DrafterConformance):
@@ -137,7 +137,7 @@ def test_states_and_transitions_are_linear_in_the_text(tokens):
 @given(st.lists(st.integers(0, 2), max_size=120))
 @settings(max_examples=60, deadline=None)
 def test_the_store_knows_the_latest_tokens_and_no_more_than_allowed(tokens):
-    """Its twin keeps the last whole and the current half as lists."""
+    """Its reference keeps the last whole half and the current half as lists."""
     store, twin = Store(20, DEPTH), [[]]
     track = Track(store)
     for token in tokens:
@@ -181,7 +181,7 @@ def ids(nodes: list) -> list[int]:
 @given(TOKENS.filter(lambda tokens: len(tokens) > 1))
 @settings(max_examples=80, deadline=None)
 def test_every_drafted_token_followed_the_same_tokens_before(tokens):
-    """Of a match of n tokens before it, in the text, with the draft so far: an earlier occurrence goes on like this."""
+    """Checks that n tokens before the draft, with the draft so far, continue in this way earlier in the text."""
     chain = drafted(tokens, p_min=0.0)
 
     assert bool(chain) == (tokens[-1] in tokens[:-2])
@@ -238,7 +238,7 @@ def test_the_draft_ends_where_its_chance_falls_below_the_bound():
 @given(TOKENS.filter(lambda tokens: len(tokens) > 1), st.integers(1, 4), st.integers(1, 12))
 @settings(max_examples=80, deadline=None)
 def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
-    """A part of the tree without bound on nodes, of which nothing left out is likelier; no equal siblings."""
+    """A part of the unlimited tree, without omitting a likelier node; no equal siblings."""
     every = drafted(tokens, width=width, nodes=1000, depth=4, p_min=0.02)
     tree = drafted(tokens, width=width, nodes=nodes, depth=4, p_min=0.02)
 
@@ -279,7 +279,7 @@ def counts(evidence: AcceptanceEstimates, match: int) -> list[float]:
 
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
-    """Rejections of a match length are outweighed by what comes later."""
+    """Later acceptances outweigh earlier rejections of a match length."""
     evidence = estimates()
     before = evidence.value(5)
     for _ in range(10):
@@ -292,7 +292,7 @@ def test_a_bad_round_lowers_a_score_and_is_forgotten():
 
 
 def test_evidence_is_what_was_right_of_what_was_promised():
-    """The older, the less it counts; lengths from 4 to 7 are one kind."""
+    """Older outcomes count less; lengths from 4 to 7 are one class."""
     evidence = estimates()
     for match, share, right in [(4, 1.0, True), (7, 0.5, False), (6, 0.5, True), (3, 1.0, False)]:
         evidence.learn(match, right, share)
@@ -302,7 +302,7 @@ def test_evidence_is_what_was_right_of_what_was_promised():
 
 
 def test_only_tested_tokens_are_learnt_from():
-    """The kept ones and the siblings beside them; nothing after a rejected one."""
+    """Accepted drafts and their siblings; nothing after a rejected one."""
     tree = drafted([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
     kept = next(i for i, node in enumerate(tree) if node.token == 8)
     evidence = estimates()

@@ -66,7 +66,7 @@ class Machine:
 
 @attrs.frozen
 class Outcome:
-    """hashes: a line for every trial. said: the instruction sets of each part, and which of them differ."""
+    """hashes: a line for every trial. said: the instruction sets of each part, and those that differ."""
 
     code: int
     hashes: list[str]
@@ -83,4 +83,4 @@ def sources() -> Iterator[Path]:
 HERE = Machine("gcc", ("-O1", "-DSPEC_PORTABLE"))
 """This machine's results; other tests compare other instruction sets with plain C."""
 ARM = Machine("aarch64-linux-gnu-gcc", ("-O3",), ("qemu-aarch64",))
-"""Compiled as it is for users, but for the -fno-trapping-math of the choice."""
+"""Compiled as for users, except for -fno-trapping-math of the choice."""

@@ -55,7 +55,7 @@ def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
 
 
 def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
-    """The file ``named`` in the folder ``name``: what was left there, or what ``make`` writes; others go."""
+    """The file ``named`` in the folder ``name``: from an earlier run, or written by ``make``; others are deleted."""
     made = MADE / name / named
     made.parent.mkdir(parents=True, exist_ok=True)
     with made.with_name("lock").open("w") as lock:

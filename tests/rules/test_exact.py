@@ -88,7 +88,7 @@ def test_block_keeps_more_than_rejection_of_the_same_chains(seed):
 
 
 def test_traversal_of_a_chain_is_block_verification():
-    """The same lengths with the same chances."""
+    """The same lengths with the same probabilities."""
     world = World(3, 4, 5)
     drafts = list(drawn(world, (1, 1, 1), chain=True))
 

@@ -26,13 +26,13 @@ LOSSY = {
 TINY = {"vocab": 8, "width": 4, "recurrent": False}
 CHAIN = Draft([1, 2, 3, 4, 5])
 TREE = Draft([6, 1, 2, 3, 7, 4, 5], parents=[-1, -1, 1, 2, 2, 3, 5])
-"""Its longest path is none of first children."""
+"""Its longest path has nodes that are not first children."""
 
 lossy = pytest.mark.parametrize("rule", LOSSY)
 
 
 class Says:
-    """Drafts the same again and again, where it fits."""
+    """Drafts the same tokens in every step, if they fit."""
 
     def __init__(self, draft):
         self.said = draft
@@ -133,7 +133,7 @@ def test_typical_keeps_the_longest_path_and_of_equal_ones_the_likeliest():
 
 
 def test_a_typical_token_may_be_drawn():
-    """Then only the kept drafts change the distribution: where none is kept the token has the target's."""
+    """Then only accepted drafts change the distribution: without one the token has the target's."""
     p = np.array([0.5, 0.25, 0.125, 0.125])
     rule = Typical(epsilon=0.2, delta=1.0, token="sampled")
     found = outcomes(rule.verify, Case(Draft([3]), lambda row: p, None))

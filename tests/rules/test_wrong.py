@@ -123,7 +123,7 @@ COSTS = (1.0, 1.0, 1.35, 1.35)
 
 
 def survivals(rows: list[np.ndarray]) -> np.ndarray:
-    """Chance that 0, 1, ... drafts survive, as far as the largest q of each row tells."""
+    """Probability that 0, 1, ... drafts are accepted, estimated from the largest q of each row."""
     return np.cumprod([1.0, *(q.max() for q in rows)])
 
 
@@ -133,7 +133,7 @@ def best(chances: np.ndarray) -> int:
 
 
 def descent(chances: np.ndarray) -> int:
-    """The first length after which a token more is worth less than before."""
+    """The first length after which another token is worth less than before."""
     worth = chances.cumsum() / COSTS
     return first((b <= a for a, b in pairwise(worth)), len(worth) - 1)
 
@@ -226,7 +226,7 @@ def test_a_pruned_distribution_that_was_not_renormalised_shifts_the_distribution
 
 @chain_rules
 def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
-    """Three digits are too few, over several positions."""
+    """Three digits are too few over several positions."""
     world = World(3, 4, 2)
     rounded = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
 
@@ -235,7 +235,7 @@ def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
 
 @chain_rules
 def test_rows_of_another_step_shift_the_distribution(rule):
-    """As after a partial accept, when the rows were not moved along."""
+    """As after a partial acceptance, if the rows were not moved."""
     world = World(3, 4, 5)
     stale = lambda draft, i, q: world.q[draft.ids[1:i]]
 
@@ -343,7 +343,7 @@ def test_a_rule_that_looks_below_needs_branches_drawn_apart(rule, shifts):
 
 
 def test_the_enumeration_follows_every_answer():
-    """Two questions, five outcomes, and their chances add up to one."""
+    """Two tests, five outcomes, and their probabilities add up to one."""
 
     def verify(case, coins: Script):
         return (coins.accept(1.0, 4.0), coins.draw(np.array([1.0, 0.0, 3.0])) if case else None)

@@ -14,7 +14,7 @@ CLOSE = 1e-5
 
 
 def memory_of(target, seq: Sequence) -> dict[str, torch.Tensor]:
-    """What a slot remembers of the evaluated rows."""
+    """The state that a slot keeps of the evaluated rows."""
     held, n = seq.slot.state, seq.evaluated
     found = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
     if held.recurrent is not None:

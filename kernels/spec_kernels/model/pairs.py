@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.batch import Batch, SequenceRows, embedding, numbers
+from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import embedded
 
 FIRST_ROWS = 512
@@ -118,9 +119,9 @@ class PairLayer:
     ids: Tensor | None = None
 
     def __init__(self, executor: Any, name: str) -> None:
-        """name: of the input. draws: whether sampled drafts are one call too."""
+        """name: of the input. choosers: whether drafts in one call may be sampled, and may branch."""
         self.executor, self.name = executor, name
-        self.draws = hasattr(executor, "draw")
+        self.choosers = getattr(executor, "choosers", False)
         self.device = getattr(executor, "device", "cpu")
 
     def memory(self) -> PairMemory:
@@ -132,16 +133,13 @@ class PairLayer:
         found = self.executor.run(self._batch(parts, last))
         return found["final"], found["logits"]
 
-    def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
-        """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
-        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final", self.ids)
+    def draft(self, parts: Sequence[Pairs], limits: Sequence[DraftLimits], keep: bool = False) -> Drafts:
+        """A draft behind the last pair of every sequence in one call, each token behind the layer's own state.
 
-    def draw(
-        self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int], chooser: Any, keep: bool
-    ) -> Any:
-        """The same with a chooser's tokens; keep: and the rows [n, V] that they were chosen from."""
-        batch = self._batch([pairs], True)
-        return self.executor.draw(batch, most, least, estimate, stops, chooser, keep, "final", self.ids)
+        The caches have room for ``width`` x (``depth`` - 1) pairs more. keep: the rows [n, V] that tokens of chains
+        were chosen from.
+        """
+        return self.executor.draft(self._batch(parts, True), limits, "final", self.ids, keep)
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = numbers([t for p in parts for t in p.tokens], self.device)

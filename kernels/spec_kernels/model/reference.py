@@ -18,6 +18,7 @@ from spec_kernels.model import ops, sizes
 from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import Batch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
+from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
@@ -88,30 +89,37 @@ class Reference:
     def draft(
         self,
         batch: Batch,
-        most: int,
-        least: float,
-        estimate: float,
-        stops: Sequence[int],
+        limits: Sequence[DraftLimits],
         state: str | None = None,
         ids: Tensor | None = None,
-    ) -> tuple[list[int], list[float]]:
-        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
+        keep: bool = False,
+    ) -> Drafts:
+        """A greedy chain behind the last row of every sequence, for which one row of logits is wanted.
 
-        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
-        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
-        takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
+        limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the tap that the next
+        forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
+        keep: must be False, no chooser reads rows here.
         """
-        taps, survival = {"logits", *([state] if state else [])}, 1.0
-        batch, tokens, chances = replace(batch, taps=taps), [], []
+        if keep or any(of.chooser is not None or of.width > 1 for of in limits):
+            raise NotImplementedError("the reference drafts greedy chains only")
+        batch = replace(batch, taps={"logits", *([state] if state else [])})
+        found = [Drafted([], None, []) for _ in limits]
+        going, survival = list(range(len(limits))), [1.0] * len(limits)
+        forwards = rows = 0
         while True:
-            found = self.run(batch)
-            chance, row = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
-            tokens.append(int(row if ids is None else ids[row]))
-            chances.append(float(chance))
-            survival *= chances[-1] * estimate
-            if survival < least or len(tokens) == most or tokens[-1] in stops:
-                return tokens, chances
-            batch = behind(batch, tokens[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
+            out = self.run(batch)
+            forwards, rows = forwards + 1, rows + batch.positions.numel()
+            chances, best = out["logits"].float().softmax(-1).nan_to_num(0.0).max(-1)
+            tokens = (best if ids is None else ids[best]).tolist()
+            for i, token, chance in zip(going, tokens, chances.tolist(), strict=True):
+                found[i].tokens.append(token)
+                found[i].chances.append(chance)
+                survival[i] *= chance * limits[i].trust
+            on = [at for at, i in enumerate(going) if _goes_on(found[i], survival[i], limits[i])]
+            if not on:
+                return Drafts(found, forwards, rows)
+            inputs = {} if state is None else {batch_input(self.model): out[state][on]}
+            batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
 
     def _read(self, source: Source, weight: Weight) -> Tensor:
         """[count, k, n], or [k, n] of a single one: as products want it."""
@@ -254,12 +262,17 @@ class Pass:
             self.found[op.name] = self[op.x]
 
 
-def behind(batch: Batch, token: int, inputs: Mapping[str, Tensor]) -> Batch:
-    """One row more of the only sequence of a batch."""
-    last, device = batch.sequences[0], batch.positions.device
-    sequence = SequenceRows(last.cache, 0, 1, last.end)
-    tokens = torch.tensor([token], device=device)
-    return Batch(tokens, batch.positions[-1:] + 1, [sequence], inputs=inputs, taps=batch.taps)
+def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
+    full = len(draft.tokens) == limits.depth or draft.tokens[-1] in limits.stops
+    return survival >= limits.p_min and not full
+
+
+def behind(batch: Batch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> Batch:
+    """One row more of some sequences of a batch. on: which; tokens: one of each."""
+    device, past = batch.positions.device, [batch.sequences[i] for i in on]
+    positions = batch.positions[[s.first + s.rows - 1 for s in past]] + 1
+    sequences = [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(past)]
+    return Batch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
 
 
 def batch_input(model: Model) -> str:

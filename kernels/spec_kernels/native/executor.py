@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import Batch, SequenceRows, check_given
+from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.ops import Input, Model, embedded
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
@@ -36,7 +37,12 @@ class Options:
 
 class Native:
     """Executes a description on the CPU; results are float32. A row has the same bits in every batch and chunk, on
-    every number of threads and instruction set."""
+    every number of threads and instruction set.
+
+    choosers: drafts may be chosen by somebody else's, and may branch.
+    """
+
+    choosers = True
 
     def __init__(
         self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
@@ -92,60 +98,37 @@ class Native:
     def draft(
         self,
         batch: Batch,
-        most: int,
-        least: float,
-        estimate: float,
-        stops: Sequence[int],
+        limits: Sequence[DraftLimits],
         state: str | None = None,
         ids: Tensor | None = None,
-    ) -> tuple[list[int], list[float]]:
-        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
-
-        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
-        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
-        takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
-        """
-        return self._draft(batch, (most, least, estimate, tuple(stops)), state, ids, None, 1)[:2]
-
-    def draw(
-        self,
-        batch: Batch,
-        most: int,
-        least: float,
-        estimate: float,
-        stops: Sequence[int],
-        chooser: Any,
         keep: bool = False,
-        state: str | None = None,
-        ids: Tensor | None = None,
-    ) -> tuple[list[int], list[float], Tensor | None]:
-        """The same with tokens and chances of a chooser's: a capsule of ``spec_chooser``, as chooser.h says it.
+    ) -> Drafts:
+        """A draft behind the last row of every sequence, for which one row of logits is wanted.
 
-        keep: the third is [n, V], the rows of logits that they were chosen from; else None.
+        limits: of every sequence. Its cache has room for ``width`` x (``depth`` - 1) places more. state: the tap that
+        the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
+        keep: the rows of logits that tokens of chains were chosen from.
         """
-        limits = most, least, estimate, tuple(stops)
-        tokens, chances, rows = self._draft(batch, limits, state, ids, chooser, most if keep else 1)
-        return tokens, chances, rows[: len(tokens)] if keep else None
-
-    def _draft(
-        self, batch: Batch, limits: tuple[Any, ...], state: str | None, ids: Tensor | None, chooser: Any, kept: int
-    ) -> tuple[list[int], list[float], Tensor]:
-        """limits: most, least, estimate, stops. kept: rows of logits that stay, 1 is the last."""
-        found, places = self._outputs(batch, kept)
-        self._extend_rotary(batch.sequences[0].end + limits[0] + 1)
+        if keep and any(of.width > 1 for of in limits):
+            raise ValueError("rows of logits are kept of chains only")
+        room = sum(of.depth * of.width if keep else of.width for of in limits)
+        outputs, places = self._outputs(batch, room)
+        self._extend_rotary(max(s.end + of.depth for s, of in zip(batch.sequences, limits, strict=True)) + 1)
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
-        drafted = self.program.draft(*arguments, *limits, self._logits, at, tokens, chooser, kept)
+        wanted = tuple((l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser) for l in limits)
+        drafted, forwards, rows = self.program.draft(*arguments, wanted, self._logits, at, tokens, keep, room)
         del alive
-        return *drafted, found["logits"]
+        found = [Drafted(*one) for one in drafted]
+        return Drafts(_with_rows(found, outputs["logits"]) if keep else found, forwards, rows)
 
     # arguments
 
-    def _outputs(self, batch: Batch, kept: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+    def _outputs(self, batch: Batch, room: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
         """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap.
 
-        kept: rows of logits at least.
+        room: rows of every output at least.
         """
         found: dict[str, Tensor] = {}
         places: list[tuple[int, int] | None] = [None] * len(self.taps)
@@ -154,7 +137,7 @@ class Native:
             if name in found or name not in self._at:
                 continue
             i, width, stride = self._at[name]
-            count = max(_count(batch, name, rows), kept if i == self._logits else 0)
+            count = max(_count(batch, name, rows), room)
             # A row at least: an empty tensor has no address.
             memory = torch.empty(count or 1, stride)
             places[i] = memory.data_ptr(), stride
@@ -211,6 +194,18 @@ class Native:
             self._rotary += both
             self.program.rotary(*(m.data_ptr() for m in both), 2 * len(frequencies), len(both[0]))
             self._rotary_positions = len(both[0])
+
+
+def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
+    """Chains with their rows: the first of all chains lie before the second of those that have one, and so on."""
+    places: list[list[int]] = [[] for _ in chains]
+    first = 0
+    for depth in range(max(len(chain.tokens) for chain in chains)):
+        going = [mine for mine, chain in zip(places, chains, strict=True) if len(chain.tokens) > depth]
+        for at, mine in enumerate(going, first):
+            mine.append(at)
+        first += len(going)
+    return [replace(chain, rows=logits[mine]) for chain, mine in zip(chains, places, strict=True)]
 
 
 def _count(batch: Batch, name: str, rows: int) -> int:

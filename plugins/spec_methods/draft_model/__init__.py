@@ -17,7 +17,7 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-from spec_core.toolkit import PartialDraft, SampleMode, TokenDrafter
+from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
@@ -106,8 +106,8 @@ class DraftModel:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
         step.report_cost(forwards=forwards, rows=rows)
-        if len(wanted) == 1 and isinstance(self.words, Same):
-            self._all_at_once(step, wanted[0])
+        if isinstance(self.words, Same) and hasattr(self.model, "draft"):
+            self._all_at_once(step, wanted)
         while drafting := [d for d in wanted if d.open]:
             self._one_more(step, drafting)
         for d in wanted:
@@ -143,17 +143,23 @@ class DraftModel:
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         return Drafting(seq, room, shadow.estimate, shadow=shadow, tokens=tokens) if room > 0 else None
 
-    def _all_at_once(self, step: Step, d: Drafting) -> None:
-        """A draft of one sequence is one call, however long it gets, where the draft model can choose its tokens."""
-        sampled = self._drafter.samples(d.seq)
-        chooser = self._drafter.chooser(step, d) if sampled and getattr(self.model, "draws", False) else None
-        if chooser is None and (sampled or not hasattr(self.model, "draft")):
-            return
-        rows = len(d.tokens) - d.shadow.agree(d.tokens)
-        limits = d.budget, self.p_min, d.shadow.estimate.value, d.seq.stop.tokens
-        ids, chances, logits = continued(self.model, d.shadow, d.tokens, limits, chooser, step.wants_probs)
-        step.report_cost(forwards=len(ids), rows=rows + len(ids) - 1)
-        self._drafter.take(d, ids, chances, logits)
+    def _all_at_once(self, step: Step, wanted: list[Drafting]) -> None:
+        """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
+
+        Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
+        """
+        choosers = getattr(self.model, "choosers", False)
+        whole = [(d, limits) for d in wanted if (limits := self._drafter.limits(step, d, choosers)) is not None]
+        for keep in (True, False):
+            if some := [(d, limits) for d, limits in whole if self._drafter.keeps(step, d.seq) == keep]:
+                self._in_one_call(step, some, keep)
+
+    def _in_one_call(self, step: Step, drafts: list[tuple[Drafting, DraftLimits]], keep: bool) -> None:
+        rows = [(d.shadow, d.tokens) for d, _ in drafts]
+        made = continued(self.model, rows, [limits for _, limits in drafts], keep)
+        step.report_cost(forwards=made.forwards, rows=made.rows)
+        for (d, _), found in zip(drafts, made.found, strict=True):
+            self._drafter.take(d, found.tokens, found.chances, found.rows)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward, one more token for each."""

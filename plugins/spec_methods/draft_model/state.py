@@ -8,7 +8,7 @@ import attrs
 from torch import Tensor
 
 from spec_core import Part, Sequence, Target
-from spec_core.toolkit import AcceptanceEstimate, open_sequence
+from spec_core.toolkit import AcceptanceEstimate, DraftLimits, open_sequence
 from spec_core.toolkit import forward as forward_of
 
 CHUNK = 512
@@ -58,22 +58,17 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
     return forward_of(model, parts).output.logits
 
 
-def continued(
-    model: Any, shadow: DraftModelState, tokens: list[int], limits: tuple[Any, ...], chooser: Any, keep: bool
-) -> tuple[list[int], list[float], Tensor | None]:
-    """A draft after ``tokens`` in one call of a model that has ``draft`` and ``draw``: tokens, and their chances.
+def continued(model: Any, rows: list[tuple[DraftModelState, list[int]]], limits: list[DraftLimits], keep: bool) -> Any:
+    """Drafts after each one's tokens in one call of a model that has ``draft``; what it answers.
 
-    limits: most tokens, least survival, trust, stops. chooser: of sampled tokens; None takes the most likely. keep:
-    the third is the rows [n, V] that sampled ones were chosen from.
+    limits: of each. keep: with the rows [n, V] that tokens were chosen from.
     """
-    start = shadow.agree(tokens)
-    pending, rows = tokens[start:], None
-    if chooser is None:
-        ids, chances = model.draft(shadow.seq, start, pending, *limits)
-    else:
-        ids, chances, rows = model.draw(shadow.seq, start, pending, *limits, chooser, keep)
-    shadow.held[start:] = pending + ids[:-1]
-    return ids, chances, rows
+    starts = [shadow.agree(tokens) for shadow, tokens in rows]
+    parts = [(shadow.seq, start, tokens[start:]) for (shadow, tokens), start in zip(rows, starts, strict=True)]
+    made = model.draft(parts, limits, keep)
+    for (shadow, _), (_, start, pending), one in zip(rows, parts, made.found, strict=True):
+        shadow.held[start:] = pending + one.tokens[:-1]
+    return made
 
 
 def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tuple[int, int]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from itertools import accumulate
+from typing import Any
 
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
+from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
-from spec_kernels.native.executor import Native
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, hookimpl
@@ -75,48 +76,35 @@ class TorchTarget:
             found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace
         )
 
-    def draft(
-        self, seq: Sequence, start: int, tokens: list[int], most: int, least: float, estimate: float, stops: set[int]
-    ) -> tuple[list[int], list[float]]:
-        """A greedy continuation in one call: up to ``most`` tokens after rows ``start`` and up, which hold ``tokens``.
-
-        It ends with one of ``stops``, or where the product of the tokens' chances, each times ``estimate``, falls below
-        ``least``. Returns tokens and chances; the slot then holds the rows of all but the last.
-        """
-        asked = self._continuing(seq, start, tokens, most)
-        return self.executor.draft(asked, most, least, estimate, sorted(stops))
-
     @property
-    def draws(self) -> bool:
-        """Whether ``draw`` works: the executor has it."""
-        return hasattr(self.executor, "draw")
+    def choosers(self) -> bool:
+        """Whether drafts in one call may be sampled."""
+        return getattr(self.executor, "choosers", False)
 
-    def draw(
-        self,
-        seq: Sequence,
-        start: int,
-        tokens: list[int],
-        most: int,
-        least: float,
-        estimate: float,
-        stops: set[int],
-        chooser: Any,
-        keep: bool,
-    ) -> tuple[list[int], list[float], Tensor | None]:
-        """The same with tokens and chances of a chooser's. keep: the third is the rows [n, V] they were chosen from."""
-        asked, executor = self._continuing(seq, start, tokens, most), cast(Native, self.executor)
-        return executor.draw(asked, most, least, estimate, sorted(stops), chooser, keep)
+    def draft(
+        self, parts: list[tuple[Sequence, int, list[int]]], limits: list[DraftLimits], keep: bool = False
+    ) -> Drafts:
+        """Chains of several sequences in one call, none twice.
 
-    def _continuing(self, seq: Sequence, start: int, tokens: list[int], most: int) -> rows_of.Batch:
-        """Rows that a draft of so many tokens begins with, and room for it."""
-        end = start + len(tokens)
-        cache = self._reserve(seq.slot.state, end + most)
+        parts: (sequence, start, tokens) of each: rows ``start`` and up hold ``tokens``, which the draft follows.
+        limits: of each. keep: the rows [n, V] that tokens were chosen from. The slots then hold the rows of all tokens
+        but the last.
+        """
+        return self.executor.draft(self._continuing(parts, [of.depth for of in limits]), limits, keep=keep)
+
+    def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.Batch:
+        """Rows that drafts begin with, and room for so many behind each."""
+        sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
+        for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
+            cache = self._reserve(seq.slot.state, start + len(tokens) + room)
+            sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
+        wanted = [end - 1 for end in ends]
         return rows_of.Batch(
-            tokens=numbers(tokens),
-            positions=numbers(range(start, end)),
-            sequences=[SequenceRows(cache, 0, len(tokens), start)],
-            logits=[len(tokens) - 1],
-            final=[len(tokens) - 1],
+            tokens=numbers([token for _, _, tokens in parts for token in tokens]),
+            positions=numbers([at for s in sequences for at in range(s.start, s.end)]),
+            sequences=sequences,
+            logits=wanted,
+            final=wanted,
         )
 
     def tensor(self, name: str) -> Tensor:

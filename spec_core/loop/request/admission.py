@@ -22,8 +22,8 @@ def sequence(
 ) -> Sequence:
     """Check a request against the target and make its sequence. Raises UsageError.
 
-    always: plugins that serve every sequence. drafters: those a request may choose among.
-    switched_off: {plugin: why} of those that failed earlier in this run.
+    always: plugins that serve every sequence. drafters: plugins that a request may select.
+    switched_off: {plugin: reason} for plugins that failed earlier in this run.
     """
     info = target.info
     embeds = checks.embeddings(request.embeds, target)
@@ -68,14 +68,14 @@ def _methods(
     failed = sorted(set(asked) & set(switched_off))
     if failed:
         raise UsageError(
-            f"the request asks for {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
+            f"the request names {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
             hint="leave it out of the request, or start a new run",
         )
     unknown = set(asked) - drafters
     if unknown:
         known = ", ".join(sorted(drafters)) or "no methods"
         raise UsageError(
-            f"the request asks for {', '.join(sorted(unknown))}, this run has {known}",
+            f"the request names {', '.join(sorted(unknown))}, this run has {known}",
             hint="start the run with that method, or leave it out of the request",
         )
     return always | frozenset(asked)

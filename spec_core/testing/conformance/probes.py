@@ -65,15 +65,15 @@ def first(n: int) -> Callable[[int, Sequence], bool]:
 class Cut:
     """Keeps at most so many drafts of a step, and then says the next as its own: the same text in more steps."""
 
-    most: int = 0
+    longest: int = 0
 
     @hookimpl
     def accept(self, step: Step) -> None:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             verdict = walk(draft, choice)
-            if draft is not None and len(verdict.path) > self.most:
-                verdict = Verdict(verdict.path[: self.most], draft.ids[verdict.path[self.most]])
+            if draft is not None and len(verdict.path) > self.longest:
+                verdict = Verdict(verdict.path[: self.longest], draft.ids[verdict.path[self.longest]])
             step.decide(seq, verdict)
 
 

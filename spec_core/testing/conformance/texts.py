@@ -35,8 +35,8 @@ class TextChecks(Conformance):
 
     @promise("Whatever share of its drafts is kept, the text stays the same.")
     def test_text_does_not_depend_on_what_is_accepted(self) -> None:
-        for most in (0, 1, 2):
-            run = self.run([self.mine()], rule=Cut(most))
+        for longest in (0, 1, 2):
+            run = self.run([self.mine()], rule=Cut(longest))
             self.is_plain(run, self.requests())
 
     @promise("The order in which methods are named changes no text; another may draft, and this one goes on.")
