@@ -109,10 +109,10 @@ class Ngram:
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves:
             path = [draft.ids[i] for i in draft.ancestry(leaf)]
-            if ids := self._ahead(seq, path, leaf, budget):
+            if ids := self._after(seq, path, leaf, budget):
                 step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            if ids := self._ahead(seq, [], -1, budget):
+            if ids := self._after(seq, [], -1, budget):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
@@ -137,12 +137,13 @@ class Ngram:
             seq.stash[self.memory] = memory
         return memory
 
-    def _ahead(self, seq: Sequence, path: list[int], leaf: int, budget: int) -> list[int]:
-        """The draft: what followed the best match, as long as the evidence carries. path: drafted tokens before it."""
+    def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int) -> list[int]:
+        """What may follow committed text and the drafted tokens ``path``."""
         memory = seq.stash.get(self.memory)
-        if memory is None:
-            return []
-        history = seq.tokens + path if path else seq.tokens
+        return [] if memory is None else self._ahead(memory, seq.tokens + path if path else seq.tokens, budget, leaf)
+
+    def _ahead(self, memory: Memory, history: list[int], budget: int, leaf: int = -1) -> list[int]:
+        """The draft: what followed the best match, while the evidence carries it."""
         best = best_match(memory.index.find(history), history, self.n_max)
         if best is None:
             return []

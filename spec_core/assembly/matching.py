@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import attrs
@@ -114,8 +115,8 @@ def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozense
         return
     for extender in (c for c in chosen if c.compat.extends):
         for other in chosen:
-            both = drafted[other.name] | drafted[extender.name]
-            if other is not extender and {"sampled", "deterministic"} <= both:
+            kinds = product(drafted[other.name], drafted[extender.name])
+            if other is not extender and any({"sampled", "deterministic"} == {*pair} for pair in kinds):
                 raise Refused(
                     f"rule {rule.name} judges no draft in which some tokens were drawn and others not; "
                     f"{extender.name} may extend what {other.name} drafts to one",
