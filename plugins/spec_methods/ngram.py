@@ -81,9 +81,7 @@ class Ngram:
     )
     ways: int = attrs.field(default=8, validator=ge(1), metadata={"help": "occurrences kept per n-gram"})
     entries_max: int = attrs.field(default=65536, validator=ge(1), metadata={"help": "n-grams kept; oldest go first"})
-    extend: bool = attrs.field(
-        default=False, metadata={"help": "go on where the drafts of methods named before it end"}
-    )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Index = attrs.field(init=False)
     eog: frozenset[int] = attrs.field(default=frozenset(), init=False)

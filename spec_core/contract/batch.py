@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from torch import Tensor
 
-from spec_core.contract.splice import Piece
 from spec_core.contract.values import Draft, Streams, Verdict
 
 if TYPE_CHECKING:
@@ -58,6 +57,28 @@ class TargetOutput:
     hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=Streams)
     final: Tensor | None = None
     trace: Any = None
+
+
+@attrs.frozen(eq=False)
+class Piece:
+    """What one method proposed in a step.
+
+    source: the method. draft: as it proposed it. first: index of its first token in the whole draft. leaf: index in the
+    whole draft of the token that it follows, -1 for committed text.
+    """
+
+    source: str
+    draft: Draft
+    first: int = 0
+    leaf: int = -1
+
+    def own(self, path: Iterable[int]) -> tuple[int, ...]:
+        """Of a path of the whole draft, this piece's tokens, by their index in its own draft."""
+        return tuple(i - self.first for i in path if self.first <= i < self.first + len(self.draft))
+
+    def reached(self, path: Iterable[int]) -> bool:
+        """Whether a path of the whole draft holds the token that this piece follows: else nothing of it was tested."""
+        return self.leaf < 0 or self.leaf in path
 
 
 @attrs.define(eq=False)

@@ -1,36 +1,13 @@
-"""A draft that goes on where another ended: pieces of several methods, verified as one draft."""
+"""One draft of several methods: each extends what those before it proposed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
 import torch
 from torch import Tensor
 
 from spec_core.contract.values import Draft, Kind
-
-
-@attrs.frozen(eq=False)
-class Piece:
-    """What one method proposed in a step.
-
-    source: the method. draft: as it proposed it. first: index of its first token in the whole draft. leaf: index in the
-    whole draft of the token that it follows, -1 for committed text.
-    """
-
-    source: str
-    draft: Draft
-    first: int = 0
-    leaf: int = -1
-
-    def own(self, path: Iterable[int]) -> tuple[int, ...]:
-        """Of a path of the whole draft, this piece's tokens, by their index in its own draft."""
-        return tuple(i - self.first for i in path if self.first <= i < self.first + len(self.draft))
-
-    def reached(self, path: Iterable[int]) -> bool:
-        """Whether a path of the whole draft holds the token that this piece follows: else nothing of it was tested."""
-        return self.leaf < 0 or self.leaf in path
 
 
 def merged(one: Kind, other: Kind) -> Kind:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Judged, Part, TargetOutput, shares
+from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
-from spec_core.contract.splice import Piece, joined, leaves
+from spec_core.contract.splice import joined, leaves
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
 from spec_core.sampling.noise import (

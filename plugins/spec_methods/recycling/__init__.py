@@ -59,9 +59,7 @@ class Recycling:
     shared: bool = attrs.field(
         default=False, metadata={"help": "one matrix for all sequences of the run; visible to others in timing"}
     )
-    extend: bool = attrs.field(
-        default=False, metadata={"help": "go on where the drafts of methods named before it end"}
-    )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Table | None = attrs.field(default=None, init=False)
 

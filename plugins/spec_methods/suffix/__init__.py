@@ -55,9 +55,7 @@ class Suffix:
     tokens_max: int = attrs.field(
         default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of shared outputs"}
     )
-    extend: bool = attrs.field(
-        default=False, metadata={"help": "go on where the drafts of methods named before it end"}
-    )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Store | None = attrs.field(default=None, init=False)
 
