@@ -28,7 +28,7 @@ SHARE = 0.5
 
 @attrs.define(eq=False)
 class GdnRollback:
-    """Owns ``recurrent``.
+    """Owns the recurrent state of gated delta nets and advances it to the last accepted token.
 
     ``snapshot`` keeps the state after each of the first ``n`` drafts and makes the right one current by changing an
     index; where more drafts are kept it rewinds to the last state it has. ``replay`` records the inputs of every

@@ -64,7 +64,7 @@ class Memory:
 
 @attrs.define(eq=False)
 class Ngram:
-    """Drafts from the sequence's own text; needs nothing."""
+    """Drafts the tokens that followed an earlier occurrence of the last n-gram; needs no model."""
 
     n_min: int = attrs.field(
         default=2, validator=[ge(1), le(32)], metadata={"help": "shortest match that drafts", "off": 1}

@@ -17,7 +17,7 @@ from spec_rules.traversal import chance
 
 @attrs.define(eq=False)
 class Block:
-    """Keep the longest prefix that passes as a block. Lossless in distribution. Trees by its generalisation."""
+    """Keep the longest prefix that is accepted as a block. Lossless in distribution. Trees use its generalisation."""
 
     @hookimpl
     def compat(self) -> Compat:

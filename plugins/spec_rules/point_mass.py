@@ -17,7 +17,7 @@ from spec_rules.judging import judge
 
 @attrs.define(eq=False)
 class PointMass:
-    """Keep what the target draws by itself. Lossless in distribution, for every kind of proposal."""
+    """Keep drafted tokens that equal independent draws of the target. Lossless in distribution, for all proposals."""
 
     @hookimpl
     def compat(self) -> Compat:

@@ -16,7 +16,7 @@ from spec_rules.judging import DRAWN, judge
 
 @attrs.define(eq=False)
 class Traversal:
-    """Keep the first path, from the leaves up, that passes as a whole. Lossless in distribution."""
+    """Keep the first path, from the leaves up, that is accepted as a whole. Lossless in distribution."""
 
     @hookimpl
     def compat(self) -> Compat:

@@ -90,7 +90,7 @@ def test_where_one_request_fails_nothing_else_is_said_to_be_broken(pytester):
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines(
         [
-            "not checked: To draft nothing is to propose nothing: no draft is empty.",
+            "not checked: A method that drafts nothing proposes nothing: no draft is empty.",
             "found: plugin 'subject' failed in draft*RuntimeError: out of ideas",
             "*, in draft",
             "    raise RuntimeError('out of ideas')",

@@ -32,7 +32,7 @@ class Drafting(PartialDraft):
 
 @attrs.define(eq=False)
 class DraftModel:
-    """Drafts with a second target."""
+    """Drafts with a second, smaller model."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "the draft model; the target may know its own"})
     draft_max: int = attrs.field(default=8, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})

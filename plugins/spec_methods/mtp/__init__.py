@@ -23,7 +23,7 @@ from spec_methods.mtp.layer import Layer
 
 @attrs.define(eq=False)
 class Mtp(PairDrafter):
-    """Drafts with the NextN layer of the target, or of a file that goes with it."""
+    """Drafts with the NextN layer of the target or of a separate file."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "a file with the layer; default: the target's own"})
     draft_max: int = attrs.field(default=4, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})

@@ -35,7 +35,7 @@ class Memory:
 
 @attrs.define(eq=False)
 class Recycling:
-    """Drafts trees from what the target's own rows named; needs nothing."""
+    """Drafts trees of likely next tokens from earlier verified rows; needs no model."""
 
     k: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "successors kept per token"})
     width: int = attrs.field(

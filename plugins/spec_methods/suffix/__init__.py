@@ -35,7 +35,7 @@ class Memory:
 
 @attrs.define(eq=False)
 class Suffix:
-    """Drafts from the sequence's own text and, on request, from earlier outputs; needs nothing."""
+    """Drafts from the longest earlier match in the text, optionally also in earlier outputs; needs no model."""
 
     match_max: int = attrs.field(
         default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is compared"}

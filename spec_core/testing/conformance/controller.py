@@ -28,12 +28,12 @@ class ControllerConformance(Conformance):
         named = [self.mine(), drafter]
         return self.run(named[::-1] if last else named, **settings)
 
-    @promise("compat says that it drafts nothing: drafts=(). Else it is asked too late, and its limits are refused.")
+    @promise("compat declares drafts=(). Otherwise the controller is called too late, and its limits are refused.")
     def test_it_says_that_it_drafts_nothing(self) -> None:
         answer = ask_compat(self.make(), "controller", MetadataOnly(self.model)) or Compat()
         expect(answer.drafts is not None and not answer.drafts, f"compat says drafts={answer.drafts}")
 
-    @promise("Whatever it limits, the text is that of plain decoding.")
+    @promise("The limits never change the text: it is that of plain decoding.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests(n=24)
         for last in (False, True):
@@ -44,7 +44,7 @@ class ControllerConformance(Conformance):
         requests = self.requests(n=8)
         self.is_plain(self.controlled(requests, max_sequences=2), requests)
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
         run = self.controlled(requests, max_sequences=1, reuse=False)

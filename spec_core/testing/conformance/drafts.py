@@ -64,7 +64,7 @@ class DraftChecks(Conformance):
         ):
             self.all_offered(exceeds, **settings)
 
-    @promise("To draft nothing is to propose nothing: no draft is empty.")
+    @promise("A method that drafts nothing proposes nothing: no draft is empty.")
     def test_no_draft_is_empty(self) -> None:
         self.all_offered(lambda offer: len(offer.draft) == 0)
 
@@ -73,7 +73,7 @@ class DraftChecks(Conformance):
         vocab = self.model.info.vocab
         self.all_offered(lambda offer: not all(0 <= token < vocab for token in offer.draft.ids))
 
-    @promise("Only sequences of step.undrafted are drafted: what another has served is served.")
+    @promise("Only sequences of step.undrafted are drafted, not those that already have a draft.")
     def test_only_offered_sequences_are_drafted(self) -> None:
         known = {r.name: self.text_of(r) for r in self.requests()[::2]}
         served = Oracle({**dict.fromkeys(map(str, range(99)), []), **known}, vocab=self.model.info.vocab)
@@ -85,7 +85,7 @@ class DraftChecks(Conformance):
             declared = self.run([self.mine()], rule=rule).proposals[SUBJECT]
             self.all_offered(_undeclared(declared), rule=rule)
 
-    @promise("A deterministic draft is a function of the text: neither seed nor chance changes it.")
+    @promise("A deterministic draft is a function of the text; it does not depend on the seed or on random numbers.")
     def test_deterministic_drafts_are_the_same_twice(self) -> None:
         greedy = self.requests(temperatures=(0.0,))
         reseeded = [attrs.evolve(r, seed=r.seed + 1000) for r in greedy]
@@ -93,7 +93,7 @@ class DraftChecks(Conformance):
             if one is not None and one.proposal == "deterministic":
                 expect(two is not None and shape(one) == shape(two), f"{_both(one, two)} {_where(greedy, key)}")
 
-    @promise("Chance comes from step.noise: the same request gets the same drafts again.")
+    @promise("Random numbers come from step.noise: the same request gets the same drafts again.")
     def test_the_same_request_gets_the_same_drafts(self) -> None:
         requests = self.requests()
         for key, (one, two) in self._twice(requests, requests):
@@ -118,7 +118,7 @@ class DraftChecks(Conformance):
         if all(offer.draft.proposal != "sampled" for offer in offers):
             pytest.skip("drafts no rows")
 
-    @promise("Probs cost memory: they are made only where the rule in force wants them.")
+    @promise("Probs cost memory: they are computed only if the selected rule reads them.")
     def test_rows_only_where_they_are_wanted(self) -> None:
         self.all_offered(lambda offer: offer.draft.probs is not None)
 
@@ -182,7 +182,7 @@ class DraftChecks(Conformance):
         more = tensors(plugin) - before
         expect(more == 0, f"after compat the plugin holds {more} more numbers; read weights in Compat.load")
 
-    @promise("What a plugin is shown it does not change: logits, hidden states, noise.")
+    @promise("A plugin does not modify its arguments: logits, hidden states, noise.")
     def test_nothing_shown_is_changed(self) -> None:
         kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 

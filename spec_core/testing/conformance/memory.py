@@ -110,7 +110,7 @@ class MemoryChecks(DraftChecks):
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
 
-    @promise("What a sequence is drafted depends on that sequence alone, not on those beside it.")
+    @promise("The draft of a sequence depends on that sequence alone, not on others in the batch.")
     def test_drafts_do_not_depend_on_the_batch(self) -> None:
         self._may_not_share()
         requests = self.long_requests()
@@ -119,7 +119,7 @@ class MemoryChecks(DraftChecks):
             alone = self.drafts_of([request], rule=Cut(1))
             self.same_drafts({k: d for k, d in beside.items() if k[0] == request.name}, alone, requests)
 
-    @promise("Two instances of one class serve one run: each keeps a memory of its own.")
+    @promise("Two instances of one class can be used in one run: each has its own memory.")
     def test_two_instances_share_nothing(self) -> None:
         self._needs_fixed_tokens()
         requests = self.long_requests()
@@ -182,7 +182,7 @@ class MemoryChecks(DraftChecks):
                 shape(one) == shape(two), f"after the views were overwritten, other drafts at {key}: {one} for {two}"
             )
 
-    @promise("A method that was not asked for 1,000 steps and then is, drafts as if it had been asked all along.")
+    @promise("A method whose draft hook was not called for 1,000 steps then drafts as if it had always been called.")
     def test_asked_after_a_thousand_steps(self) -> None:
         self._needs_fixed_tokens()
         target = self.long_model
@@ -197,7 +197,7 @@ class MemoryChecks(DraftChecks):
         expect(key in drafts or key not in fresh, f"drafts nothing after {steps} steps, a fresh instance does")
         self.same_drafts(drafts, fresh, [again], [key])
 
-    @promise("Work put off while a method is not asked has a bound: then it is done.")
+    @promise("Work deferred while the draft hook is not called is bounded: at the bound it is done.")
     def test_the_backlog_of_an_idle_method_is_bounded(self) -> None:
         asked, idle = self._growth(from_output(0)), self._growth(from_output(LATER + 1))
         expect(
@@ -231,7 +231,7 @@ class MemoryChecks(DraftChecks):
         short, long = self._sizes([MANY // 4, MANY])
         expect(long <= 8 * short + 64 * KIB, f"{short} bytes after {MANY // 4} tokens, {long} after {MANY}")
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         plugin = self.make()
         run = self.run([(SUBJECT, plugin)], max_sequences=2, reuse=False)

@@ -32,7 +32,7 @@ class RollbackConformance(Gated):
     def owner(self) -> Any:
         return self.make()
 
-    @promise("After a step in which nothing was accepted, the state is that of the committed tokens.")
+    @promise("After a step with no accepted token, the state is that of the committed tokens.")
     def test_state_after_nothing_was_accepted(self) -> None:
         requests = self.requests()
         self.gated(self.run([self.right(requests, lambda seq: 0)]), requests)
@@ -91,7 +91,7 @@ class RollbackConformance(Gated):
             trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
             self.gated(self.run([trees]), requests)
 
-    @promise("Whatever is kept of a draft, the text is that of plain decoding.")
+    @promise("The text is that of plain decoding, for every kept part of a draft.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests(n=24)
         for kept in (1, 3):
@@ -136,20 +136,18 @@ class RollbackConformance(Gated):
         together(run, requests)
         expect(max(counts) == 1, f"{max(counts)} forwards in one step")
 
-    @promise("compat says what is owned, kinds of state that the target has, from metadata only.")
+    @promise("compat declares the owned state, of kinds that the target has, from metadata only.")
     def test_owned_state_is_declared(self) -> None:
         answer = ask_compat(self.make(), "owner", MetadataOnly(self.model)) or Compat()
         states = self.model.info.states - {"attention"}
         expect(bool(answer.owns) and answer.owns <= states, f"owns {sorted(answer.owns)}, there is {sorted(states)}")
 
-    @promise(
-        "Asked about a target that it does not know, an owner refuses it or owns nothing of it, and does not raise."
-    )
+    @promise("For an unknown target compat refuses or owns no state of it, and does not raise.")
     def test_other_targets_are_declined(self) -> None:
         answer = ask_compat(self.make(), "owner", Unknown(self.model.info.states)) or Compat()
         expect(bool(answer.refusals) or not answer.owns, f"owns {sorted(answer.owns)} of a target of nobody's family")
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
         run = self.run([self.right(requests, lambda seq: 2)], max_sequences=1, reuse=False)

@@ -124,14 +124,14 @@ class RuleConformance(Conformance):
             texts = together(self.run(drafters, target=target), requests)
             expect(texts != plain, f"{what}: {len(texts)} sampled texts, each the one that shared noise gives")
 
-    @promise("Everything the user asked for holds for accepted tokens too: what is banned or cut off is never said.")
+    @promise("Sampling parameters apply to accepted tokens too: banned or truncated tokens are never emitted.")
     def test_banned_tokens_are_never_said(self) -> None:
         self.needs_lossless()
         banned = {0: float("-inf"), 3: float("-inf")}
         sampling = Sampling(temperature=1.0, logit_bias=banned)
         self._never(sampling, lambda tokens: set(tokens) & set(banned), "banned")
 
-    @promise("Penalties of a row count its drafted prefix: with a prohibitive one no token is said twice.")
+    @promise("Penalties of a row count its drafted prefix: with a prohibitive one no token is emitted twice.")
     def test_penalties_count_the_drafted_prefix(self) -> None:
         self.needs_lossless()
         sampling = Sampling(temperature=1.0, presence_penalty=60.0)
@@ -154,7 +154,7 @@ class RuleConformance(Conformance):
         for drafter in self.drafters(requests):
             self.is_plain(self.run([drafter], max_sequences=16), requests)
 
-    @promise("The same seed gives the same text: chance comes from the seed, not from a generator of the rule's own.")
+    @promise("The same seed gives the same text: random numbers come from the seed, not from the rule's own generator.")
     def test_the_same_seed_gives_the_same_text(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(40)
         for what, drafters in self.near(target):
@@ -165,7 +165,7 @@ class RuleConformance(Conformance):
             for request, one, two in zip(requests, *texts, strict=True):
                 same(one, two, f"the second time; {what}; {described(request)}")
 
-    @promise("A sequence is decided by itself alone: beside others its text is what it is without them.")
+    @promise("The verdict of a sequence does not depend on the others in the batch.")
     def test_sequences_are_decided_each_by_itself(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(12)
         for what, drafters in self.near(target):
@@ -204,7 +204,7 @@ class RuleConformance(Conformance):
         expect(answer.judges is None or bool(answer.judges <= KINDS and answer.judges), f"judges {answer.judges}")
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         target = distribution.small_target()
         _, drafters = next(self.near(target))

@@ -45,7 +45,7 @@ class TargetConformance(Gated):
         prompts = self.prompts()
         return [(p * 9)[:9] for p in (prompts * 3)[: max(3, len(prompts))]]
 
-    @promise("A row's result does not depend on the rows computed with it: not on how many, not on whose.")
+    @promise("A row's result does not depend on the rows computed with it: neither on their number nor their sequence.")
     def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
         alone = [host(feed(self.model, open_sequence(self.model), text).logits[0]) for text in self.texts]
         _, output = forward(self.model, [Row(open_sequence(self.model), text) for text in self.texts])
@@ -56,7 +56,7 @@ class TargetConformance(Gated):
         for i, one in enumerate(token_by_token.logits[1:]):
             close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
 
-    @promise("A prompt in chunks gives what it gives at once.")
+    @promise("A prompt in chunks gives the same results as in one forward.")
     def test_chunks_give_what_the_whole_gives(self) -> None:
         for text in self.texts:
             whole = host(feed(self.model, open_sequence(self.model), text).logits[0])
@@ -97,7 +97,7 @@ class TargetConformance(Gated):
             trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
             self.gated(self.run([trees]), requests)
 
-    @promise("Drafts change no text, however many are kept.")
+    @promise("Drafts do not change the text, for any number of kept tokens.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests()
         for kept in (0, 2, 4):
@@ -119,7 +119,7 @@ class TargetConformance(Gated):
             wanted = host(feed(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
             close(found, wanted, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
 
-    @promise("A checkpoint stays as it was, and restore puts the text back to it.")
+    @promise("A checkpoint does not change later, and restore returns the sequence to it.")
     def test_checkpoints_are_restored(self) -> None:
         text, other = self.texts[0], [2, 3, 2]
         seq = open_sequence(self.model)
@@ -170,7 +170,7 @@ class TargetConformance(Gated):
         made = host(output.final) @ host(self.model.tensor("output.weight")).T
         close(made, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
 
-    @promise("What is asked for beside changes no logits.")
+    @promise("Other requested outputs do not change the logits.")
     def test_needs_change_no_logits(self) -> None:
         text = self.texts[0]
         plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
@@ -231,7 +231,7 @@ class TargetConformance(Gated):
         expect(chat, "there is a chat_template and no encode_chat")
         check_bytes(words)
 
-    @promise("After a forward that failed, slots are closed and opened again, and nobody's text is touched.")
+    @promise("After a failed forward, slots are closed and opened again, and no other text changes.")
     def test_a_failed_forward_harms_nobody_else(self) -> None:
         requests = self.requests(n=6)
         count = [0]
@@ -251,7 +251,7 @@ class TargetConformance(Gated):
             if seq.finish != "error":
                 expect(run.take(seq).tokens == self.plain(request), f"another text after a failure: {request.prompt}")
 
-    @promise("TargetInfo says what is there: vocabulary, width, layers, kinds of state, tokens that end a text.")
+    @promise("TargetInfo matches the model: vocabulary, width, layers, kinds of state, tokens that end a text.")
     def test_info_matches_the_forward(self) -> None:
         info, seq = self.model.info, open_sequence(self.model)
         output = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))

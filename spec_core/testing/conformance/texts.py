@@ -26,20 +26,20 @@ class TextChecks(Conformance):
             for request in self.requests():
                 self.is_plain(self.run([self.mine()], draft_max=draft_max), [request])
 
-    @promise("Sequences that run side by side give what each gives alone.")
+    @promise("Sequences in a batch give the same texts as each one alone.")
     def test_text_does_not_depend_on_the_batch(self) -> None:
         requests = self.requests()
         ways: list[dict[str, Any]] = [{}, {"prefill_chunk": 2, "max_batched_tokens": 9}, {"max_sequences": 2}]
         for settings in ways:
             self.is_plain(self.run([self.mine()], **settings), requests)
 
-    @promise("Whatever share of its drafts is kept, the text stays the same.")
+    @promise("The text is the same for every acceptance rate.")
     def test_text_does_not_depend_on_what_is_accepted(self) -> None:
         for longest in (0, 1, 2):
             run = self.run([self.mine()], rule=Cut(longest))
             self.is_plain(run, self.requests())
 
-    @promise("The order in which methods are named changes no text; another may draft, and this one goes on.")
+    @promise("The order of the methods does not change the text; a method still works when another one drafts.")
     def test_order_of_registration_changes_no_text(self) -> None:
         requests = self.requests()
         for swap in (False, True):
@@ -78,7 +78,7 @@ class TextChecks(Conformance):
             for n in (1, 2, 3):
                 self.is_plain(self.run([self.mine()]), [attrs.evolve(request, max_tokens=n)])
 
-    @promise("Sequences join, leave and are cancelled while others run, and nobody notices.")
+    @promise("Sequences that join, leave or are cancelled do not affect others.")
     def test_sequences_come_and_go(self) -> None:
         requests = self.requests()
         run = self.run([self.mine()], max_sequences=3)
@@ -88,7 +88,7 @@ class TextChecks(Conformance):
         run.cancel(gone)
         self.is_plain(run, requests)
 
-    @promise("A request that leaves the method out is neither drafted nor disturbed.")
+    @promise("A request that excludes the method is neither drafted nor changed.")
     def test_a_request_without_it_is_left_alone(self) -> None:
         requests = self.requests()
         without = [attrs.evolve(r, methods=() if i % 2 else None) for i, r in enumerate(requests)]
