@@ -19,7 +19,7 @@ from spec_core.assembly.early import lazy
 from spec_core.assembly.hooks import hooks_of
 from spec_core.settings.environment import misspelt
 from spec_core.settings.file import read_file
-from spec_core.settings.named import name_of, parsed
+from spec_core.settings.named import chain, joined, name_of, parsed
 from spec_core.settings.resolve import DEFAULT, FLAG, Setting, Settings, resolve
 from spec_core.settings.tables import LoadSettings, core_fields
 
@@ -52,6 +52,7 @@ __all__ = [
     "Logprob",
     "Setting",
     "Settings",
+    "chain",
     "check",
     "construct",
     "core_fields",
@@ -59,6 +60,7 @@ __all__ = [
     "find",
     "hooks_of",
     "imported",
+    "joined",
     "misspelt",
     "name_of",
     "parsed",

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spec_cli import common
-from spec_cli.common import Settings, name_of
+from spec_cli.common import Settings
 
 from spec_compare.measure import Contender
 from spec_compare.summary import PLAIN
 from spec_core import Run, Target
+from spec_core.commands import chain, joined, parsed
 from spec_core.errors import UsageError
 
 IN_DISTRIBUTION = "equal in distribution, not in tokens"
@@ -33,29 +34,27 @@ def chains(settings: Settings) -> list[list[str]]:
     for spec, times in Counter(settings["methods"]).items():
         if times > 1:
             raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")
-    return [chain(spec) for spec in settings["methods"]]
-
-
-def chain(spec: str) -> list[str]:
-    """``a+b=FILE`` as methods. A + in a file's name does not separate, since no method's name follows it."""
-    known = common.installed()
-    parts: list[str] = []
-    for piece in spec.split("+"):
-        if parts and name_of(piece) not in known:
-            parts[-1] += f"+{piece}"
-        else:
-            parts.append(piece)
-    return parts
+    return [chain(spec, common.installed()) for spec in settings["methods"]]
 
 
 def names(chains: list[list[str]]) -> list[str]:
-    """Labels with settings, without files; the file's name is added where two labels would be equal."""
-    short = [" + ".join(_short(part) for part in c) for c in chains]
+    """Without files; with their names where two would be called the same. Settings of their own stay."""
+    short = [_title(c, _short) for c in chains]
     often = Counter(short)
-    return [
-        name if often[name] == 1 else " + ".join(_with_file(p) for p in c)
-        for name, c in zip(short, chains, strict=True)
-    ]
+    return [name if often[name] == 1 else _title(c, _with_file) for name, c in zip(short, chains, strict=True)]
+
+
+def _title(chain: list[str], of: Callable[[str], str]) -> str:
+    """Methods joined by `` + ``, and by `` ++ `` before one that extends the drafts of others."""
+    first, *rest = chain
+    return of(first) + "".join(_joint(part, of) for part in rest)
+
+
+def _joint(part: str, of: Callable[[str], str]) -> str:
+    name, settings = parsed(part)
+    if settings.get("extend") != "true":
+        return f" + {of(part)}"
+    return f" ++ {of(joined(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
 
 
 def _short(part: str) -> str:

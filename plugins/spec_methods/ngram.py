@@ -54,12 +54,12 @@ def evidence() -> AcceptanceEstimates:
 
 @attrs.define(eq=False)
 class Memory:
-    """Data of one sequence. matched: match length of the current draft."""
+    """Data of one sequence. matched: match length of each current draft, by the leaf that it follows."""
 
     index: Index
     log: Log = attrs.field(factory=list)
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
-    matched: int = 0
+    matched: dict[int, int] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -83,6 +83,7 @@ class Ngram:
     entries_max: int = attrs.field(
         default=65536, validator=ge(1), metadata={"help": "n-grams kept; the oldest are dropped first"}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Index = attrs.field(init=False)
     eog: frozenset[int] = attrs.field(default=frozenset(), init=False)
@@ -102,20 +103,23 @@ class Ngram:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
-        return Compat(drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
+        return Compat(drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if ids := self._after(seq, path, leaf, budget):
+                step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            memory = seq.stash.get(self.memory)
-            if memory is not None and (ids := self._ahead(memory, seq.tokens, budget)):
+            if ids := self._after(seq, [], -1, budget):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            memory.evidence.of(memory.matched).learn(part.drafted, len(part.uncut.path))
+            memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -133,13 +137,18 @@ class Ngram:
             seq.stash[self.memory] = memory
         return memory
 
-    def _ahead(self, memory: Memory, history: list[int], budget: int) -> list[int]:
+    def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int) -> list[int]:
+        """What may follow committed text and the drafted tokens ``path``."""
+        memory = seq.stash.get(self.memory)
+        return [] if memory is None else self._ahead(memory, seq.tokens + path if path else seq.tokens, budget, leaf)
+
+    def _ahead(self, memory: Memory, history: list[int], budget: int, leaf: int = -1) -> list[int]:
         """The continuation of the best match, as long as its estimated acceptance allows."""
         best = best_match(memory.index.find(history), history, self.n_max)
         if best is None:
             return []
         match, (log, at) = best
-        memory.matched = match
+        memory.matched[leaf] = match
         memory.evidence.of(match).fade()
         length = min(budget, self.draft_max, carried(memory.evidence.value(match), self.p_min))
         ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)

@@ -10,8 +10,8 @@ from spec_rules.coins import Coins, coins
 from spec_rules.distributions import Case, case
 
 Verify = Callable[[Case, Coins], Verdict]
-DRAWN = frozenset({"sampled", "deterministic"})
-"""Kinds of proposal that a rule with ratios p / q can judge: q is known, or is a point mass."""
+DRAWN = frozenset({"sampled", "deterministic", "mixed"})
+"""Kinds of proposal that a rule with ratios p / q can judge: q of every token is known, or is a point mass."""
 
 
 def judge(step: Step, verify: Verify) -> None:

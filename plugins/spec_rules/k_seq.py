@@ -31,15 +31,20 @@ class KSeq:
 
 
 def verify(case: Case, coins: Coins) -> Verdict:
-    """Verify a draft. Point masses are not independent draws: their siblings are rejected one after the other."""
-    return rejection.top_down(case, coins, rejection.among if case.draft.proposal == "deterministic" else among)
+    """Verify a draft."""
+    return rejection.top_down(case, coins, among)
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first accepted sibling, or None; and the residual of the target's distribution if none is accepted."""
+    """The first accepted sibling, or None; and the residual of the target's distribution if none is accepted.
+
+    Point masses are not independent draws: such siblings are rejected one after the other.
+    """
     p, siblings = case.p(1 + node), case.children(node)
     if not siblings:
         return None, p
+    if all(case.q(child)[case.draft.ids[child]] == 1 for child in siblings):
+        return rejection.among(case, node, coins)
     q = shared_distribution(case, siblings)
     rho = threshold(p, q, len(siblings))
     for child in siblings:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen, make
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
 from spec_core.assembly.matching import admitted, asked, check_needs, check_owned, check_owners, check_proposals
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.settings.named import chain
 
 log = logging.getLogger("spec_core")
 Given = Mapping[str, Mapping[str, Any]]
@@ -40,7 +41,7 @@ def _load(chosen: Chosen, target: Any) -> None:
 def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
     """Like ``assemble``, but without reading weights."""
     _check_given(given)
-    chosen = [make(spec, given) for spec in methods]
+    chosen = [make(spec, given) for spec in _one_by_one(methods)]
     if rule is not None and rule != DEFAULT_RULE:
         chosen.append(make(rule, given, ("rule",)))
     chosen.append(Chosen("target", target))
@@ -55,6 +56,13 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     check_proposals(plugins)
     check_needs(plugins, target)
     return plugins
+
+
+def _one_by_one(methods: Iterable[Any]) -> Iterator[Any]:
+    """``a+b`` and ``a++b`` as the methods that they name."""
+    known = {entry.name for entry in discover(("method", "control"))}
+    for method in methods:
+        yield from chain(method, known) if isinstance(method, str) else (method,)
 
 
 def _check_given(given: Given) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import attrs
@@ -92,6 +93,7 @@ def check_proposals(chosen: list[Chosen]) -> None:
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
     drafted = drafted_proposals(chosen)
     for rule in rules:
+        _check_mixed(rule, chosen, drafted)
         for method in chosen:
             unfit = drafted[method.name] - (rule.compat.judges or frozenset())
             if unfit:
@@ -100,6 +102,21 @@ def check_proposals(chosen: list[Chosen]) -> None:
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
                     hint="leave --rule out (the default judges every proposal), "
                     f"or run {rule.name} without {method.name}",
+                )
+
+
+def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozenset[str]]) -> None:
+    """A rule that was not written for drafts of which only some tokens were drawn never meets one."""
+    if "mixed" in (rule.compat.judges or ()):
+        return
+    for extender in (c for c in chosen if c.compat.extends):
+        for other in chosen:
+            kinds = product(drafted[other.name], drafted[extender.name])
+            if other is not extender and any({"sampled", "deterministic"} == {*pair} for pair in kinds):
+                raise Refused(
+                    f"rule {rule.name} judges no draft in which some tokens were drawn and others not; "
+                    f"{extender.name} may extend what {other.name} drafts to one",
+                    hint=f"run {extender.name} with extend=false, or leave --rule out (the default judges every draft)",
                 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -59,6 +59,28 @@ class TargetOutput:
     trace: Any = None
 
 
+@attrs.frozen(eq=False)
+class Piece:
+    """What one method proposed in a step.
+
+    source: the method. draft: as it proposed it. first: index of its first token in the whole draft. leaf: index in the
+    whole draft of the token that it follows, -1 for committed text.
+    """
+
+    source: str
+    draft: Draft
+    first: int = 0
+    leaf: int = -1
+
+    def own(self, path: Iterable[int]) -> tuple[int, ...]:
+        """Of a path of the whole draft, this piece's tokens, by their index in its own draft."""
+        return tuple(i - self.first for i in path if self.first <= i < self.first + len(self.draft))
+
+    def reached(self, path: Iterable[int]) -> bool:
+        """Whether a path of the whole draft holds the token that this piece follows: else nothing of it was tested."""
+        return self.leaf < 0 or self.leaf in path
+
+
 @attrs.define(eq=False)
 class Part:
     """A sequence's share of a step.
@@ -66,7 +88,7 @@ class Part:
     start: position of the first pending row. pending: committed tokens that are not yet evaluated.
     decides: the pending rows include the last committed token, so a verdict follows.
     budget: longest path that may be drafted, 0 if none. nodes: max tokens of a tree.
-    draft, source: the proposed draft, and the plugin that proposed it.
+    draft: the proposed draft. pieces: which plugin proposed which of its tokens, in the order proposed.
     row, spec: batch rows of the first pending token and of the first draft token.
     at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
     verdict: the verdict after the cut at stop tokens and limits. uncut: the verdict before that cut.
@@ -81,7 +103,7 @@ class Part:
     budget: int = 0
     nodes: int = 0
     draft: Draft | None = None
-    source: str | None = None
+    pieces: list[Piece] = attrs.field(factory=list)
     row: int = 0
     spec: int = 0
     at: int = 0
@@ -98,6 +120,55 @@ class Part:
         return 0 if self.draft is None else len(self.draft.ids)
 
     @property
+    def source(self) -> str | None:
+        """The plugin that drafted first, None without a draft."""
+        return self.pieces[0].source if self.pieces else None
+
+    @property
+    def sources(self) -> list[str]:
+        """The plugin that proposed it, for every draft token."""
+        return [piece.source for piece in self.pieces for _ in piece.draft.ids]
+
+    @property
     def end(self) -> int:
         """One past the last pending row."""
         return self.start + len(self.pending)
+
+
+@attrs.frozen(eq=False)
+class Judged:
+    """One method's own share of a decided draft.
+
+    draft: as it proposed it. leaf: index in the whole draft of the token that it follows, -1 for committed text.
+    uncut: of its own tokens those that were kept, and the token after them, before the cut at stop tokens and limits.
+    verdict: the same after that cut. part: the sequence's whole share of the step.
+    """
+
+    draft: Draft
+    leaf: int
+    uncut: Verdict
+    verdict: Verdict
+    part: Part
+
+    @property
+    def drafted(self) -> int:
+        """Number of its own draft tokens."""
+        return len(self.draft.ids)
+
+
+def shares(part: Part, method: str) -> list[Judged]:
+    """What a method proposed in a part and what was kept of it; without what follows a token that was rejected."""
+    whole, uncut, verdict = part.draft, part.uncut, part.verdict
+    if whole is None or uncut is None or verdict is None:
+        return []
+    mine = [piece for piece in part.pieces if piece.source == method and piece.reached(uncut.path)]
+    return [Judged(p.draft, p.leaf, _own(p, whole, uncut), _own(p, whole, verdict), part) for p in mine]
+
+
+def _own(piece: Piece, whole: Draft, verdict: Verdict) -> Verdict:
+    """Of a verdict on the whole draft, the part on a piece: its own path, and the token that follows that."""
+    path = piece.own(verdict.path)
+    if len(path) == len(verdict.path):
+        return Verdict(path, verdict.next_token, verdict.tv_distance)
+    later = [i for i in verdict.path if i >= piece.first + len(piece.draft)]
+    return Verdict(path, whole.ids[later[0]] if later else verdict.next_token, verdict.tv_distance)

@@ -19,6 +19,12 @@ def check_proposal(draft: Draft, declared: frozenset[str]) -> None:
         raise ValueError(f"a {draft.proposal!r} draft, but compat declared {', '.join(sorted(declared)) or 'none'}")
 
 
+def check_extension(whole: Draft, leaf: int) -> None:
+    """All tokens that follow one token come from one method: only a token that nothing follows can be extended."""
+    if not 0 <= leaf < len(whole) or whole.children(leaf):
+        raise ValueError(f"token {leaf} of a draft of {len(whole)} is not a leaf: extend where nothing follows")
+
+
 def check_draft(draft: Draft, budget: int, nodes: int, vocab: int, trees: bool) -> None:
     """Raise ValueError or TypeError for a draft that breaks the contract."""
     ids = draft.ids

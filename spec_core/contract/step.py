@@ -5,6 +5,7 @@ A call in the wrong hook raises PhaseError: it would have no effect, or would ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Part, TargetOutput
-from spec_core.contract.checks import check_draft, check_proposal, check_verdict
+from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
+from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
+from spec_core.contract.splice import joined, leaves
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
 from spec_core.sampling.noise import (
@@ -41,6 +43,7 @@ class Step:
 
     target: the run's target. parts: the sequences of the step, in batch order.
     proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
+    extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
@@ -51,6 +54,7 @@ class Step:
     target: Target
     proposals: Mapping[str, frozenset[str]]
     owners: frozenset[str] = frozenset()
+    extenders: frozenset[str] = frozenset()
     parts: list[Part] = attrs.field(factory=list)
     wants_probs: bool = False
     trees: bool = False
@@ -141,7 +145,51 @@ class Step:
             draft = own(draft)
         budget = self._budget(part)
         check_draft(draft, budget, part.nodes if self.trees else budget, self.target.info.vocab, self.trees)
-        part.draft, part.source = draft, self.asking
+        part.draft = draft
+        part.pieces.append(Piece(self.asking, draft))
+
+    @property
+    def leaves(self) -> Iterator[tuple[Sequence, Draft, int, int]]:
+        """(sequence, draft, leaf, budget): the ends of other methods' drafts, where more may be drafted.
+
+        For a plugin that declared ``Compat(extends=True)``; nothing for any other. draft: what was proposed so far.
+        leaf: index of a token that nothing follows; a chain has one, its last. budget: longest path that may follow it,
+        at least 1. Of a tree the leaf whose path is the most likely comes first, by the confidence of its tokens.
+        """
+        self._in("leaves", "draft")
+        for part in self.parts:
+            if part.draft is None or self.asking not in self.extenders or not part.seq.wants(self.asking):
+                continue
+            draft, depths = part.draft, part.draft.depths
+            for leaf in _likely_first(draft):
+                budget = self._further(part, depths[leaf])
+                if budget > 0 and draft.ids[leaf] not in part.seq.stop.tokens:
+                    self.about = part.seq
+                    yield part.seq, draft, leaf, budget
+
+    def _further(self, part: Part, depth: int) -> int:
+        """Longest path that the asking plugin may add behind a token of this depth."""
+        whole = min(part.budget, part.limits.get(None, part.budget)) - depth
+        nodes = (part.nodes if self.trees else part.budget) - part.drafted
+        return min(whole, nodes, part.limits.get(self.asking, whole))
+
+    def extend(self, seq: Sequence, draft: Draft, leaf: int) -> None:
+        """Append a draft behind a token that nothing follows: its first tokens follow ``leaf``.
+
+        Raises ValueError or TypeError where it breaks the contract, and for a leaf that ``leaves`` did not offer.
+        """
+        self._in("extend", "draft")
+        part, leaf = self.part(seq), index(leaf)
+        if part.draft is None or self.asking not in self.extenders or not seq.wants(self.asking):
+            raise ValueError("there is no draft to extend, or compat did not declare extends=True")
+        check_extension(part.draft, leaf)
+        check_proposal(draft, self.proposals.get(self.asking, frozenset()))
+        if draft.proposal == "sampled":
+            draft = own(draft)
+        left = (part.nodes if self.trees else part.budget) - part.drafted
+        check_draft(draft, self._further(part, part.draft.depths[leaf]), left, self.target.info.vocab, self.trees)
+        part.pieces.append(Piece(self.asking, draft, part.drafted, leaf))
+        part.draft = joined(part.draft, draft, leaf)
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).
@@ -239,14 +287,15 @@ class Step:
         return [part.spec + i for i in part.verdict.path] if part.verdict else []
 
     @property
-    def judged(self) -> Iterator[tuple[Sequence, Part]]:
-        """(sequence, part) of the calling plugin's own drafts in this step, to learn what was accepted.
+    def judged(self) -> Iterator[tuple[Sequence, Judged]]:
+        """(sequence, share) of the calling plugin's own drafts in this step, to learn what was accepted.
 
-        ``part.uncut`` is the verdict before the cut at a stop or limit, ``part.verdict`` the one after it.
+        ``share.uncut`` is the verdict on them before the cut at a stop or limit, ``share.verdict`` the one after it.
+        Tokens that extended a draft appear only if all tokens before them were accepted: otherwise none was tested.
         """
         for seq in self.verdicts:
-            if self._by_seq[seq].source == self.asking:
-                yield seq, self._by_seq[seq]
+            for share in shares(self._by_seq[seq], self.asking):
+                yield seq, share
 
     def rewind(self, seq: Sequence, position: int) -> None:
         """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
@@ -268,6 +317,15 @@ class Step:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
+
+
+def _likely_first(draft: Draft) -> list[int]:
+    """The leaves of a draft, by the joint confidence of their paths; in their order where the draft has none."""
+    found = leaves(draft)
+    chance = draft.confidence
+    if len(found) < 2 or chance is None:
+        return found
+    return sorted(found, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
 
 
 def own(draft: Draft) -> Draft:

@@ -18,8 +18,12 @@ from spec_core.errors import NotAskedFor, nearest
 from spec_core.sampling.given import ints, strings
 
 Proposal = Literal["deterministic", "sampled", "unknown"]
+Kind = Literal["deterministic", "sampled", "unknown", "mixed"]
 Trace = Literal["states", "inputs"]
 PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown"})
+"""Kinds of proposal that a method may draft."""
+KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
+"""Kinds of proposal that a rule may judge."""
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
@@ -61,10 +65,18 @@ def _integer(value: Any) -> int:
 
 
 def _proposals(given: Iterable[str]) -> frozenset[str]:
+    return _among(given, PROPOSALS)
+
+
+def _kinds(given: Iterable[str]) -> frozenset[str]:
+    return _among(given, KINDS)
+
+
+def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
     """Names of proposal kinds. Raises ValueError for an unknown name, which no rule could match."""
     names = _names(given)
-    for name in sorted(names - PROPOSALS, key=str):
-        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
+    for name in sorted(names - known, key=str):
+        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), known)}")
     return names
 
 
@@ -79,9 +91,9 @@ def _path(path: Iterable[Any]) -> tuple[int, ...]:
     return _integers(path, "indices of a path")
 
 
-def _check_claim(proposal: Proposal, probs: Tensor | None) -> None:
-    """Refuse ``probs`` of a proposal that is not ``sampled``: a rule reads them as the distributions drawn from."""
-    if probs is not None and proposal != "sampled":
+def _check_claim(proposal: Kind, probs: Tensor | None) -> None:
+    """Refuse ``probs`` of tokens that were not sampled: a rule reads them as the distributions drawn from."""
+    if probs is not None and proposal not in ("sampled", "mixed"):
         raise ValueError(
             f"probs belong to the proposal 'sampled', got them with {proposal!r}: "
             f"leave out probs, or leave out proposal if every token was drawn from its row of probs"
@@ -98,15 +110,17 @@ class Draft:
 
     ids: the K token ids on the host, drafted in this order.
     proposal: how the tokens were chosen: ``deterministic`` by a function of committed text and earlier drafts,
-        ``sampled`` by drawing from ``probs`` (needed by Leviathan et al., 2211.17192), ``unknown`` otherwise.
-    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from. Raises ValueError unless the
-        proposal is ``sampled``.
+        ``sampled`` by drawing from ``probs`` (needed by Leviathan et al., 2211.17192), ``unknown`` otherwise. The core
+        makes ``mixed`` drafts when a method extends the draft of another: only some of their tokens were drawn.
+    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from. Raises ValueError for a
+        proposal that is ``deterministic`` or ``unknown``. In a ``mixed`` draft, the row of a token that was not drawn
+        is a point mass.
     parents: K indices, -1 ... i-1; -1 is the last committed token. None means a chain.
     confidence: [K] floats in [0, 1], the method's estimate of each token's acceptance probability; or None.
     """
 
     ids: tuple[int, ...]
-    proposal: Proposal
+    proposal: Kind
     probs: Tensor | None = attrs.field(eq=tensor_eq)
     parents: tuple[int, ...] | None
     confidence: tuple[float, ...] | None
@@ -114,13 +128,13 @@ class Draft:
     def __init__(
         self,
         tokens: Tensor | Iterable[int],
-        proposal: Proposal | None = None,
+        proposal: Kind | None = None,
         probs: Tensor | None = None,
         parents: Tensor | Iterable[int] | None = None,
         confidence: Tensor | Iterable[float] | None = None,
     ) -> None:
         proposal = proposal or ("deterministic" if probs is None else "sampled")
-        if proposal not in PROPOSALS:
+        if proposal not in KINDS:
             raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}")
         _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
@@ -242,7 +256,9 @@ class Compat:
     refusals: reasons why it cannot run here; any refusal stops the run before a weight is read.
     drafts: the kinds of proposal that it drafts; None means ``deterministic`` for a plugin with a draft hook, empty
         means that it never drafts.
-    judges: for a rule, the kinds of proposal it can judge; None means all.
+    extends: it may extend the drafts of other methods, with ``step.leaves`` and ``step.extend``.
+    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts of which only some tokens were drawn;
+        None means all.
     noise: for a rule, ``shared`` if it decides with the noise that drafters may read, else ``private``.
     lossy: for a rule, why its text does not have the target's distribution; None if it has.
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
@@ -256,7 +272,8 @@ class Compat:
         default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
     )
     drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
+    extends: bool = False
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_kinds))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))

@@ -113,6 +113,7 @@ def emitted(step: Step) -> list[Emitted]:
 def _events(step: Step, part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
     drafted = len(part.uncut.path) if part.uncut else 0
+    sources = part.sources
     logprobs = _logprobs(step, part)
     pieces = _pieces(seq, count)
     first = seq.t - count
@@ -122,7 +123,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
             token,
             first + i,
             pieces[i],
-            part.source if i < drafted else None,
+            sources[part.uncut.path[i]] if i < drafted else None,
             logprobs[i] if logprobs else None,
         )
         for i, token in enumerate(part.emitted)

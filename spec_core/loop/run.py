@@ -94,6 +94,7 @@ class Run:
             self.target,
             self.proposals,
             self._owners,
+            frozenset(c.name for c in self.plugins if c.compat.extends),
             wants_probs=wants_probs(self.plugins),
             trees=self.needs.trees,
             private=any(c.compat.noise == "private" for c in self.plugins),

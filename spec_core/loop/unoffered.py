@@ -27,7 +27,13 @@ class Unoffered:
     def among(cls, plugins: Iterable[Chosen]) -> Unoffered:
         drafters = [c for c in plugins if c.proposals]
         names = [c.name for c in drafters]
-        return cls({c.name: frozenset(names[:i]) for i, c in enumerate(drafters) if i and c.compat.drafts is None})
+        return cls(
+            {
+                c.name: frozenset(names[:i])
+                for i, c in enumerate(drafters)
+                if i and c.compat.drafts is None and not c.compat.extends
+            }
+        )
 
     def look(self, step: Step) -> None:
         """Count a step, after its drafts are made."""

@@ -32,7 +32,7 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
 
 
 def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
-    """[V] float64: q that draft ``j`` was drawn from; a deterministic draft has probability 1 on its token.
+    """[V] float64: q that draft ``j`` was drawn from; a token that was not drawn has probability 1.
 
     Rows of ``probs`` have at best float32 precision, so they are normalised. Raises ValueError for the
     proposal ``unknown``, which has no distribution.

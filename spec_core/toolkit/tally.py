@@ -80,8 +80,9 @@ class Tally:
         _count(self.reached, depth)
         _count(self.kept, accepted)
         _count(self.tested, tested)
-        if part.source is not None:
-            self._credit(part.source, nodes, accepted)
+        kept = part.uncut.path[:accepted] if part.uncut else ()
+        for piece in part.pieces:
+            self._credit(piece.source, len(piece.draft), len(piece.own(kept)))
 
     def _credit(self, method: str, nodes: int, accepted: int) -> None:
         mine = self.by_method.setdefault(method, [0, 0, 0])

@@ -7,13 +7,15 @@ import io
 import attrs
 import pytest
 from rich.console import Console
+from spec_cli import common
 from spec_cli.prompts import Prompt
-from spec_compare.contenders import chain, names
+from spec_compare.contenders import names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.summary import rows
 from spec_compare.table import FEW, by_position, fitting, show
 
+from spec_core.commands import chain
 from spec_core.toolkit.tally import Tally
 
 
@@ -203,7 +205,7 @@ def test_rotation_comes_round():
     ],
 )
 def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
-    assert chain(spec) == methods
+    assert chain(spec, common.installed()) == methods
 
 
 def test_contenders_of_one_name_are_told_apart_by_their_files():

@@ -553,3 +553,48 @@ class RemembersEverybody(Lookup):
     def ahead(self, seq, count):
         self.seen[seq] = len(seq.tokens)
         return super().ahead(seq, count)
+
+
+# by what it adds to the drafts of others
+
+
+@attrs.define(eq=False)
+class Extends(Lookup):
+    """Healthy: extends the drafts of others by what followed the last occurrence of their last token."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(extends=True)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            ids = self.behind(seq, draft.ids[leaf], min(budget, self.length))
+            if ids:
+                step.extend(seq, Draft(ids), leaf)
+        super().draft(step)
+
+    def behind(self, seq, token: int, count: int) -> list[int]:
+        log = seq.stash.get(self.log, [])
+        at = next((i for i in reversed(range(len(log))) if log[i] == token), len(log))
+        return [token for token in log[at + 1 : at + 1 + count] if token >= 0]
+
+
+@attrs.define(eq=False)
+class RepeatsTheDraft(Extends):
+    """Extends by what followed committed text, which the other method has drafted already."""
+
+    def behind(self, seq, token: int, count: int) -> list[int]:
+        return self.ahead(seq, count)
+
+
+@attrs.define(eq=False)
+class ExpectsItsExtensionToBeTested(Extends):
+    """Learns from every extension, also from those whose first tokens were never reached."""
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        tested = {seq for seq, share in step.judged if share.leaf >= 0}
+        for part in step.parts:
+            extended = [piece for piece in part.pieces if piece.source == step.asking and piece.leaf >= 0]
+            assert not extended or part.seq in tested, "an extension without a verdict"

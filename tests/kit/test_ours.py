@@ -106,3 +106,10 @@ class TestOwnerOfTheOnlyState(RollbackConformance):
 
     def target(self):
         return Fading()
+
+
+class TestExtendingNgram(DrafterConformance):
+    learns_from_verdicts = "length"
+
+    def make(self):
+        return Ngram(extend=True)

@@ -26,6 +26,13 @@ class TestRecycling(DrafterConformance):
         return Recycling()
 
 
+class TestExtendingRecycling(DrafterConformance):
+    learns_from_verdicts = "tokens"
+
+    def make(self):
+        return Recycling(extend=True)
+
+
 class TestRecyclingSharedGreedyChains(DrafterConformance):
     learns_from_verdicts = "tokens"
     shares_between_sequences = True

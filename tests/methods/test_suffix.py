@@ -37,6 +37,13 @@ class TestSuffixTrees(DrafterConformance):
         return Suffix(width=3, p_min=0.01)
 
 
+class TestExtendingSuffixTrees(DrafterConformance):
+    learns_from_verdicts = "tokens"
+
+    def make(self):
+        return Suffix(width=3, p_min=0.01, extend=True)
+
+
 class TestSuffixShared(DrafterConformance):
     learns_from_verdicts = "tokens"
     shares_between_sequences = True
@@ -170,7 +177,7 @@ def drafted(tokens: list[int], evidence: AcceptanceEstimates | None = None, **li
     track = Track(Store(1000, 32))
     track.write(tokens[:-1])
     asked = TreeLimits(**{"depth": 8, "nodes": 8, "width": 1, "p_min": 0.1} | limits)
-    [(automaton, match)] = track.ahead(tokens[-1])
+    [(automaton, match)] = track.ahead([tokens[-1]])
     return grow(automaton, match, evidence or estimates(), asked)
 
 

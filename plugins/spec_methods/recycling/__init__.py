@@ -25,12 +25,12 @@ from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise
 
 @attrs.define(eq=False)
 class Memory:
-    """Data of one sequence. drafted: the current tree."""
+    """Data of one sequence. drafted: the current trees, by the leaf that each follows."""
 
     seq: Sequence
     table: Table
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
-    drafted: list[Node] = attrs.field(factory=list)
+    drafted: dict[int, list[Node]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -61,6 +61,7 @@ class Recycling:
     shared: bool = attrs.field(
         default=False, metadata={"help": "one matrix for all sequences of the run; others can notice it by timing"}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Table | None = attrs.field(default=None, init=False)
 
@@ -75,26 +76,35 @@ class Recycling:
     def compat(self, target: Target) -> Compat:
         kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
         needs = Needs(trees=self.width > 1 and target.info.trees)
-        return Compat(needs=needs, drafts=kinds, forwards=lambda k: 0, load=self._begin)
+        return Compat(needs=needs, drafts=kinds, extends=self.extend, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if (more := self._ahead(step, seq, path, leaf, self._limits(step, seq, budget, len(draft)))) is not None:
+                step.extend(seq, more, leaf)
         for seq, budget in step.undrafted:
-            memory = self._memory(seq)
-            limits = self._limits(step, seq, budget)
-            memory.drafted = grow(memory.table, seq.tokens[-1], self._order(step, seq), memory.evidence, limits)
-            if memory.drafted:
-                step.propose(seq, self._draft(step, memory, limits))
+            if (draft := self._ahead(step, seq, [], -1, self._limits(step, seq, budget))) is not None:
+                step.propose(seq, draft)
+
+    def _ahead(self, step: Step, seq: Sequence, path: list[int], leaf: int, limits: Limits) -> Draft | None:
+        """What may follow committed text and the drafted tokens ``path``, or None."""
+        memory, last = self._memory(seq), path[-1] if path else seq.tokens[-1]
+        order = self._order(step, seq, len(path))
+        memory.drafted[leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
+        return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         """Learn from all verified rows, the kept path last, and from the acceptance of the own draft."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
         rows = likeliest(step.output.logits, self.k) if concerned else []
+        for seq, share in step.judged:
+            memory = self._memory(seq)
+            learn(memory.evidence, memory.drafted[share.leaf], share.uncut.path)
         for seq in concerned:
             memory, part = self._memory(seq), step.part(seq)
-            if part.source == step.asking:
-                learn(memory.evidence, memory.drafted, part.uncut.path)
             tokens = [seq.tokens[-1], *(part.draft.ids if part.draft else ())]
             kept = [0, *(1 + i for i in part.uncut.path)]
             for i in [*sorted(set(range(len(tokens))) - set(kept)), *kept]:
@@ -113,23 +123,26 @@ class Recycling:
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: Step, seq: Sequence) -> Order:
+    def _order(self, step: Step, seq: Sequence, before: int) -> Order:
+        """before: drafted tokens that it goes on behind."""
         if not self._samples(step, seq):
             return by_chance
-        return by_noise(lambda i, ids: step.noise(seq, i, ids=ids), seq.sampling.temperature)
+        return by_noise(lambda i, ids: step.noise(seq, before + i, ids=ids), seq.sampling.temperature)
 
-    def _limits(self, step: Step, seq: Sequence, budget: int) -> Limits:
+    def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> Limits:
+        """drafted: tokens that other methods drafted in this step."""
         depth, stops = min(budget, self.draft_max), seq.stop.tokens
         drawn = step.wants_probs and self._samples(step, seq)
         if drawn or self.width == 1 or not step.trees:
             return Limits(depth, depth, 1, self.p_min, stops, drawn)
-        return Limits(depth, min(step.nodes(seq), self.nodes_max), self.width, self.p_min, stops)
+        return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, self.p_min, stops)
 
-    def _draft(self, step: Step, memory: Memory, limits: Limits) -> Draft:
-        nodes, seq = memory.drafted, memory.seq
+    def _draft(self, step: Step, memory: Memory, nodes: list[Node], last: int, limits: Limits) -> Draft:
+        """last: the token before the first node."""
+        seq = memory.seq
         tokens, confidence = [node.token for node in nodes], [node.chance for node in nodes]
         if limits.drawn:
-            before, info = [seq.tokens[-1], *tokens[:-1]], step.target.info
+            before, info = [last, *tokens[:-1]], step.target.info
             probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)
             return Draft(tokens, probs=probs.to(info.device), confidence=confidence)
         parents = None if limits.width == 1 else [node.parent for node in nodes]

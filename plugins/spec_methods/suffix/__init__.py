@@ -21,13 +21,16 @@ from spec_methods.suffix.store import Store, Track
 
 @attrs.define(eq=False)
 class Memory:
-    """Data of one sequence. own: its text. common: its position among the outputs of all sequences, if shared."""
+    """Data of one sequence. own: its text. common: its position among the outputs of all sequences, if shared.
+
+    drafted: the current drafts, by the leaf that each follows.
+    """
 
     own: Track
     common: Track | None
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     written: int = 0
-    drafted: list[Node] = attrs.field(factory=list)
+    drafted: dict[int, list[Node]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -52,6 +55,7 @@ class Suffix:
     tokens_max: int = attrs.field(
         default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of all shared outputs"}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Store | None = attrs.field(default=None, init=False)
 
@@ -65,21 +69,29 @@ class Suffix:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         trees = self.width > 1 and target.info.trees
-        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
+        return Compat(
+            needs=Needs(trees=trees),
+            drafts={"deterministic"},
+            extends=self.extend,
+            forwards=lambda k: 0,
+            load=self._begin,
+        )
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if nodes := self._ahead(seq, path, leaf, self._limits(step, seq, budget, len(draft))):
+                step.extend(seq, self._draft(nodes), leaf)
         for seq, budget in step.undrafted:
-            memory = seq.stash.get(self.memory)
-            if memory is not None and (nodes := self._ahead(memory, seq, self._limits(step, seq, budget))):
-                memory.drafted = nodes
-                step.propose(seq, self._draft(nodes, step))
+            if nodes := self._ahead(seq, [], -1, self._limits(step, seq, budget)):
+                step.propose(seq, self._draft(nodes))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            learn(memory.evidence, memory.drafted, part.uncut.path)
+            learn(memory.evidence, memory.drafted[part.leaf], part.uncut.path)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -107,20 +119,28 @@ class Suffix:
             seq.stash[self.memory] = memory
         return memory
 
-    def _limits(self, step: Step, seq: Sequence, budget: int) -> TreeLimits:
+    def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> TreeLimits:
+        """drafted: tokens that other methods drafted in this step."""
         depth = min(budget, self.draft_max)
         branching = step.trees and self.width > 1
-        nodes = step.nodes(seq) if branching else depth
+        nodes = step.nodes(seq) - drafted if branching else depth
         return TreeLimits(depth, nodes, self.width if branching else 1, self.p_min, seq.stop.tokens)
 
-    def _ahead(self, memory: Memory, seq: Sequence, limits: TreeLimits) -> list[Node]:
-        """The best draft of the sources: with the most expected accepted tokens, then from the first source."""
-        tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
-        matches = [pair for track in tracks for pair in track.ahead(seq.tokens[-1])]
-        offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
-        return max(offers, key=lambda nodes: sum(node.chance for node in nodes), default=[])
+    def _ahead(self, seq: Sequence, path: list[int], leaf: int, limits: TreeLimits) -> list[Node]:
+        """The best draft of the sources: with the most expected accepted tokens, then from the first source.
 
-    def _draft(self, nodes: list[Node], step: Step) -> Draft:
+        path: drafted tokens before it.
+        """
+        memory = seq.stash.get(self.memory)
+        if memory is None:
+            return []
+        tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
+        matches = [pair for track in tracks for pair in track.ahead([seq.tokens[-1], *path])]
+        offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
+        memory.drafted[leaf] = max(offers, key=lambda nodes: sum(node.chance for node in nodes), default=[])
+        return memory.drafted[leaf]
+
+    def _draft(self, nodes: list[Node]) -> Draft:
         tokens = [node.token for node in nodes]
         confidence = [node.chance for node in nodes]
         chain = all(node.parent == i - 1 for i, node in enumerate(nodes))

@@ -52,9 +52,14 @@ class Track:
             if token >= 0:
                 automaton.push(self.end, token)
 
-    def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
-        """The matches after one more token, which is committed but not evaluated yet."""
-        return [(a, a.follow(match, token, a.match_max)) for a, match in self._matches().items()]
+    def ahead(self, tokens: list[int]) -> list[tuple[Automaton, Match]]:
+        """The matches after more tokens: one that is committed but not evaluated yet, then drafted ones."""
+        found = []
+        for automaton, match in self._matches().items():
+            for token in tokens:
+                match = automaton.follow(match, token, automaton.match_max)
+            found.append((automaton, match))
+        return found
 
     def _matches(self) -> dict[Automaton, Match]:
         """The matches of the current generations, youngest first."""

@@ -5,6 +5,8 @@ The target is a random table, so its text is a Markov chain and every marginal i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 import numpy as np
 import torch
@@ -104,12 +106,16 @@ class Replays:
 
 @attrs.define(eq=False)
 class Near:
-    """Drafts from a table near the target's: drawn, or its best tokens, as a chain or a tree."""
+    """Drafts from a table near the target's: drawn, or its best tokens, as a chain or a tree.
+
+    extends: it extends the drafts of others.
+    """
 
     target: QuickTarget
     proposal: Proposal = "sampled"
     tree: bool = False
     length: int = 3
+    extends: bool = False
     table: Tensor = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -118,23 +124,35 @@ class Near:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={self.proposal}, needs=Needs(trees=self.tree))
+        return Compat(drafts={self.proposal}, needs=Needs(trees=self.tree), extends=self.extends)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            step.extend(seq, self._chain(step, seq, budget, path), leaf)
         for seq, budget in step.undrafted:
             tree = self.tree and budget > 1 and step.nodes(seq) >= 4
             step.propose(seq, self._tree(seq) if tree else self._chain(step, seq, budget))
 
-    def _chain(self, step: Step, seq: Sequence, budget: int) -> Draft:
-        ids, rows = [seq.tokens[-1]], []
-        for i in range(min(budget, self.length)):
+    def _chain(self, step: Step, seq: Sequence, budget: int, path: Iterable[int] = ()) -> Draft:
+        """path: drafted tokens before it."""
+        ids, rows = [seq.tokens[-1], *path], []
+        before = len(ids)
+        for i in range(before - 1, before - 1 + min(budget, self.length)):
             rows.append(self.table[ids[-1]])
             ids.append(int((rows[-1].log() + (0 if self.proposal == "deterministic" else step.noise(seq, i))).argmax()))
-        return Draft(ids[1:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None)
+        return Draft(
+            ids[before:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None
+        )
 
     def _tree(self, seq: Sequence) -> Draft:
         """The two best tokens after the last one, and two after the better of them."""
         first = self.table[seq.tokens[-1]].topk(2).indices.tolist()
         second = self.table[first[0]].topk(2).indices.tolist()
         return Draft([*first, *second], parents=[-1, -1, 0, 0])
+
+
+def extended(target: QuickTarget, kind: Proposal, then: Proposal) -> list[tuple[str, Near]]:
+    """A drafter of one token, and one of another kind that goes on behind it."""
+    return [("near", Near(target, kind, length=1)), ("further", Near(target, then, length=2, extends=True))]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from spec_core.testing.conformance.extend import ExtendChecks
 from spec_core.testing.conformance.memory import MemoryChecks
 from spec_core.testing.conformance.texts import TextChecks
 
 
-class DrafterConformance(TextChecks, MemoryChecks):
+class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks):
     """Inherit, and let ``make`` return a new instance of the method.
 
     Declare intended deviations as class attributes: ``learns_from_verdicts = "length"`` or ``"tokens"``

@@ -164,7 +164,7 @@ class DraftChecks(Conformance):
 
         def look(step: Step) -> None:
             spent = step.forwards.get(SUBJECT, 0)
-            longest = max((p.draft.depth for p in step.parts if p.draft and p.source == SUBJECT), default=0)
+            longest = max((p.draft.depth for p in step.parts if p.draft and SUBJECT in p.sources), default=0)
             if spent and promised is None:
                 raise Found(f"{spent} forwards in a step; declare them: Compat(forwards=lambda k: ...)")
             if promised is not None and spent > promised(longest):

@@ -13,7 +13,7 @@ from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import PROPOSALS, Compat, Draft, Needs, Verdict
+from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.toolkit.choosing import choosers, walk
@@ -85,7 +85,7 @@ class Judge:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(judges=PROPOSALS, noise=self.noise)
+        return Compat(judges=KINDS, noise=self.noise)
 
     @hookimpl
     def accept(self, step: Step) -> None:

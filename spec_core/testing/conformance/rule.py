@@ -13,7 +13,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import PROPOSALS, Compat, Verdict
+from spec_core.contract.values import KINDS, Compat, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
@@ -42,8 +42,8 @@ class RuleConformance(Conformance):
 
     def one_request(self) -> None:
         target = distribution.small_target()
-        _, drafter = next(self.near(target))
-        together(self.run([drafter], target=target), distribution.requests(3))
+        _, drafters = next(self.near(target))
+        together(self.run(drafters, target=target), distribution.requests(3))
 
     @property
     def says(self) -> Compat:
@@ -65,13 +65,16 @@ class RuleConformance(Conformance):
         for trees in (False, True):
             yield RandomTrees(known, vocab=vocab, trees=trees)
 
-    def near(self, target: Any) -> Iterator[tuple[str, distribution.Near]]:
-        """Drafters of every kind of proposal that the rule judges."""
-        judged = PROPOSALS if self.says.judges is None else self.says.judges
-        for kind in sorted(judged):  # a faulty rule may name an unknown kind
-            yield f"{kind} chains", distribution.Near(target, kind)  # type: ignore[arg-type]
+    def near(self, target: Any) -> Iterator[tuple[str, list[Any]]]:
+        """Drafters of every kind of proposal that the rule judges; for mixed drafts two, one of which extends."""
+        judged = KINDS if self.says.judges is None else self.says.judges
+        for kind in sorted(judged - {"mixed"}):  # a faulty rule may name an unknown kind
+            yield f"{kind} chains", [distribution.Near(target, kind)]  # type: ignore[arg-type]
         if "deterministic" in judged:
-            yield "deterministic trees", distribution.Near(target, "deterministic", tree=True)
+            yield "deterministic trees", [distribution.Near(target, "deterministic", tree=True)]
+        if "mixed" in judged:
+            for kinds in (("sampled", "deterministic"), ("deterministic", "sampled")):
+                yield f"chains that are {kinds[0]}, then {kinds[1]}", distribution.extended(target, *kinds)
 
     @promise("A verdict is a path of the draft, from the root on, and the token after it.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:
@@ -82,8 +85,8 @@ class RuleConformance(Conformance):
     @promise("Every kind of proposal that compat declares is judged, and probs are read only if declared.")
     def test_declared_proposals_are_judged(self) -> None:
         target = distribution.small_target()
-        for _, drafter in self.near(target):
-            together(self.run([drafter], target=target), distribution.requests(20))
+        for _, drafters in self.near(target):
+            together(self.run(drafters, target=target), distribution.requests(20))
 
     @promise("At temperature 0 the text equals that of plain decoding, unless the rule is declared lossy.")
     def test_greedy_text_equals_plain_decoding(self) -> None:
@@ -105,9 +108,9 @@ class RuleConformance(Conformance):
     def test_the_distribution_of_the_text_is_the_targets(self) -> None:
         self.needs_lossless()
         target = distribution.small_target()
-        for what, drafter in self.near(target):
+        for what, drafters in self.near(target):
             texts = together(
-                self.run([drafter], target=target, max_sequences=64, nodes_max=4), distribution.requests(self.samples)
+                self.run(drafters, target=target, max_sequences=64, nodes_max=4), distribution.requests(self.samples)
             )
             distribution.check_distribution(texts, target, what)
 
@@ -117,8 +120,8 @@ class RuleConformance(Conformance):
             pytest.skip("declared: shared noise")
         target, requests = distribution.small_target(), distribution.requests(40)
         plain = [self.plain(r, target) for r in requests]
-        for what, drafter in self.near(target):
-            texts = together(self.run([drafter], target=target), requests)
+        for what, drafters in self.near(target):
+            texts = together(self.run(drafters, target=target), requests)
             expect(texts != plain, f"{what}: {len(texts)} sampled texts, each the one that shared noise gives")
 
     @promise("Sampling parameters apply to accepted tokens too: banned or truncated tokens are never emitted.")
@@ -137,8 +140,8 @@ class RuleConformance(Conformance):
     def _never(self, sampling: Sampling, wrong: Any, word: str) -> None:
         target = distribution.small_target()
         asked = [attrs.evolve(r, sampling=sampling) for r in distribution.requests(40)]
-        for what, drafter in self.near(target):
-            for request, tokens in zip(asked, together(self.run([drafter], target=target), asked), strict=True):
+        for what, drafters in self.near(target):
+            for request, tokens in zip(asked, together(self.run(drafters, target=target), asked), strict=True):
                 expect(not wrong(tokens), f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {described(request)}")
 
     @promise("Rows are adjusted as in plain decoding: with every parameter the greedy or coupled text is the same.")
@@ -154,20 +157,20 @@ class RuleConformance(Conformance):
     @promise("The same seed gives the same text: random numbers come from the seed, not from the rule's own generator.")
     def test_the_same_seed_gives_the_same_text(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(40)
-        for what, drafter in self.near(target):
+        for what, drafters in self.near(target):
             texts = []
             for seed in (1, 2):
                 with seeded(seed):
-                    texts.append(together(self.run([drafter], target=target), requests))
+                    texts.append(together(self.run(drafters, target=target), requests))
             for request, one, two in zip(requests, *texts, strict=True):
                 same(one, two, f"the second time; {what}; {described(request)}")
 
     @promise("The verdict of a sequence does not depend on the others in the batch.")
     def test_sequences_are_decided_each_by_itself(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(12)
-        for what, drafter in self.near(target):
-            beside = together(self.run([drafter], target=target), requests)
-            one_by_one = together(self.run([drafter], target=target, max_sequences=1, reuse=False), requests)
+        for what, drafters in self.near(target):
+            beside = together(self.run(drafters, target=target), requests)
+            one_by_one = together(self.run(drafters, target=target, max_sequences=1, reuse=False), requests)
             for request, tokens, alone in zip(requests, beside, one_by_one, strict=True):
                 same(tokens, alone, f"alone; {what}; {described(request)}")
 
@@ -198,14 +201,14 @@ class RuleConformance(Conformance):
     def test_compat_says_what_it_is(self) -> None:
         answer = ask_compat(self.make(), "rule", MetadataOnly(self.model)) or Compat()
         expect(answer.noise in ("shared", "private"), f"noise is {answer.noise!r}")
-        expect(answer.judges is None or bool(answer.judges <= PROPOSALS and answer.judges), f"judges {answer.judges}")
+        expect(answer.judges is None or bool(answer.judges <= KINDS and answer.judges), f"judges {answer.judges}")
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
 
     @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         target = distribution.small_target()
-        _, drafter = next(self.near(target))
-        run = self.run([drafter], target=target, max_sequences=1, reuse=False)
+        _, drafters = next(self.near(target))
+        run = self.run(drafters, target=target, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(r)) for r in distribution.requests(12)]
         together(run, [])
         run.results.clear()
