@@ -1,13 +1,13 @@
 """Speculative decoding methods as plugins: five hooks, one loop, the target's own text.
 
 ``load`` a target, make a ``Run`` with some methods, and iterate over ``generate``. torch is imported when one of these
-names is first used, not by ``import spec_core`` (``spec_core.assembly.early``).
+names is first used, not by ``import spec_core`` (``spec_core.early``).
 """
 
 from __future__ import annotations
 
-from spec_core.assembly.early import lazy
-from spec_core.assembly.early import prepare as prepare
+from spec_core.early import lazy
+from spec_core.early import prepare as prepare
 from spec_core.hookspecs import CONTRACT, hookimpl
 
 _WHERE = {

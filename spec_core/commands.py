@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spec_core.assembly.discovery import GROUPS, PLUGIN_KINDS, Entry, discover, find, imported
-from spec_core.assembly.early import lazy
 from spec_core.assembly.hooks import hooks_of
+from spec_core.early import lazy
 from spec_core.settings.environment import misspelt
 from spec_core.settings.file import read_file
 from spec_core.settings.named import chain, joined, name_of, parsed

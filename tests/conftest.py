@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spec_core.assembly.early import prepare
+from spec_core.early import prepare
 
 # Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

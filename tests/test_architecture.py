@@ -41,6 +41,7 @@ MAY_IMPORT = {
 
 ROOMS = (
     "errors",
+    "early",
     "sampling",
     "settings",
     "contract",

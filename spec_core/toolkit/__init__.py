@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spec_core.assembly.early import lazy
+from spec_core.early import lazy
 
 if TYPE_CHECKING:
     from spec_core.sampling.choose import adjust as adjust

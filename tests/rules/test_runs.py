@@ -141,7 +141,7 @@ class Declares:
 @pytest.mark.parametrize("rule", DREW)
 def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
     """At the start, with a hint: the rule divides by q."""
-    with pytest.raises(Refused, match=f"rule {rule} judges proposals that are deterministic, mixed, sampled") as error:
+    with pytest.raises(Refused, match=f"rule {rule} judges the proposals deterministic, mixed, sampled") as error:
         dense([("secret", Declares("unknown"))], rule=rule)
 
     assert f"leave --rule out (the default judges every proposal), or run {rule} without secret" in str(error.value)
