@@ -11,10 +11,15 @@ import torch
 from gguf.quants import quantize
 from spec_kernels import facts, native
 from spec_kernels.model.ops import Embed, Linear
+from spec_kernels.model.reference import Reference
 from spec_kernels.native.activations import ALLOWED, NOISE, by_types, ratio, sizes_of_types
 from spec_kernels.native.executor import Native, Options
+from spec_kernels.ops.dequant import dequantize
 
+from benchmarks.activations import RoundedRows, logits
+from benchmarks.support.rounding import Rounded, rounded, steps
 from spec_core import Run, load
+from tests.kernels.products import example
 from tests.support.small_models import tiny_gguf
 from tests.targets.drive import forward, fresh, part, sequence
 
@@ -95,6 +100,41 @@ def test_an_embedding_counts_only_where_it_is_the_output_matrix_too():
 
     assert set(sizes_of_types(model, executor.arena)) == {"Q4_0", "Q8_0"}
     assert set(sizes_of_types(replace(model, ops=inner), executor.arena)) == {"Q4_0"}
+
+
+def test_the_benchmark_rounds_activations_as_native_products_do():
+    """The first row: later ones differ once a number lies at the middle of two steps in only one of both."""
+    of = load("zoo:pico", kernels="native", activations="int8").executor
+    source = Rounded(of.source, lambda name: None)
+    tokens = torch.tensor(PROMPT[:1])
+    exact, rounded, ours = (
+        logits(executor, tokens).double()
+        for executor in (
+            Reference(of.model, source, torch.float64), RoundedRows(of.model, source, torch.float64), of
+        )
+    )  # fmt: skip
+
+    assert (ours - rounded)[0].abs().max() < 1e-4 < 1e-3 < (ours - exact)[0].abs().max()
+
+
+@pytest.mark.parametrize("type", NOISE)
+def test_the_benchmark_reads_the_step_between_two_values_of_a_block(type):
+    blocks = example(type, 4, 256)
+    values, step = (m.double().view(-1, 16) for m in (dequantize(blocks, type), steps(blocks, type)))
+    apart = ((values - values[:, :1]) / step)[step != 0]
+
+    assert torch.allclose(apart, apart.round(), atol=1e-3)
+    assert (apart.round().abs() == 1).any()
+
+
+@pytest.mark.parametrize("type", NOISE)
+def test_the_benchmark_rounds_weights_to_within_a_step(type):
+    weights = torch.randn(8, 256, generator=torch.Generator().manual_seed(2))
+    values, step = rounded(weights, type)
+
+    assert values.shape == step.shape == weights.shape
+    assert ((values - weights).abs() <= 1.01 * step.abs() + 0.02).float().mean() > 0.99
+    assert (values - weights).square().mean() < 0.01
 
 
 @pytest.mark.parametrize("wish", native.ACTIVATIONS)
