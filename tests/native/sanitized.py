@@ -21,7 +21,7 @@ from tests.native.compiled import FLAGS, ROOT, SOURCES, compiled, run
 SANITIZE = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLS = ("--param", "asan-instrumentation-with-call-threshold=0")
 """Every access is checked in a call, not in place: compiled in half the time, and the same is found."""
-NEEDED = {"avx2": "avx2", "avx512": "avx512f", "avx512vnni": "avx512_vnni"}
+NEEDED = {"avx2": "avx2", "avxvnni": "avx_vnni", "avx512": "avx512f", "avx512vnni": "avx512_vnni"}
 """What the files of an instruction set need of the processor, as /proc/cpuinfo calls it."""
 ABSENT = Path(__file__).with_name("absent.c")
 NAME = "spec_kernels.native._native"
