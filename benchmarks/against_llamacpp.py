@@ -1,6 +1,6 @@
 """Forwards of n rows here and in llama.cpp: the same file, the same threads, in turns, medians of ratios.
 
-    python benchmarks/against_llamacpp.py -m FILE --peer PYTHON [--threads 1] [--depth 64] [--activations int15]
+    python benchmarks/against_llamacpp.py -m FILE --peer PYTHON [--threads 1] [--depth 64] [--activations auto]
 
 PYTHON is an interpreter that has llama-cpp-python 0.3.36, built natively (support/peer.py). Both sides evaluate the
 same tokens after ``depth`` cached rows, with the logits of every row and their argmax, in a loop over the lowest-level
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--peer", required=True, help="an interpreter with llama-cpp-python")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--depth", type=int, default=64, help="cached rows, at most 512")
-    parser.add_argument("--activations", default="int15")
+    parser.add_argument("--activations", default="auto")
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")

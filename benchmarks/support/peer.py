@@ -87,14 +87,18 @@ def tokens(count: int) -> list[int]:
 class Llama:
     """A context of llama.cpp with one sequence."""
 
-    def __init__(self, model: str, context: int, threads: int) -> None:
+    def __init__(self, model: str, context: int, threads: int, repacked: bool = True) -> None:
+        """repacked: weights may be stored anew for the processor, as llama.cpp's programs do; else they stay as the
+        file has them, which also works where a processor announces AMX that its system does not allow."""
         from llama_cpp import llama_cpp as c
 
         self.c = c
         self._quiet = c.llama_log_callback(lambda level, text, data: None)
         c.llama_log_set(self._quiet, ctypes.c_void_p(0))
         c.llama_backend_init()
-        loaded = c.llama_model_load_from_file(model.encode(), c.llama_model_default_params())
+        how = c.llama_model_default_params()
+        how.use_extra_bufts = repacked
+        loaded = c.llama_model_load_from_file(model.encode(), how)
         options = c.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = context, BATCH, BATCH
         options.n_threads = options.n_threads_batch = threads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spec_kernels import native
 from spec_kernels.model import tiles
+from spec_kernels.native.activations import ALLOWED, NOISE, by_types
 from spec_kernels.ops import dispatch
 
 
@@ -21,13 +22,15 @@ def kernels() -> str:
 
 
 def activations() -> str:
-    """Of native products with quantised weights: bits, and the error that they make, as ``benchmarks/numerics.py``
-    found it on six quantised models."""
+    """The rule that chooses the activation bits of native products with quantised weights."""
     if native.problem():
         return "floats: nothing runs natively"
+    small = [type for type in NOISE if by_types({type: 1}).name == "int8"]
+    rest = [type for type in NOISE if type not in small]
     return (
-        "int15 (root mean square of the logits' error against float64, measured on six models: 0.001 to 0.008 % of "
-        "their range), or int8 for speed (0.12 to 0.92 %): -o activations=int8"
+        f"auto: int8 where it adds at most {ALLOWED:.0%} of the noise of the weights' own rounding (weights in "
+        f"{', '.join(small)}), else int15 ({', '.join(rest)}); mixed files by their weights of each type, a model's "
+        "own line says which; -o activations=int15 or int8 forces one"
     )
 
 

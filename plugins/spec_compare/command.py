@@ -114,6 +114,8 @@ def measured(entered: list[Contender], chosen: list[Prompt], target: Target, ter
     common.note(
         f"{target.info.name}: {len(chosen)} prompts, {len(entered)} contenders, at most {terms.max_tokens} tokens each"
     )
+    if said := target.info.extras.get("kernels"):
+        common.note(f"kernels: {said}")
     total = len(batches(chosen, terms.batch)) * terms.repeats * len(entered)
     with progress(total) as on_lap:
         yield from measure(entered, chosen, terms, on_lap)

@@ -21,7 +21,7 @@ from tests.native.compiled import FLAGS, ROOT, SOURCES, compiled, run
 SANITIZE = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLS = ("--param", "asan-instrumentation-with-call-threshold=0")
 """Checks every access with a call instead of inline code: the same checks, half the time to compile."""
-NEEDED = {"avx2": "avx2", "avx512": "avx512f", "avx512vnni": "avx512_vnni"}
+NEEDED = {"avx2": "avx2", "avxvnni": "avx_vnni", "avx512": "avx512f", "avx512vnni": "avx512_vnni"}
 """Processor features that an instruction set needs, by their names in /proc/cpuinfo."""
 ABSENT = Path(__file__).with_name("absent.c")
 NAME = "spec_kernels.native._native"

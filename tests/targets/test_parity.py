@@ -37,10 +37,10 @@ def one_thread():
 class Case:
     """A loaded target beside its expected tensors."""
 
-    def __init__(self, name: str, kernels: str = "auto") -> None:
+    def __init__(self, name: str, kernels: str = "auto", activations: str = "auto") -> None:
         folder, _, file = name.rpartition("/")
         self.path = golden(folder)
-        self.target = load(self.path / file, kernels=kernels)
+        self.target = load(self.path / file, kernels=kernels, activations=activations)
         self.tensors = load_file(self.path / "golden.safetensors")
         self.facts = json.loads((self.path / "golden.json").read_text())
 
@@ -62,7 +62,7 @@ def case(request, kernels) -> Case:
 
 
 def quantised(name: str, kernels: str) -> Case:
-    return Case(f"quantmodel/{name}/{QUANTISED[name]}", kernels)
+    return Case(f"quantmodel/{name}/{QUANTISED[name]}", kernels, "int15" if kernels == "native" else "auto")
 
 
 def root_mean_square(expected: torch.Tensor, got: torch.Tensor) -> float:
@@ -141,6 +141,19 @@ def test_native_logits_lie_near_those_of_the_dequantised_weights(name):
     assert root_mean_square(expected, got) <= 5e-4
     assert torch.equal(expected.argmax(-1)[apart], got.argmax(-1)[apart])
     assert apart.sum() >= len(apart) - 2
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_native_logits_with_8_bits_of_activations_lie_within_1_percent_of_the_range(name):
+    """Root mean square. Rows whose two best tokens are further apart than 4 times that keep their best token."""
+    case = Case(f"quantmodel/{name}/{QUANTISED[name]}", "native", "int8")
+    expected, got = case.tensors["logits_37"], fresh(case.target, case.tokens("prompt_37")).logits
+    best = expected.topk(2).values
+    apart = best[:, 0] - best[:, 1] > 0.04 * (expected.max() - expected.min())
+
+    assert 5e-4 < root_mean_square(expected, got) <= 0.01
+    assert torch.equal(expected.argmax(-1)[apart], got.argmax(-1)[apart])
+    assert apart.any()
 
 
 @pytest.mark.parametrize("name", QUANTISED)

@@ -8,6 +8,7 @@ from spec_kernels import native
 from spec_kernels.model.build import Builder
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import Only
+from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.native.limits import misfit
 from torch import Tensor
@@ -26,7 +27,7 @@ class Choice:
     """Execution settings, by their user-visible names. why: reason for ``kernels``; wish: the requested settings."""
 
     kernels: str = "auto"
-    activations: str = "int15"
+    activations: str = AUTO
     cache_dtype: str = "float32"
     weights: str = "auto"
     why: str = ""
@@ -36,13 +37,12 @@ class Choice:
     def native(self) -> bool:
         return self.kernels == "native"
 
-    @property
-    def said(self) -> str:
-        """A sentence for the user."""
+    def said(self, activations: object) -> str:
+        """A sentence for the user. activations: those in use, or the requested ones if no weights were read."""
         if not self.native:
             return f"reference ({self.why})"
         isa = native.instruction_sets()[0]
-        return f"native ({isa}, activations {self.activations}, cache {self.cache_dtype}, weights {self.weights})"
+        return f"native ({isa}, activations {activations}, cache {self.cache_dtype}, weights {self.weights})"
 
     def options(self) -> dict[str, str]:
         """The requested settings, to load another model in the same way."""
@@ -52,7 +52,7 @@ class Choice:
 
 def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtype, where: str) -> Choice:
     """The executor's settings: native if possible, unless another was requested. Raises UsageError."""
-    known = {"kernels": KERNELS, "activations": native.ACTIVATIONS, "cache_dtype": native.CACHES, "weights": WEIGHTS}
+    known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": native.CACHES, "weights": WEIGHTS}
     for name, values in known.items():
         given = getattr(wish, name)
         if given not in values:
@@ -105,10 +105,11 @@ def executor(
 
 def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
-    if not isinstance(executor, Native) or not executor.arena.fallen:
-        return choice.said
+    if not isinstance(executor, Native):
+        return choice.said(choice.activations)
+    words = choice.said(executor.activations)
     counts = ", ".join(f"{count} of {both}" for both, count in sorted(executor.arena.fallen.items()))
-    return f"{choice.said}; weights without a native form: {counts}"
+    return f"{words}; weights without a native form: {counts}" if counts else words
 
 
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:

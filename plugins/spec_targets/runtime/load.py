@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
+from spec_kernels.native.activations import AUTO
 from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
@@ -36,7 +37,7 @@ def make_target(
     threads: int = 0,
     context: int = 0,
     kernels: str = "auto",
-    activations: str = "int15",
+    activations: str = AUTO,
     cache_dtype: str = "float32",
     wanted: bool | str = "auto",
     divisors: torch.Tensor | None = None,

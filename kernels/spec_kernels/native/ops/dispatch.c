@@ -26,7 +26,7 @@ extern const spec_ops_table spec_ops_neon;
 const spec_ops_table *spec_ops(const char *isa) {
 #if defined(__x86_64__) && !defined(SPEC_PORTABLE)
     if ((!isa || !strcmp(isa, "avx512vnni") || !strcmp(isa, "avx512")) && has_avx512()) return &spec_ops_avx512;
-    if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
+    if ((!isa || !strcmp(isa, "avxvnni") || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
 #endif
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE)
     if (!isa || !strcmp(isa, "neon")) return &spec_ops_neon;

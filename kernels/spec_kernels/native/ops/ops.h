@@ -223,7 +223,8 @@ typedef struct {
     void (*route)(const spec_router *a, const float *logits, size_t stride, int rows, float *weights, int32_t *chosen);
 } spec_ops_table;
 
-/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avx2", "neon", "generic",
+/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avxvnni" and
+   "avx2" (the same), "neon", "generic",
    or NULL for the best that this processor has. NULL where the name is unknown or the processor lacks it. */
 const spec_ops_table *spec_ops(const char *isa);
 
