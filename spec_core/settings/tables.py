@@ -40,7 +40,7 @@ class LoadSettings:
     activations: str = option(
         "int15", "type of activations in native products with quantised weights: int15, or int8 for speed"
     )
-    cache_dtype: str = option("float32", "type of the native KV cache: float32, float16 or q8")
+    cache_dtype: str = option("float16", "type of the native KV cache: float32, float16 or q8")
     weights: str = option("auto", "auto keeps native weights as stored; q8_0 converts float weights to 8 bits")
 
 

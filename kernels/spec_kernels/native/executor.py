@@ -29,7 +29,7 @@ class Options:
     ``CACHES``. requantise: weights that are floats become Q8_0. isa: an instruction set; None is the best."""
 
     activations: str = "int15"
-    cache: str = "float32"
+    cache: str = "float16"
     requantise: bool = False
     isa: str | None = None
 

@@ -27,7 +27,7 @@ class Choice:
 
     kernels: str = "auto"
     activations: str = "int15"
-    cache_dtype: str = "float32"
+    cache_dtype: str = "float16"
     weights: str = "auto"
     why: str = ""
     wish: str = "auto"
