@@ -48,7 +48,7 @@ def measure(model: str, rows: int) -> list[tuple[str, float, int]]:
     exact: Tensor | None = None
     found = []
     for kind in ACTIVATIONS:
-        executor = load(model, kernels="native", activations=kind).executor
+        executor = load(model, kernels="native", activations=kind, cache_dtype="float32").executor
         if exact is None:
             tokens = text(load(model, weights=False).info.vocab, rows)
             double = Reference(executor.model, executor.source, torch.float64, torch.device("cpu"))

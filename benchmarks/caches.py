@@ -4,8 +4,8 @@
 
 MODEL: a GGUF file or zoo:NAME; without any: zoo:pico and zoo:smollm2. Texts are pages of this documentation, from
 their beginning. KL: of the distributions of the next token, float32 against the other, in nats per token. Flips: rows
-whose best token is another. T(n): milliseconds of a forward of n rows at a depth, minimum of many, the caches by
-turns, one thread; run it with `taskset -c 0`.
+whose best token is another. T(n): milliseconds of CPU time of a forward of n rows at a depth, minimum of many, the
+caches by turns, one thread; run it with `taskset -c 0`. ``--texts 0`` leaves out the precision.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def speed(targets: dict[str, Target], depths: list[int], seconds: float = 3) -> 
             best, end = dict.fromkeys(calls, float("inf")), time.perf_counter() + seconds
             while time.perf_counter() < end:
                 for kind, call in calls.items():
-                    begin = time.perf_counter()
+                    begin = time.thread_time()
                     call()
-                    best[kind] = min(best[kind], time.perf_counter() - begin)
-            found = "  ".join(f"{kind} {1e3 * seconds:8.3f}" for kind, seconds in best.items())
+                    best[kind] = min(best[kind], time.thread_time() - begin)
+            found = "  ".join(f"{kind} {1e3 * taken:8.3f}" for kind, taken in best.items())
             print(f"  depth {depth:5} T({rows}) ms: {found}", flush=True)
 
 
@@ -100,7 +100,8 @@ def main() -> None:
         print(model)
         options = {"kernels": "native", "threads": 1, "activations": args.activations}
         targets = {kind: load(model, cache_dtype=kind, **options) for kind in CACHES}
-        precision(targets, args.texts, args.rows)
+        if args.texts:
+            precision(targets, args.texts, args.rows)
         if targets["float32"].executor.model.delta is None:
             depths = [int(depth) for depth in args.depths.split(",")]
             speed(targets, [depth for depth in depths if depth + 8 <= targets["float32"].info.context])
