@@ -145,7 +145,7 @@ def executors(model: str, types: str | None) -> Iterator[tuple[str, Any]]:
     yield "weights", Reference(of.model, Noisy(source, SEED))
     if types is None:
         for kind in ACTIVATIONS:
-            yield kind, load(model, kernels="native", activations=kind).executor
+            yield kind, load(model, kernels="native", activations=kind, cache_dtype="float32").executor
     yield "int8 rounded", RoundedRows(of.model, source, torch.float64)
 
 

@@ -30,7 +30,7 @@ class Options:
     a type in ``CACHES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best."""
 
     activations: str = activations.AUTO
-    cache: str = "float32"
+    cache: str = "float16"
     requantise: bool = False
     isa: str | None = None
 

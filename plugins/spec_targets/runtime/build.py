@@ -28,7 +28,7 @@ class Choice:
 
     kernels: str = "auto"
     activations: str = AUTO
-    cache_dtype: str = "float32"
+    cache_dtype: str = "float16"
     weights: str = "auto"
     why: str = ""
     wish: str = "auto"

@@ -38,7 +38,7 @@ def make_target(
     context: int = 0,
     kernels: str = "auto",
     activations: str = AUTO,
-    cache_dtype: str = "float32",
+    cache_dtype: str = "float16",
     wanted: bool | str = "auto",
     divisors: torch.Tensor | None = None,
     extras: dict[str, Any] | None = None,
