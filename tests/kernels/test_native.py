@@ -308,6 +308,12 @@ def test_settings_that_cannot_be_are_refused(options, said):
         load(tiny_gguf(), **options, **({} if "weights" in options else {"weights": False}))
 
 
+def test_the_reference_takes_the_type_that_its_cache_has():
+    target = load(tiny_gguf(), kernels="reference", dtype="float32", cache_dtype="float32", weights=False)
+
+    assert target.info.extras["kernels"] == "reference (asked for)"
+
+
 def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):
     monkeypatch.setattr(native, "_native", None)
 
