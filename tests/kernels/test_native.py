@@ -95,6 +95,21 @@ def test_a_row_has_the_same_bits_beside_others_on_any_number_of_threads(arch, co
     assert torch.equal(expected, together[30:34])
 
 
+@pytest.mark.parametrize("rows", [1, 7, 8, 13])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_attention_cut_between_threads_has_the_bits_of_one_thread(rows, count):
+    """Three kv heads: rows are cut where that ends a phase sooner. Big enough for the threads to be used."""
+    of, tokens = load("zoo:pico", kernels="native", threads=1), list(range(100, 100 + 130))
+    found = []
+    for threads in (1, count):
+        torch.set_num_threads(threads)
+        seq = sequence(of, tokens)
+        forward(of, part(seq, 0, tokens[:-rows], decides=False))
+        found.append(forward(of, part(seq, len(tokens) - rows, tokens[-rows:])).logits)
+
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("cache_dtype", native.CACHES)
 @pytest.mark.parametrize("arch", ["qwen3", "qwen3moe", "qwen35"])
 def test_branches_of_a_tree_have_the_bits_of_decoding(arch, cache_dtype):
@@ -308,6 +323,12 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
 def test_settings_that_cannot_be_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
         load(tiny_gguf(), **options, **({} if "weights" in options else {"weights": False}))
+
+
+def test_the_reference_takes_the_type_that_its_cache_has():
+    target = load(tiny_gguf(), kernels="reference", dtype="float32", cache_dtype="float32", weights=False)
+
+    assert target.info.extras["kernels"] == "reference (asked for)"
 
 
 def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):

@@ -37,10 +37,10 @@ def one_thread():
 class Case:
     """A loaded target beside its expected tensors."""
 
-    def __init__(self, name: str, kernels: str = "auto", activations: str = "auto") -> None:
+    def __init__(self, name: str, kernels: str = "auto", **options: str) -> None:
         folder, _, file = name.rpartition("/")
         self.path = golden(folder)
-        self.target = load(self.path / file, kernels=kernels, activations=activations)
+        self.target = load(self.path / file, kernels=kernels, **options)
         self.tensors = load_file(self.path / "golden.safetensors")
         self.facts = json.loads((self.path / "golden.json").read_text())
 
@@ -58,7 +58,8 @@ def kernels(request) -> str:
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request, kernels) -> Case:
-    return Case(request.param, kernels)
+    """The bars are those of float32 arithmetic."""
+    return Case(request.param, kernels, cache_dtype="float32")
 
 
 def quantised(name: str, kernels: str) -> Case:

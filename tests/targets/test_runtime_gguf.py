@@ -81,7 +81,7 @@ def test_gate_and_up_of_experts_in_one_tensor(tmp_path):
 def test_a_bias_of_the_head_is_added(tmp_path):
     file = File("qwen2")
     file.tensors["output.bias"] = bias = torch.randn(96)
-    target = load(write(tmp_path / "model.gguf", "qwen2", file.keys, file.tensors))
+    target = load(write(tmp_path / "model.gguf", "qwen2", file.keys, file.tensors), cache_dtype="float32")
 
     assert largest(logits(file.model, TOKENS) + bias, fresh(target, TOKENS).logits) <= BAR
 

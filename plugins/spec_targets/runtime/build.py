@@ -63,7 +63,7 @@ def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtyp
         return attrs.evolve(wish, kernels="native")
     if wish.kernels == "native":
         raise UsageError(f"{where}: kernels=native was requested, but {why}", hint="use kernels=auto, or change that")
-    _check_unused(wish, why)
+    _check_unused(wish, why, str(dtype).removeprefix("torch."))
     return attrs.evolve(wish, kernels="reference", why=why)
 
 
@@ -76,11 +76,11 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
     return native.problem() or misfit(config.block(False))
 
 
-def _check_unused(wish: Choice, why: str) -> None:
-    """Refuse a setting of native kernels if these are not used."""
+def _check_unused(wish: Choice, why: str, dtype: str) -> None:
+    """Refuse a setting of native kernels if these are not used. The reference's cache has the model's dtype."""
     for field in attrs.fields(Choice):
-        given = getattr(wish, field.name)
-        if field.name not in ("kernels", "why", "wish") and given != field.default:
+        given, same = getattr(wish, field.name), field.name == "cache_dtype" and wish.cache_dtype == dtype
+        if field.name not in ("kernels", "why", "wish") and given != field.default and not same:
             raise UsageError(
                 f"{field.name}={given} is for native kernels, which are not used here: {why}",
                 hint=f"leave {field.name} out",
