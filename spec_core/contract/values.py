@@ -315,5 +315,5 @@ class Streams(dict[int, Tensor]):
     def __missing__(self, i: int) -> Tensor:
         there = ", ".join(map(str, sorted(self))) or "none"
         raise NotAskedFor(
-            f"hidden[{i}] was not requested (there: {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
+            f"hidden[{i}] was not requested (got {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
         )

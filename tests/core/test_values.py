@@ -212,7 +212,7 @@ def test_the_proposal_of_a_draft_follows_from_its_probs():
 @pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
 def test_only_drafts_that_were_drawn_have_probs(proposal):
     """Refused: a rule would divide by probabilities that the token was not drawn from."""
-    with pytest.raises(ValueError, match=f"one that is '{proposal}' has none"):
+    with pytest.raises(ValueError, match=f"got them with '{proposal}'"):
         Draft([1], proposal=proposal, probs=torch.ones(1, 2))
 
 

@@ -137,7 +137,7 @@ class Forgetful(ToyRollback):
 
 def test_a_campaign_finds_a_wrong_rollback():
     """Texts are compared with the plain ones, which detects a state that is not restored."""
-    with pytest.raises(AssertionError, match="is not plain"):
+    with pytest.raises(AssertionError, match="differs from plain"):
         campaign(ToyTarget(), PROMPTS, STEPS, rollback=lambda rng: Forgetful())
 
 
