@@ -1,13 +1,13 @@
 """Forwards of n rows here and in llama.cpp: the same file, the same threads, in turns, medians of ratios.
 
-    python benchmarks/against_llamacpp.py -m FILE --peer PYTHON [--threads 1] [--depth 64] [--activations int15]
+    python benchmarks/against_llamacpp.py -m FILE --peer PYTHON [--threads 1] [--depth 64] [--activations auto]
 
 PYTHON is an interpreter that has llama-cpp-python 0.3.36, built natively (support/peer.py). Both sides evaluate the
-same tokens behind ``depth`` cached rows, with the logits of every row and their argmax, in a loop over the lowest call
-there is: ``llama_decode`` there, ``target.forward``'s executor here. From 512 rows on, a prompt, only the last row's
-logits are asked for. Tokenisation, and bringing a cache back to ``depth``, are outside: llama.cpp evaluates a hybrid's
-cached rows anew for that.
-A round is one burst of both sides, whoever is first alternates; a ratio is that of one round.
+same tokens after ``depth`` cached rows, with the logits of every row and their argmax, in a loop over the lowest-level
+call: ``llama_decode`` there, ``target.forward``'s executor here. 512 rows and more are a prompt, of which only the last
+row's logits are computed. Tokenisation is not timed, nor is resetting a cache to ``depth``, for which llama.cpp has to
+evaluate the cached rows of a hybrid again.
+A round is one burst of each side, in alternating order; a ratio is that of one round.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTEXT = 1024
 
 
 def ours(model: str, depth: int, threads: int, activations: str) -> Side:
-    """Forwards of our executor behind ``depth`` rows."""
+    """Forwards of this project's executor after ``depth`` cached rows."""
     import torch
     from spec_kernels.model.batch import Batch, SequenceRows
     from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
@@ -50,8 +50,8 @@ def ours(model: str, depth: int, threads: int, activations: str) -> Side:
     def run(count: int, start: int) -> torch.Tensor:
         rows_of_one = SequenceRows(cache, 0, count, start)
         last = [count - 1] if count >= BATCH else None
-        told = {"logits": last, "final": last, "recurrence": recurrence(count, start)}
-        asked = Batch(torch.tensor(tokens(count)), torch.arange(start, start + count), [rows_of_one], **told)
+        settings = {"logits": last, "final": last, "recurrence": recurrence(count, start)}
+        asked = Batch(torch.tensor(tokens(count)), torch.arange(start, start + count), [rows_of_one], **settings)
         return executor.run(asked)["logits"]
 
     run(depth, 0)
@@ -68,7 +68,7 @@ def ours(model: str, depth: int, threads: int, activations: str) -> Side:
 
 
 def rounds(peer: Peer, side: Side, depth: int, rows: list[int], count: int) -> dict[int, list[list[float]]]:
-    """{rows: [[seconds here, seconds there] of every round]}; who is first alternates."""
+    """{rows: [[seconds here, seconds there] of every round]}, in alternating order."""
     found: dict[int, list[list[float]]] = {n: [] for n in rows}
     for i in range(count):
         for n in rows:
@@ -82,7 +82,7 @@ def rounds(peer: Peer, side: Side, depth: int, rows: list[int], count: int) -> d
 
 
 def report(found: dict[int, list[list[float]]]) -> list[dict[str, float]]:
-    """Per number of rows: medians in milliseconds, the median ratio, and ratios to the peer's one row of that round."""
+    """For each number of rows: median milliseconds, the median ratio, and ratios to one row of the peer."""
     first = found[min(found)]
     return [
         {
@@ -99,10 +99,10 @@ def report(found: dict[int, list[list[float]]]) -> list[dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", required=True, help="a GGUF file, or zoo:NAME")
-    parser.add_argument("--peer", required=True, help="the interpreter that has llama-cpp-python")
+    parser.add_argument("--peer", required=True, help="an interpreter with llama-cpp-python")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--depth", type=int, default=64, help="cached rows, at most 512")
-    parser.add_argument("--activations", default="int15")
+    parser.add_argument("--activations", default="auto")
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
@@ -118,8 +118,8 @@ def main() -> None:
     peer.close()
     load = os.getloadavg()[0]
     if args.json:
-        told = {**vars(args), "load": load, "peer": peer.about, "measured": lines}
-        print(json.dumps(told, indent=2))
+        settings = {**vars(args), "load": load, "peer": peer.about, "measured": lines}
+        print(json.dumps(settings, indent=2))
         return
     print(f"{args.model}, {args.threads} threads, depth {args.depth}, {args.activations}, load {load:.1f}: ms, medians")
     print(f"{'rows':>5}{'ours':>10}{'llama.cpp':>11}{'ratio':>8}{'of its T(' + str(min(args.rows)) + ')':>13}")

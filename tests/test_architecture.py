@@ -1,4 +1,4 @@
-"""The shape of the project: who may import whom, who may name whom, and how long a file may be.
+"""The structure of the project: allowed imports, allowed names, and the max length of a file.
 
 Longer than our files are: the rules are read beside each other.
 """
@@ -38,10 +38,11 @@ MAY_IMPORT = {
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
 }
-"""Packages of ours that a package may import, itself aside."""
+"""Packages of this project that a package may import, beside itself."""
 
 ROOMS = (
     "errors",
+    "early",
     "sampling",
     "settings",
     "contract",
@@ -141,7 +142,7 @@ def private(module: str, source: str) -> list[str]:
 
 @pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels"}))
 def test_plugins_import_public_names_only(package):
-    """A stranger's plugin can do what ours do."""
+    """Plugins of other packages have the same possibilities as this project's."""
     found = [line for module, file in modules(package) for line in private(module, file.read_text())]
 
     assert not found, "\n".join(found)
@@ -201,7 +202,7 @@ def test_imports_of_the_core_point_down():
 
 @pytest.mark.parametrize("package", SOURCES)
 def test_imports_go_one_way(package):
-    """The core imports none of ours, methods no targets and no other method, kernels nobody."""
+    """The core imports no plugin, methods import no target and no other method, kernels import no package."""
     rules = [rule for module, file in modules(package) for rule in broken(module, file.read_text())]
 
     assert not rules, "\n".join(rules)
@@ -275,14 +276,14 @@ PLANTED = {
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_import_is_found(name):
-    """The test above can fail: each rule, broken once."""
+    """The test above can fail: each rule is broken once."""
     module, source = PLANTED[name]
 
     assert broken(module, source)
 
 
 def test_allowed_imports_are_not_found():
-    """And it does not fail for what is allowed."""
+    """It does not fail for allowed imports."""
     for module, source in {
         "spec_methods.ngram": "from spec_core import Step\nimport spec_kernels.model",
         "spec_methods.draft_model.state": "from spec_methods.draft_model.vocabulary import Same\nfrom . import x",
@@ -295,7 +296,7 @@ def test_allowed_imports_are_not_found():
 
 
 def test_the_core_names_no_method():
-    """If the core must know something, it is a capability with a name, and the plugin states it."""
+    """The core names no method, model or device; it reads capabilities that plugins declare."""
     named = [
         f"{file.relative_to(ROOT)}: {match[0]}"
         for module, file in modules("spec_core")
@@ -341,7 +342,7 @@ def test_hookspecs_are_docstrings_and_nothing_else():
 
 
 def too_long(source: str) -> bool:
-    """More lines than anybody reads at once, without a reason in the first ten: a line that says ``length:``."""
+    """Files that are too long and have no reason in the first ten lines: a line with ``length:``."""
     lines = source.splitlines()
     return len(lines) >= LONGEST and not any("length:" in line.lower() for line in lines[:10])
 
@@ -405,7 +406,7 @@ def test_nothing_but_the_server_knows_of_it():
 
 
 def test_the_core_names_no_format_of_targets():
-    """Whose a location is, targets say: no scheme in the code that loads them."""
+    """Targets recognise locations: the code that loads them contains no scheme."""
     found = [
         f"{module}: {match[0]}"
         for module, file in modules("spec_core")

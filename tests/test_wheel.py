@@ -1,4 +1,4 @@
-"""The built wheel works where the repository is not: package data, entry points, models and all."""
+"""The built wheel works without the repository: package data, entry points, models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_pure_wheel_serves_every_machine(wheel):
 def test_without_the_native_forward_everything_runs_and_says_so(stranger, tmp_path):
     said = stranger.shell("spec env", tmp_path)
     assert "no native forward: the extension was not built" in said
-    assert "in Python, the same tokens in more time; not natively: the extension was not built" in said
+    assert "in Python, the same tokens, slower; the native code is not used: the extension was not built" in said
     assert '"tokens"' in stranger.shell("spec generate -m zoo:pico -p 'def f(' -n 2 --json", tmp_path)
 
 

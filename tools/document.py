@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made from the program: ``python -m tools.document docs``."""
+"""Generates pages of the documentation from the program: ``python -m tools.document docs``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def hooks() -> str:
-    """The manual of the hooks: their docstrings."""
+    """The page of the hooks, from their docstrings."""
     parts = ["# Hooks", split(inspect.getdoc(hookspecs) or "", [])[0]]
     for name in HOOKS:
         hook = getattr(hookspecs, name)
@@ -43,10 +43,10 @@ def hooks() -> str:
 
 
 def settings() -> str:
-    """Every core setting with default, help and the three ways to give it."""
+    """Every core setting with default and help, and the three ways to set it."""
     parts = [
         "# Settings",
-        "Strongest first: a flag (`-o draft_max=4` where there is no flag of its own), an environment variable "
+        "Highest priority first: a flag (`-o draft_max=4` for a setting without its own flag), an environment variable "
         "(`SPEC_DRAFT_MAX=4`), `spec.toml` (`draft_max = 4`), the default.\n"
         "The fields of a plugin are its settings: `-o NAME.n_max=8`, "
         "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin; "
@@ -79,7 +79,7 @@ def _default(value: object) -> str:
 
 
 def plugins() -> str:
-    """Every plugin of this distribution, with the first line of its class and its page."""
+    """Every plugin of this distribution, with a link to its page and the first line of its docstring."""
     parts = [
         "# Plugins",
         "Plugins of this distribution; `spec plugins` lists all that are installed on a machine.",

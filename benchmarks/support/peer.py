@@ -1,13 +1,13 @@
-"""llama.cpp in a process of its own, for measurements in turns: it waits while we are measured.
+"""llama.cpp in a process of its own, for measurements in turns: it is idle while this project is measured.
 
-``Peer`` is our end of the pipe. The other end is this file as a program, in an interpreter that has llama-cpp-python
-0.3.36, built natively (``CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36``). A request is a line of
-JSON, so is its answer.
+``Peer`` is the client. The server is this file as a program, in an interpreter that has llama-cpp-python
+0.3.36, built natively (``CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36``). Requests and answers are
+lines of JSON.
 
-The other end is a loop over the lowest call there is, ``llama_decode``, with its default type of cache, and does what
-llama.cpp's own programs do between two of them, no more: a token is put into a batch that is made once, and read from
-logits where they lie. At temperature 0 that is the argmax of numpy, which is quicker than the library's greedy sampler;
-above it is the library's own chain of temperature and seeded draw.
+The server is a loop over the lowest-level call, ``llama_decode``, with the default type of cache. Between two calls it
+does only what llama.cpp's own programs do: put a token into a batch that is allocated once, and choose the next one
+from the logits without copying them. At temperature 0 that is numpy's argmax, which is faster than the library's
+greedy sampler; above it is the library's own chain of temperature and seeded draw.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from time import perf_counter
 from typing import Any
 
 BATCH = 512
-"""Rows of one ``llama_decode``, its own default for what is computed together; as many are a prompt."""
+"""Rows of one ``llama_decode``, its default batch size; this many rows count as a prompt."""
 SECONDS = 0.15
-"""Of a burst."""
+"""Seconds of a burst."""
 Side = tuple[Callable[[], None], Callable[[int], None]]
-"""Brings the cache back, which is not timed; a forward of so many rows."""
+"""Two functions: one resets the cache and is not timed, one runs a forward of a number of rows."""
 
 
 class Peer:
-    """llama.cpp behind a pipe: a model in a context of so many tokens."""
+    """llama.cpp behind a pipe, with a model and a context size in tokens."""
 
     def __init__(self, python: str, model: str, context: int, threads: int) -> None:
         command = [python, __file__, "-m", model, "--context", str(context), "--threads", str(threads)]
@@ -44,7 +44,7 @@ class Peer:
         if not line:
             sys.exit(f"{python} did not start: it needs llama-cpp-python 0.3.36, built for this machine")
         self.about: str = json.loads(line)
-        """Its version, and what of the machine it was built for."""
+        """Its version, and the processor features it was built with."""
 
     def ask(self, **request: Any) -> Any:
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -55,11 +55,11 @@ class Peer:
         return json.loads(line)
 
     def burst(self, rows: int, depth: int) -> float:
-        """Seconds of a forward of so many rows behind ``depth``."""
+        """Seconds of a forward of a number of rows after ``depth`` cached ones."""
         return float(self.ask(rows=rows, depth=depth))
 
     def generate(self, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
-        """``count`` tokens after a prompt, whatever they are: {"tokens", "prefill", "decode"}, the last in seconds."""
+        """``count`` tokens after a prompt, end tokens included: {"tokens", "prefill", "decode"}, times in seconds."""
         return self.ask(prompt=prompt, count=count, temperature=temperature, seed=seed)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Peer:
 
 
 def burst(side: Side, rows: int) -> float:
-    """Seconds of the median forward among those that fit into a burst, at least three, or one that is long."""
+    """Median seconds of the forwards of a burst: at least three, or a single one if it is long."""
     reset, forward = side
     times: list[float] = []
     while sum(times) < SECONDS or (len(times) < 3 and sum(times) < 5 * SECONDS):
@@ -80,21 +80,25 @@ def burst(side: Side, rows: int) -> float:
 
 
 def tokens(count: int) -> list[int]:
-    """What forwards are timed on, on both sides."""
+    """A model whose forwards are timed, the same for both sides."""
     return [5 + i % 300 for i in range(count)]
 
 
 class Llama:
-    """A context of llama.cpp, one sequence."""
+    """A context of llama.cpp with one sequence."""
 
-    def __init__(self, model: str, context: int, threads: int) -> None:
+    def __init__(self, model: str, context: int, threads: int, repacked: bool = True) -> None:
+        """repacked: weights may be stored anew for the processor, as llama.cpp's programs do; else they stay as the
+        file has them, which also works where a processor announces AMX that its system does not allow."""
         from llama_cpp import llama_cpp as c
 
         self.c = c
         self._quiet = c.llama_log_callback(lambda level, text, data: None)
         c.llama_log_set(self._quiet, ctypes.c_void_p(0))
         c.llama_backend_init()
-        loaded = c.llama_model_load_from_file(model.encode(), c.llama_model_default_params())
+        how = c.llama_model_default_params()
+        how.use_extra_bufts = repacked
+        loaded = c.llama_model_load_from_file(model.encode(), how)
         options = c.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = context, BATCH, BATCH
         options.n_threads = options.n_threads_batch = threads
@@ -112,7 +116,7 @@ class Llama:
         return f"llama-cpp-python {__version__}, {self.c.llama_print_system_info().decode().strip()}"
 
     def decode(self, tokens: list[int], start: int, every: bool = False) -> None:
-        """Evaluate at most a batch of tokens; logits of the last, or of every one."""
+        """Evaluate at most one batch of tokens, with the logits of the last token or of all."""
         batch = self.batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
@@ -122,7 +126,7 @@ class Llama:
             raise RuntimeError("llama_decode failed")
 
     def logits(self, row: int, count: int = 1) -> Any:
-        """[count, V] from a row of the batch on, where they lie; rows stand one behind the other."""
+        """[count, V] from a row of the batch on, as a view; rows are contiguous."""
         import numpy as np
 
         pointer = self.c.llama_get_logits_ith(self.context, row)
@@ -132,7 +136,7 @@ class Llama:
         return self._rows[key]
 
     def keep(self, rows: int) -> bool:
-        """Drop what is behind so many rows; False where the state cannot be taken back, and all is gone."""
+        """Keep this number of rows; False if the state cannot be rolled back and all rows are lost."""
         if rows and self.c.llama_memory_seq_rm(self.memory, 0, rows, -1):
             return True
         self.c.llama_memory_clear(self.memory, True)
@@ -140,7 +144,7 @@ class Llama:
 
 
 def forwards(llama: Llama, depth: int) -> Side:
-    """Forwards behind ``depth`` rows."""
+    """Forwards after ``depth`` cached rows."""
     llama.keep(0)
     llama.decode(tokens(depth), 0)
 
@@ -172,7 +176,7 @@ def sampler(llama: Llama, temperature: float, seed: int) -> Iterator[Callable[[]
 
 
 def generate(llama: Llama, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
-    """As ``Peer.generate``. What follows an end of text is generated all the same."""
+    """As ``Peer.generate``. Generation continues after an end token."""
     llama.keep(0)
     with sampler(llama, temperature, seed & 0xFFFFFFFF) as choose:
         began = perf_counter()

@@ -55,14 +55,17 @@ class Counters:
         """A part of a decided step."""
         if part.decides:
             self.steps += 1
-        if part.draft is None or part.source is None:
+        if part.draft is None:
             return
-        counts, mine = drafted_and_accepted(part), self.methods.setdefault(part.source, Methods())
-        mine.drafts += 1
-        mine.drafted += counts["nodes"]
-        mine.accepted += counts["accepted"]
-        mine.reached.update(range(counts["depth"]))
-        mine.kept.update(range(counts["accepted"]))
+        depths, path = part.draft.depths, part.uncut.path if part.uncut else ()
+        kept = path[: drafted_and_accepted(part)["accepted"]]
+        for piece in part.pieces:
+            mine, own = self.methods.setdefault(piece.source, Methods()), piece.own(kept)
+            mine.drafts += 1
+            mine.drafted += len(piece.draft)
+            mine.accepted += len(own)
+            mine.reached.update({depths[piece.first + i] - 1 for i in range(len(piece.draft))})
+            mine.kept.update(depths[piece.first + i] - 1 for i in own)
 
     def finished(self, job: Job, result: Result) -> None:
         self.ended(job, "deadline" if job.expired else result.finish_reason)

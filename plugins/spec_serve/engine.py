@@ -202,7 +202,7 @@ class Engine:
             job.drafted = None
             if job.trace and part.draft is not None:
                 path = part.uncut.path if part.uncut else ()
-                job.drafted = Drafted(part.source, part.draft.ids, part.draft.parents, path)
+                job.drafted = Drafted(part.draft.ids, part.sources, path)
 
     def _free_slot(self) -> int:
         taken = {job.slot for job in self.jobs.values()}

@@ -14,11 +14,10 @@ from spec_core import Emitted, Request, Result, Sequence
 
 @attrs.frozen
 class Drafted:
-    """A draft that was verified. accepted: indices of its kept path. parents: as in Draft."""
+    """A draft that was verified. sources: the method of every token. accepted: indices of its kept path."""
 
-    source: str | None
     ids: tuple[int, ...]
-    parents: tuple[int, ...] | None
+    sources: list[str]
     accepted: tuple[int, ...]
 
 

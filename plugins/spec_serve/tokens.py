@@ -72,11 +72,14 @@ def trace(events: list[Emitted], drafted: Drafted | None, tokenizer: Tokenizer) 
     """Of one step: each token with its source, and what was drafted and not kept."""
     tokens = [{"id": e.token, "text": e.text, "source": e.source} for e in events]
     if drafted is None:
-        return {"tokens": tokens, "drafted_by": None, "draft_n": 0, "rejected": []}
+        return {"tokens": tokens, "drafted_by": [], "draft_n": 0, "rejected": []}
     rejected = [i for i in range(len(drafted.ids)) if i not in drafted.accepted]
     return {
         "tokens": tokens,
-        "drafted_by": drafted.source,
+        "drafted_by": list(dict.fromkeys(drafted.sources)),
         "draft_n": len(drafted.ids),
-        "rejected": [{"id": drafted.ids[i], "text": text(drafted.ids[i], tokenizer)} for i in rejected],
+        "rejected": [
+            {"id": drafted.ids[i], "text": text(drafted.ids[i], tokenizer), "source": drafted.sources[i]}
+            for i in rejected
+        ],
     }

@@ -1,4 +1,4 @@
-"""A lock for memory that many read and write in place, and that one replaces."""
+"""A readers-writer lock: many threads use memory in place, and one may replace it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 
 class ReadersLock:
-    """Many threads at once hold it as readers, or one as the writer. No thread takes it twice.
+    """Held by many readers or one writer. Not reentrant.
 
-    A writer that waits goes before readers that come later: threads that read without pause cannot keep it out.
+    A waiting writer goes before later readers, so that threads which read without pause cannot block it.
     """
 
     def __init__(self) -> None:

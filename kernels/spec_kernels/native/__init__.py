@@ -1,6 +1,6 @@
-"""Whole forwards in C on a CPU: weights in the blocks of their file, one call, the same bits for every row.
+"""Whole forwards in C on a CPU: weights in the blocks of their file, one call, equal bits for every row.
 
-The extension is optional: without it ``problem`` says why, and models run on ``spec_kernels.model.reference``.
+The extension is optional: without it ``problem`` gives the reason, and models run on ``spec_kernels.model.reference``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", 
 CACHES = ("float32", "float16", "q8")
 """Types of caches in the order of ``enum spec_cache_kind``."""
 ACTIVATIONS = {"int15": 15, "int8": 8}
-"""Bits that rows have in products with quantised weights."""
+"""Bits of rows in products with quantised weights."""
 
 
 def module():
-    """The extension. Raises RuntimeError where there is none."""
+    """The extension. Raises RuntimeError if there is none."""
     if _native is None:
         raise RuntimeError(problem())
     return _native
 
 
 def problem() -> str | None:
-    """Why nothing runs natively here, in words."""
+    """Why nothing runs natively here; None if it does."""
     if _native is not None:
         return None
     return "the extension was not built: installing spec-core needs a C compiler for that"

@@ -1,6 +1,6 @@
-"""The choice of a token in C: the same tokens as ``spec_core.sampling.reference``, to the bit.
+"""The choice of a token in C, bit-equal to ``spec_core.sampling.reference``.
 
-The extension is optional: without it ``problem`` says why, and the reference does everything.
+The extension is optional: without it ``problem`` gives the reason, and the reference is used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ else:
 
 
 def problem() -> str | None:
-    """Why nothing is chosen natively here, in words."""
+    """Why the extension is not used; None if it is."""
     if module is not None:
         return None
-    return "the extension was not built: installing spec-core needs a C compiler for that"
+    return "the extension was not built: install spec-core with a C compiler"
 
 
 def fact() -> str:
-    """What chooses tokens here, for ``spec env``."""
+    """How tokens are chosen here, for ``spec env``."""
     if module is None:
         return f"in Python, the same tokens in more time; not natively: {problem()}"
     best, *others = allowed(module.instruction_sets())
