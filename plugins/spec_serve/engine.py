@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from time import perf_counter
 
-from spec_core import Emitted, Run, Sequence, Step, UsageError
+from spec_core import Emitted, Result, Run, Sequence, Step, UsageError
 from spec_serve.counters import Counters
 from spec_serve.errors import ApiError
 from spec_serve.job import Accepted, Done, Drafted, Failed, Job, Progress
@@ -149,6 +149,7 @@ class Engine:
                 self._end(job, Failed(error))
             else:
                 self.counters.finished(job, result)
+                log.info("%s", line(job, result))
                 self._end(job, Done(result))
 
     def _end(self, job: Job, message: Done | Failed) -> None:
@@ -207,6 +208,24 @@ class Engine:
     def _free_slot(self) -> int:
         taken = {job.slot for job in self.jobs.values()}
         return next(i for i in count() if i not in taken)
+
+
+def line(job: Job, result: Result) -> str:
+    """What the log says of a finished text: numbers, and nothing of what was written."""
+    stats = result.stats
+    numbers = {
+        "request": job.request.name,
+        "text": job.index,
+        "finish": "deadline" if job.expired else result.finish_reason,
+        "prompt_tokens": result.prompt_tokens,
+        "cached_tokens": result.reused,
+        "tokens": len(result.tokens),
+        "drafted": stats["drafted"],
+        "accepted": stats["accepted"],
+        "wait_seconds": round(max(0.0, job.begun - job.asked), 4),
+        "seconds": round(max(0.0, job.last - job.asked), 4),
+    }
+    return " ".join(f"{name}={value}" for name, value in numbers.items())
 
 
 def _by_sequence(events: list[Emitted]) -> dict[Sequence, list[Emitted]]:

@@ -135,3 +135,38 @@ def test_a_short_prompt_does_not_wait_for_long_ones():
     assert steps[0] == {"old": 8, "long": 2, "short": 6}
     assert all(sum(step.values()) <= 16 for step in steps)
     assert "old" in steps[4] and "long" in steps[-1]
+
+
+class First:
+    """Drafts two tokens that it is sure of."""
+
+    @hookimpl
+    def draft(self, step):
+        for seq, budget in step.undrafted:
+            if budget >= 4:
+                step.propose(seq, Draft([1, 2], confidence=[0.9, 0.9]))
+
+
+class Second:
+    """Extends that by one token that is likely, and one that is not."""
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts={"deterministic"}, extends=True)
+
+    @hookimpl
+    def draft(self, step):
+        for seq, _, leaf, budget in step.leaves:
+            if budget >= 2:
+                step.extend(seq, Draft([3, 4], confidence=[0.8, 0.1]), leaf)
+
+
+@pytest.mark.parametrize(("least", "ids"), [(0.0, (1, 2, 3, 4)), (0.5, (1, 2, 3)), (0.85, (1, 2))])
+def test_what_extends_a_draft_is_cut_by_its_confidence_too(least, ids):
+    run, found = Run(ToyTarget(recurrent=False), methods=[First(), Second()]), set()
+    run.observe(lambda step: found.update(p.draft.ids for p in step.parts if p.draft is not None))
+
+    result = run.generate([5, 6], max_tokens=12, confidence_min=least).result
+
+    assert found == {ids}
+    assert result.tokens == plain(Request([5, 6], max_tokens=12), recurrent=False).tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -108,6 +109,18 @@ def test_the_servers_own_limit_of_time_holds_for_all():
     with serving("zoo:pico", limits={"request_seconds": 0.2}) as served:
         assert served.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "deadline"
         assert served.post("/v1/completions", SHORT).json()["choices"][0]["finish_reason"] == "length"
+
+
+def test_the_log_has_numbers_and_no_texts(caplog):
+    body = {**SHORT, "prompt": "a_secret_name = 1", "max_tokens": 20}
+    with caplog.at_level(logging.INFO, "spec_serve"), serving("zoo:pico") as served:
+        answer = served.post("/v1/completions", body).json()
+        served.post("/v1/completions", {**body, "stop": ["another_secret"]})
+
+    lines = [record.getMessage() for record in caplog.records if record.name == "spec_serve"]
+    assert len(lines) == 2
+    assert lines[0].startswith(f"request={answer['id']} text=0 finish=length ") and " tokens=20 " in lines[0]
+    assert "secret" not in caplog.text and answer["choices"][0]["text"].strip() not in caplog.text
 
 
 class Raising:
