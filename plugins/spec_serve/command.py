@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
-PREFILL_BUDGET = 256
+PREFILL_BUDGET = 128
 """Prompt rows of a step in which others generate, where nobody says."""
 OWN = [
     click.option("--host", help="Address to listen at; the default is localhost."),

@@ -53,7 +53,7 @@ def test_a_server_has_other_defaults_of_the_run_and_says_so(tmp_path, monkeypatc
     found = adapted(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
     asked = adapted(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
 
-    assert found.build(RunSettings).on_error == "isolate" and found.build(RunSettings).prefill_budget == 256
+    assert found.build(RunSettings).on_error == "isolate" and found.build(RunSettings).prefill_budget == 128
     assert found.table["prefill_budget"].origin == "spec serve"
     assert not [name for name in found.table if name.startswith("serve.")]
     assert (asked["on_error"], asked["prefill_budget"]) == ("raise", 0)
