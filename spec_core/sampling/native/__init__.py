@@ -25,6 +25,6 @@ def problem() -> str | None:
 def fact() -> str:
     """How tokens are chosen here, for ``spec env``."""
     if module is None:
-        return f"in Python, the same tokens in more time; not natively: {problem()}"
+        return f"in Python, the same tokens, slower; the native code is not used: {problem()}"
     best, *others = allowed(module.instruction_sets())
     return f"native ({best}; equal tokens with {', '.join([*others, 'Python'])})"
