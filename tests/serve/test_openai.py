@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
-openai = pytest.importorskip("openai", reason="needs the openai client")
+pytest.importorskip("openai", reason="needs the openai client")
 
-from spec_core import Request, Run, Sampling, load  # noqa: E402
+import openai
+
+from spec_core import Request, Run, Sampling, load
 
 MESSAGES = [{"role": "user", "content": "def add(a, b):"}]
 PROMPT = "def add(a, b):\n"

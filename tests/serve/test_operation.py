@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from threading import Event
 from time import monotonic, sleep
 
-import httpx
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("httpx", reason="needs httpx")
 
+import httpx
 from spec_serve import command
 from spec_serve.settings import ServeSettings
 
