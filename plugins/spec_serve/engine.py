@@ -47,8 +47,7 @@ class Engine:
 
     def submit(self, jobs: list[Job]) -> None:
         """Queue all of these jobs; each is told whether it was accepted. Raises ApiError where there is no room."""
-        if self.failed is not None:
-            raise ApiError(503, "the engine has stopped after an error; see the server's log", code="engine")
+        self._check_alive()
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", headers={"Retry-After": "5"})
         if len(self.open) + len(jobs) > self.room:
@@ -60,6 +59,15 @@ class Engine:
             job.number, job.asked = next(self._numbers), now
         self.open.update(jobs)
         self._orders.put(partial(self._submit, jobs))
+        try:
+            self._check_alive()  # it may have stopped before it could see these jobs
+        except ApiError:
+            self.open.difference_update(jobs)
+            raise
+
+    def _check_alive(self) -> None:
+        if self.failed is not None:
+            raise ApiError(503, "the engine has stopped after an error; see the server's log", code="engine")
 
     def cancel(self, jobs: Iterable[Job]) -> None:
         """Nobody waits for these any more."""

@@ -21,9 +21,12 @@ pytest.importorskip("httpx", reason="needs httpx")
 
 import httpx
 from spec_serve import command
+from spec_serve.engine import Engine
+from spec_serve.errors import ApiError
+from spec_serve.job import Job
 from spec_serve.settings import ServeSettings
 
-from spec_core import Draft, Run, UsageError, hookimpl, load
+from spec_core import Draft, Request, Run, UsageError, hookimpl, load
 from spec_core.commands import construct
 from tests.support.served import serving
 
@@ -194,6 +197,22 @@ def test_an_engine_that_has_stopped_says_so(monkeypatch):
         wait_until(lambda: not served.engine.healthy)
         assert served.get("/health").status_code == 503
         assert served.post("/v1/completions", SHORT).status_code == 503
+
+
+def test_an_engine_that_stops_while_a_request_comes_takes_none(monkeypatch):
+    """A job that it never saw would be waited for without end."""
+
+    class Orders:
+        def put(self, order):
+            engine.failed = RuntimeError("stopped")
+
+    with Run(load("zoo:pico")) as run:
+        engine = Engine(run, 1)
+        monkeypatch.setattr(engine, "_orders", Orders())
+        with pytest.raises(ApiError) as refused:
+            engine.submit([Job(Request([5]), outlet=None)])
+
+    assert refused.value.status == 503 and not engine.open
 
 
 def test_texts_that_run_at_the_end_are_finished(monkeypatch):
