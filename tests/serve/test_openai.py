@@ -141,7 +141,7 @@ def test_what_changes_a_choice_is_applied(field, client, alone):
 
 
 def test_leaving_a_stream_ends_its_text(client, served):
-    stream = client.chat.completions.create(model="zoo:pico", messages=MESSAGES, max_tokens=1500, stream=True,
+    stream = client.chat.completions.create(model="zoo:pico", messages=MESSAGES, max_tokens=2000, stream=True,
                                             extra_body={"ignore_eos": True})  # fmt: skip
     next(iter(stream))
     stream.close()
@@ -153,7 +153,7 @@ def test_leaving_a_stream_ends_its_text(client, served):
 def test_a_client_that_does_not_wait_for_its_answer_ends_its_text(client, served):
     before = served.engine.counters.requests["cancelled"]
     with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=0.15).completions.create(
+        client.with_options(timeout=0.4).completions.create(
             model="zoo:pico", prompt="x", max_tokens=2000, extra_body={"ignore_eos": True, "speculative": {"n_max": 0}}
         )
 
