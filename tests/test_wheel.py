@@ -23,7 +23,7 @@ def test_the_wheel_holds_packages_and_models_and_nothing_else(wheel):
 
     assert tops == {init.parent.name for root in roots for init in (source / root).glob("spec_*/__init__.py")}
     models = {f"spec_zoo/models/{file.name}" for file in (HERE / "models").iterdir()}
-    assert {*models, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl"} <= set(names)
+    assert {*models, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl", "spec_serve/page.html"} <= set(names)
     assert {"spec_core/__init__.pyi", *(f"{top}/py.typed" for top in tops)} <= set(names)
 
 

@@ -51,7 +51,7 @@ class Terms:
 
 @attrs.frozen
 class Ask:
-    """One text of a request, before its prompt is known."""
+    """A request before its prompts are known. trace: report drafts. streamed: tell of every step."""
 
     request: Request
     deadline: float | None
@@ -179,8 +179,9 @@ def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
 def encoded(prompt: Any, terms: Terms) -> list[int]:
     """Token ids of a text, of ids, or of messages. Slow for long ones: not for the event loop."""
     ids = prompt_tokens(Request(prompt), terms.target)
-    if terms.limits.prompt_max and len(ids) > terms.limits.prompt_max:
-        found = f"the prompt has {len(ids)} tokens, at most {terms.limits.prompt_max} are allowed"
+    most = min(terms.limits.prompt_max or terms.context, terms.context - 1)
+    if len(ids) > most:
+        found = f"the prompt has {len(ids)} tokens, at most {most} are allowed"
         raise ApiError(400, found, "prompt", "context_length_exceeded")
     return ids
 

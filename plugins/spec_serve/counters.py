@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
 
 import attrs
 
@@ -29,7 +29,7 @@ class Counters:
 
     requests: ended texts by finish reason. prompt: prompt tokens of texts that began, cached: those of them that were
     reused. prompt_seconds, predicted_seconds: from the first forward to the first token, and from there to the end.
-    waited, first: seconds from arrival to the first forward, and to the first token, one per text since the last read.
+    steps: verdicts, of all texts. observers: called with the name of a time and its seconds.
     """
 
     requests: Counter[str] = attrs.field(factory=Counter)
@@ -40,7 +40,7 @@ class Counters:
     prompt_seconds: float = 0.0
     predicted_seconds: float = 0.0
     methods: dict[str, Methods] = attrs.field(factory=dict)
-    observers: list[Any] = attrs.field(factory=list)
+    observers: list[Callable[[str, float], None]] = attrs.field(factory=list)
 
     def began(self, job: Job) -> None:
         if job.seq is not None:

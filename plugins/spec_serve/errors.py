@@ -44,7 +44,7 @@ def refused(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, UsageError):
-        return ApiError(400, f"{error.reason}; {error.hint}", code=_code(error))
+        return ApiError(400, f"{error.reason}; {error.hint}")
     if isinstance(error, PluginError):
         return ApiError(
             500, f"plugin {error.plugin!r} failed in {error.hook}; the server's log says more", code="plugin"
@@ -52,10 +52,6 @@ def refused(error: BaseException) -> ApiError:
     if isinstance(error, SpecError):
         return ApiError(500, error.reason, code="generation")
     return ApiError(500, f"the text could not be generated: {type(error).__name__}; the server's log says more")
-
-
-def _code(error: UsageError) -> str | None:
-    return "context_length_exceeded" if "the context is" in error.reason else None
 
 
 def unknown_field(name: str, known: list[str], where: str = "") -> ApiError:

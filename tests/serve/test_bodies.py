@@ -48,7 +48,7 @@ WRONG = {
     "prompt-ids": ("/v1/completions", {"prompt": [999_999]}, "vocabulary"),
     "prompt-negative": ("/v1/completions", {"prompt": [-1]}, "vocabulary"),
     "prompt-mixed": ("/v1/completions", {"prompt": [1, "x"]}, "prompt"),
-    "prompt-long": ("/v1/completions", {"prompt": [5] * 5000}, "context is"),
+    "prompt-long": ("/v1/completions", {"prompt": [5] * 5000}, "at most 2047"),
     "bias-key": ("/v1/completions", {**TEXT, "logit_bias": {"x": 1}}, "token ids"),
     "bias-token": ("/v1/completions", {**TEXT, "logit_bias": {"99999": 1}}, "logit bias"),
     "logprobs-many": ("/v1/completions", {**TEXT, "logprobs": 21}, "at most 20"),

@@ -127,7 +127,8 @@ def test_a_template_is_applied(served):
 def test_slots_show_who_is_processing(served):
     body = {"prompt": PROMPT, "n_predict": 2000, "stream": True, "ignore_eos": True, "speculative.n_max": 3}
     with served.client.stream("POST", served.url + "/completion", json=body) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # dropped, it would close the stream
+        next(lines)
         busy = [slot for slot in served.get("/slots").json() if slot["is_processing"]]
 
     assert len(served.get("/slots").json()) == 8
@@ -159,7 +160,8 @@ def test_counters_grow_while_a_request_runs(served):
     before = samples(served)[name]
     body = {"prompt": PROMPT, "n_predict": 2000, "stream": True, "ignore_eos": True, "speculative.n_max": 0}
     with served.client.stream("POST", served.url + "/completion", json=body) as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # dropped, it would close the stream
+        next(lines)
         during = samples(served)
 
     assert during[name] > before

@@ -274,3 +274,39 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     with pytest.raises(UsageError, match="needs no-such-package") as refused:
         command._check_installed()
     assert "spec-core[serve]" in refused.value.hint
+
+
+def test_what_waits_starts_by_priority():
+    """One slot: of two that wait, the lower number goes first, though it came later."""
+    with serving("zoo:pico", max_sequences=1) as served, ThreadPoolExecutor(3) as pool:
+        ended = []
+
+        def ask(name, **more):
+            served.post("/v1/completions", {**SHORT, **more})
+            ended.append(name)
+
+        running = pool.submit(ask, "running", **{**LONG, "max_tokens": 600})
+        wait_until(lambda: served.engine.run.running)
+        asked = [running, pool.submit(ask, "later", priority=1)]
+        wait_until(lambda: len(served.engine.run.waiting) == 1)
+        asked.append(pool.submit(ask, "sooner", priority=-1))
+        for future in asked:
+            future.result()
+
+    assert ended == ["running", "sooner", "later"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "tokens"),
+    [
+        ("/v1/completions", {"prompt": "x"}, 16),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, 7),
+    ],
+)
+def test_a_text_has_the_servers_length_where_nobody_says(path, body, tokens):
+    """16 tokens for a completion, unless the server was started with a length; for a chat the rest of the context."""
+    more = {} if tokens == 16 else {"max_tokens": 7}
+    with serving("zoo:pico", **more) as served:
+        answer = served.post(path, {**body, "ignore_eos": True}).json()
+
+    assert answer["usage"]["completion_tokens"] == tokens

@@ -41,7 +41,7 @@ def sequence(
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
         reuse=checks.flag("reuse", request.reuse),
-        priority=checks.whole_number("priority", request.priority),
+        priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         stream=checks.below("stream", request.stream, checks.STREAMS),

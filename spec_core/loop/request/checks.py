@@ -21,6 +21,7 @@ from spec_core.sampling.parameters import Sampling
 if TYPE_CHECKING:
     from spec_core.contract.target import Target
 
+PRIORITY_MAX = 10**9
 SEEDS, STREAMS, POSITIONS = 1 << 64, 1 << 16, 1 << 32
 """Number of possible values; larger ones would lose bits, and two of them would be the same."""
 TEXTLESS = (bytes, bytearray, memoryview, Mapping)
@@ -65,10 +66,10 @@ def below(name: str, given: Any, count: int) -> int:
     return value
 
 
-def whole_number(name: str, given: Any) -> int:
+def within(name: str, given: Any, most: int) -> int:
     value = whole(given)
-    if value is None or not -POSITIONS < value < POSITIONS:
-        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number between {-POSITIONS} and {POSITIONS}")
+    if value is None or not -most <= value <= most:
+        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from {-most} to {most}")
     return value
 
 

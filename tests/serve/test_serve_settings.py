@@ -39,6 +39,7 @@ def test_other_commands_read_the_same_file(tmp_path, monkeypatch, capsys):
 
 
 def test_a_wrong_setting_ends_the_command_before_a_model_is_loaded(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("fastapi", reason="needs the extra serve")
     monkeypatch.chdir(tmp_path)
 
     assert run(["serve", "-m", "no-such-model", "-o", "serve.prot=1"]) == 2
