@@ -46,7 +46,7 @@ class Engine:
         self._thread.start()
 
     def submit(self, jobs: list[Job]) -> None:
-        """Queue all of these jobs; each is told whether it was accepted. Raises ApiError where there is no room."""
+        """Queue all of these jobs; each learns whether it was accepted. Raises ApiError if the queue is full."""
         self._check_alive()
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", headers={"Retry-After": "5"})
@@ -125,7 +125,7 @@ class Engine:
         self._expire()
         try:
             events = self.run.step()
-        except Exception:  # it ended every running text: each is told when its result is taken
+        except Exception:  # it ended every running text; each raises it when its result is taken
             log.exception("a step failed")
             return
         for seq, mine in _by_sequence(events).items():

@@ -40,7 +40,7 @@ class ApiError(Exception):
 
 
 def refused(error: BaseException) -> ApiError:
-    """What a client is told of an exception: all of a user's mistake, of a failure what failed, no traceback."""
+    """The error sent to a client: a user's mistake in full, of a failure only what failed, never a traceback."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, UsageError):

@@ -68,7 +68,7 @@ class Job:
     """A text that was asked for. Written by the engine's thread, read by the event loop.
 
     index: its place in the answer. prompt: which prompt of the request it continues. trace: whether drafts are
-    reported. streamed: whether the event loop is told of every step; if not, they are in ``steps`` at the end.
+    reported. streamed: the event loop gets every step when it is made; otherwise all are in ``steps`` at the end.
     deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
     asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
     slot: number of its slot, -1 while it waits.
