@@ -27,7 +27,7 @@ DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced")
 RULES = (None, "rejection", "k-seq", "point-mass")
 """Shared noise; private noise with rows of probabilities; private noise without rows."""
 with_both = pytest.mark.skipif(
-    native.module is None or spec_kernels.native.module() is None, reason="needs both extensions"
+    native.module is None or spec_kernels.native.problem() is not None, reason="needs both extensions"
 )
 
 
@@ -157,7 +157,7 @@ def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, tempera
     assert any(parents != list(range(-1, len(parents) - 1)) for parents in parents)
 
 
-@pytest.mark.skipif(spec_kernels.native.module() is None, reason="needs the kernels' extension")
+@pytest.mark.skipif(spec_kernels.native.problem() is not None, reason="needs the kernels' extension")
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, calls):
     """They end after different numbers of tokens; every one goes on behind its own."""
