@@ -1,0 +1,131 @@
+"""One method as the controller knows it: what its drafts cost, how they fare, and how long they should be."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_control.acceptance import HIGH, Shape
+from spec_control.curve import Curve
+from spec_control.machine import Costs
+
+STALE = 16
+"""Plans for which a table of costs is used, unless a cost has changed."""
+PRICE_MIN = 0.02
+
+
+@attrs.frozen
+class Forecast:
+    """A draft of ``length`` tokens: tokens that its step brings, and its time in plain steps."""
+
+    length: int
+    tokens: float
+    time: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens in the time of a plain step."""
+        return self.tokens / self.time
+
+
+@attrs.define
+class Table:
+    """Time of a step in plain steps by the length of the draft, [1, ...]; and what it was made of."""
+
+    times: list[float]
+    versions: tuple[int, int]
+    uses: int = STALE
+    reach: int = 0
+
+
+@attrs.define(eq=False)
+class Arm:
+    """A method in a run. priced: it asks for the price of a token and stops by it while it drafts.
+
+    aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
+    learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
+    since: steps since it drafted last. offering: share of steps in which it drafts where it may.
+    """
+
+    name: str
+    shape: Shape = attrs.field(factory=Shape)
+    priced: bool = False
+    aside: dict[int, Curve] = attrs.field(factory=dict)
+    branching: float = 1.0
+    since: int = 0
+    offering: float = 1.0
+    _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
+
+    # learning
+
+    def drafted(self, batch: int, length: int, aside: float) -> None:
+        """A step of ``batch`` sequences in which it alone drafted. aside: as the field."""
+        curve = self.aside.get(batch)
+        if curve is None:
+            curve = self.aside[batch] = Curve()
+        curve.add(length, aside)
+
+    def branched(self, rows: int, depth: int) -> None:
+        """A draft of this many rows, whose longest path has ``depth``."""
+        if rows != depth or self.branching != 1.0:
+            self.branching += 0.1 * (rows / depth - self.branching)
+
+    def asked(self, offered: bool) -> None:
+        """It might draft for a sequence, and did or did not."""
+        self.offering += 0.05 * (offered - self.offering)
+
+    # forecasts
+
+    def table(self, costs: Costs, longest: int) -> Table:
+        """Times of steps with drafts of 0 to ``longest`` tokens for every sequence."""
+        aside = self.aside.get(costs.batch)
+        versions = costs.forwards.version, aside.version if aside else -1
+        key = id(costs), longest
+        found = self._tables.get(key)
+        if found is None or found.versions != versions or found.uses <= 0:
+            found = self._tables[key] = Table([self.time(costs, k) for k in range(longest + 1)], versions)
+            found.reach = self.best(found.times, HIGH).length
+        found.uses -= 1
+        return found
+
+    def time(self, costs: Costs, length: int, sequences: int | None = None) -> float:
+        """Of a step in which so many sequences draft ``length`` tokens, in plain steps. sequences: None is all."""
+        if length == 0:
+            return 1.0
+        overhead = costs.overhead or 0.0
+        aside = self.aside.get(costs.batch)
+        rows = (sequences or costs.batch) * max(length, round(length * self.branching))
+        beside = max(overhead, aside.at(length)) if aside else overhead
+        return (costs.forwards.at(costs.batch + rows) + beside) / (1.0 + overhead)
+
+    def best(self, times: list[float], rate: float) -> Forecast:
+        """The length with the most tokens per time, looking over all of them: a costly token may open cheap ones."""
+        relative = self.shape.relative(len(times))
+        length, tokens, most = 0, 1.0, 1.0
+        power = expected = 1.0
+        for k in range(1, len(times)):
+            power *= rate
+            expected += power * relative[k]
+            if expected > most * times[k]:
+                length, tokens, most = k, expected, expected / times[k]
+        return Forecast(length, tokens, times[length])
+
+    def worth(self, forecast: Forecast) -> float:
+        """Tokens per plain step where it is asked: steps in which it offers nothing are plain."""
+        share = self.offering
+        return (share * forecast.tokens + 1.0 - share) / (share * forecast.time + 1.0 - share)
+
+    def price(self, times: list[float], length: int, rate: float) -> float:
+        """Chance at which one more token pays. rate: tokens per plain step that are to be had."""
+        last = min(max(2, length), len(times) - 1)
+        if last < 2:
+            return bounded(rate * (times[last] - 1.0))
+        return bounded(rate * (times[last] - times[1]) / (last - 1))
+
+    def hurdle(self, times: list[float], rate: float) -> float:
+        """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""
+        last = len(times) - 1
+        return bounded((rate * times[last] - 1.0) / last)
+
+
+def bounded(price: float) -> float:
+    return PRICE_MIN if price < PRICE_MIN else 1.0 if price > 1.0 else price

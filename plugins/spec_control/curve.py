@@ -1,0 +1,90 @@
+"""A cost that grows with a whole number, from what was measured of it; steps stay steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from statistics import median
+
+import attrs
+
+RECENT = 21
+"""Measurements kept of each number; their median counts, of fewer than three the min: a first one may be an outlier."""
+
+
+@attrs.define
+class Curve:
+    """Costs by a whole number n, in plain steps.
+
+    A measured n has what is typical of its last measurements, and costs never fall with n. Between two measured numbers
+    the cost is linear. Beyond the last it grows as it did on average from the first, or by ``slope`` where only one
+    number was measured. version: changes when a value does.
+    """
+
+    slope: float = 0.0
+    version: int = 0
+    measured: dict[int, list[float]] = attrs.field(factory=dict)
+    numbers: list[int] = attrs.field(factory=list, init=False)
+    values: list[float] = attrs.field(factory=list, init=False)
+
+    def add(self, n: int, value: float) -> None:
+        """One more measurement."""
+        recent = self.measured.setdefault(n, [])
+        recent.append(value)
+        del recent[:-RECENT]
+        self._fit()
+
+    def forget(self, n: int, kept: int) -> None:
+        """Keep the last ``kept`` measurements of ``n``."""
+        del self.measured[n][:-kept]
+
+    def knows(self, n: int) -> bool:
+        """Whether ``n`` itself was measured."""
+        return n in self.measured
+
+    def at(self, n: int) -> float:
+        """The cost of n. Raises IndexError where nothing was measured."""
+        numbers, values = self.numbers, self.values
+        i = bisect_left(numbers, n)
+        if i < len(numbers) and numbers[i] == n:
+            return values[i]
+        if i == 0:
+            return values[0]
+        if i == len(numbers):
+            return values[-1] + self._beyond() * (n - numbers[-1])
+        low, high = numbers[i - 1], numbers[i]
+        return values[i - 1] + (values[i] - values[i - 1]) * (n - low) / (high - low)
+
+    def copy(self) -> Curve:
+        """The same costs, to be measured anew."""
+        other = Curve(self.slope, self.version, {n: list(recent) for n, recent in self.measured.items()})
+        other.numbers, other.values = list(self.numbers), list(self.values)
+        return other
+
+    def _beyond(self) -> float:
+        first, last = self.numbers[0], self.numbers[-1]
+        return (self.values[-1] - self.values[0]) / (last - first) if last > first else self.slope
+
+    def _fit(self) -> None:
+        numbers = sorted(self.measured)
+        values = rising([typical(self.measured[n]) for n in numbers])
+        if numbers != self.numbers or any(
+            abs(new - old) > 0.01 * abs(old) for new, old in zip(values, self.values, strict=True)
+        ):
+            self.numbers, self.values = numbers, values
+            self.version += 1
+
+
+def typical(recent: list[float]) -> float:
+    """What counts of some measurements."""
+    return median(recent) if len(recent) > 2 else min(recent)
+
+
+def rising(values: list[float]) -> list[float]:
+    """The nearest values that never fall: neighbours in the wrong order get their mean."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (high, many), (low, few) = pools[-2], pools[-1]
+            pools[-2:] = [((high * many + low * few) / (many + few), many + few)]
+    return [value for value, count in pools for _ in range(count)]

@@ -1,0 +1,97 @@
+"""What steps cost on this machine at this moment, in plain steps.
+
+A plain step of a batch is the unit. What a forward of n rows costs against a plain one is learned from steps that
+follow each other directly, one plain and one not; how fast the machine is at the moment, from every forward.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_control.curve import Curve
+
+SLOPE = 0.05
+"""Cost of a row, in plain steps, where only plain steps were measured."""
+DIFFERENT = 1.25
+"""A forward that costs this much more or less than predicted is measured again soon."""
+
+
+@attrs.define
+class Costs:
+    """Of one number of sequences at one depth. forwards: by rows, 1 for a plain one.
+
+    overhead: what a plain step takes beside its forward, drafting left out, in plain forwards; None before the first.
+    """
+
+    batch: int
+    forwards: Curve
+    overhead: float | None = None
+
+
+@attrs.define
+class Machine:
+    """Costs by number of sequences and depth.
+
+    forward: seconds of a plain forward at the moment. surprised: the last plain step showed that a cost has changed.
+    """
+
+    known: dict[tuple[int, int], Costs] = attrs.field(factory=dict)
+    forward: float = 0.0
+    surprised: bool = False
+    _last: tuple[Costs, int, float] | None = None
+    _odd: tuple[int, int] | None = None
+
+    def costs(self, batch: int, depth: int) -> Costs:
+        """For this many sequences of about this many positions; what was never measured begins as the nearest was."""
+        key = batch, depth.bit_length()
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._like(key)
+        return found
+
+    def _like(self, key: tuple[int, int]) -> Costs:
+        batch = key[0]
+        same = [k for k in self.known if k[0] == batch]
+        if same:
+            near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
+            return Costs(batch, near.forwards.copy(), near.overhead)
+        made = Costs(batch, Curve(SLOPE / batch))
+        made.forwards.add(batch, 1.0)
+        return made
+
+    def measured(self, costs: Costs, rows: int, forward: float, overhead: float) -> float:
+        """Learn from a step; returns seconds that a plain step would have taken. rows: of the forward.
+
+        overhead: seconds beside forward and drafting.
+        """
+        plain = rows == costs.batch
+        self._compare(costs, rows, forward, plain)
+        if plain:
+            share = overhead / forward
+            costs.overhead = share if costs.overhead is None else costs.overhead + 0.1 * (share - costs.overhead)
+        self.forward = forward / costs.forwards.at(rows)
+        self._last = costs, rows, forward
+        return self.forward * (1 + (costs.overhead or 0.0))
+
+    def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
+        """Two steps in a row, one of them plain, say what the other's forward costs."""
+        last, curve = self._last, costs.forwards
+        self.surprised = False
+        if last is None or last[0] is not costs:
+            return
+        before, seconds = last[1], last[2]
+        if plain and before != rows:
+            self._learn(curve, before, seconds / forward)
+        elif not plain and before == costs.batch:
+            self._learn(curve, rows, forward / seconds)
+        elif not curve.knows(rows):
+            curve.add(rows, forward / self.forward)
+
+    def _learn(self, curve: Curve, rows: int, ratio: float) -> None:
+        """A cost that was far off twice in a row has changed: what was measured before counts no longer."""
+        expected, again = curve.at(rows), self._odd == (id(curve), rows)
+        self.surprised = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
+        self._odd = (id(curve), rows) if self.surprised else None
+        if self.surprised and again:
+            curve.forget(rows, 1)
+        curve.add(rows, ratio)

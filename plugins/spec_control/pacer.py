@@ -1,0 +1,306 @@
+"""Who may draft how much in a step, from what earlier steps cost and brought. Reads no clock and no drawn token.
+
+A step is planned (``plan``), and told when it is over (``learn`` for every draft, ``settle`` for the step).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_control.acceptance import Rate
+from spec_control.arm import Arm, Forecast, Table
+from spec_control.ledger import Ledger
+from spec_control.machine import Costs, Machine
+from spec_control.report import Book
+
+MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
+"""Why nobody drafts in a step."""
+PROBE = 2
+FIRST = 4
+"""Steps before the first plain one that is made to measure it; from then on twice as many each time."""
+WHOLE = 3
+"""Drafts accepted whole, one after the other, after which a longer one is tried."""
+CHEAP = 0.05
+"""Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
+
+
+@attrs.define(eq=False)
+class Track:
+    """A sequence. arms: the methods that it may be drafted by, in their order.
+
+    rates: {method: chance of a token}, of those that have drafted.
+    whole: how many drafts in a row were accepted whole.
+    """
+
+    arms: tuple[Arm, ...]
+    rates: dict[str, Rate] = attrs.field(factory=dict)
+    whole: int = 0
+
+    def rate(self, arm: Arm) -> float:
+        found = self.rates.get(arm.name)
+        return arm.shape.rate if found is None else found.value
+
+
+@attrs.frozen
+class Grant:
+    """What a method may draft for a sequence. price: the min chance of a token, None for a method without."""
+
+    arm: Arm
+    length: int
+    price: float | None = None
+
+
+Grants = tuple[Grant, ...]
+
+
+@attrs.define(eq=False)
+class Pacer:
+    """The controller of a run.
+
+    longest: most tokens of a draft. every: most steps between two plain ones that are measured.
+    probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
+    """
+
+    ledger: Ledger = attrs.field(factory=Ledger)
+    longest: int = 16
+    every: int = 128
+    machine: Machine = attrs.field(factory=Machine)
+    book: Book = attrs.field(factory=Book)
+    arms: dict[str, Arm] = attrs.field(factory=dict)
+    probe: Arm | None = None
+    reason: str = ""
+    steps: int = 0
+    _until: int = FIRST
+    _patience: int = FIRST
+    _unprobed: float = 0.0
+    _turn: int = 0
+
+    def arm(self, name: str) -> Arm:
+        found = self.arms.get(name)
+        if found is None:
+            found = self.arms[name] = Arm(name)
+        return found
+
+    # before a step
+
+    def plan(self, tracks: list[Track], batch: int, depth: int) -> list[Grants]:
+        """For each sequence what its methods may draft, in their order; nothing for a plain step.
+
+        batch: sequences of the step, those that do not draft included. depth: positions of the longest.
+        """
+        costs = self.machine.costs(batch, depth)
+        self.probe, self.reason = None, self._forbidden(costs)
+        if not self.reason:
+            grants = self._grants(costs, tracks)
+            if any(grants):
+                return grants
+            grants = self._probed(costs, tracks)
+            if any(grants):
+                return grants
+            self.reason = LOSING
+        return [()] * len(tracks)
+
+    def _forbidden(self, costs: Costs) -> str:
+        if costs.overhead is None or self._until <= 0 or self.steps < 2:
+            return MEASURING
+        return REPAYING if self.ledger.balance <= 0 else ""
+
+    def _grants(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
+        if len(tracks) == 1:
+            return [self._granted(costs, tracks[0])]
+        arms = {arm for track in tracks for arm in track.arms}
+        if len(arms) == 1:
+            return self._shared(costs, tracks, arms.pop())
+        return [self._granted(costs, track) for track in tracks]
+
+    # one sequence
+
+    def _granted(self, costs: Costs, track: Track) -> Grants:
+        """The best method; before it cheap ones, where they offer more; after it those that pay at all."""
+        tables = [arm.table(costs, self.longest) for arm in track.arms]
+        rates = [track.rate(arm) for arm in track.arms]
+        found = [arm.best(t.times, rate) for arm, t, rate in zip(track.arms, tables, rates, strict=True)]
+        if not found:
+            return ()
+        worth = [arm.worth(forecast) for arm, forecast in zip(track.arms, found, strict=True)]
+        top = max(worth)
+        best = worth.index(top)
+        if top <= 1.0:
+            return ()
+        if len(found) == 1:
+            grant = self._own(track, track.arms[0], tables[0], found[0])
+            return (grant,) if grant else ()
+        if (idle := max(track.arms, key=lambda arm: arm.since)).since >= self.every:
+            return self._tried(costs, idle)
+        grants = []
+        for i, (arm, table, forecast) in enumerate(zip(track.arms, tables, found, strict=True)):
+            grant = self._ahead(costs, arm, table, top) if i < best else self._own(track, arm, table, forecast)
+            if grant:
+                grants.append(grant)
+        return tuple(grants)
+
+    def _tried(self, costs: Costs, arm: Arm) -> Grants:
+        """A method that has not drafted for long is asked alone, while others pay."""
+        arm.since = 0
+        length = self._affordable(arm.table(costs, self.longest).times, PROBE)
+        return (Grant(arm, length, arm.price(arm.table(costs, self.longest).times, PROBE, 1.0)),) if length else ()
+
+    def _own(self, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
+        if forecast.length == 0:
+            return None
+        length = table.reach if arm.priced else self._further(track, arm, table, forecast.length)
+        length = self._affordable(table.times, max(length, forecast.length))
+        price = arm.price(table.times, forecast.length, forecast.rate)
+        return Grant(arm, length, price) if length else None
+
+    def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
+        """A method that is asked before a better one: it must offer more than is expected of that one."""
+        aside = arm.aside.get(costs.batch)
+        cheap = aside is None or aside.at(1) - (costs.overhead or 0.0) < CHEAP * (1.0 + (costs.overhead or 0.0))
+        hurdle = arm.hurdle(table.times, rate)
+        if not (arm.priced and cheap and hurdle < 1.0):
+            return None
+        length = self._affordable(table.times, table.reach)
+        return Grant(arm, length, hurdle) if length else None
+
+    def _further(self, track: Track, arm: Arm, table: Table, length: int) -> int:
+        """After some drafts that were accepted whole a longer one is tried, where it is not known what that costs."""
+        aside = arm.aside.get(1)
+        if track.whole < WHOLE or aside is None:
+            return length
+        track.whole = 0
+        last = aside.numbers[-1] if aside.knows(length + 1) else 0
+        return min(max(length + 1, 2 * last), self.longest) if last < self.longest else length
+
+    def _affordable(self, times: list[float], length: int) -> int:
+        """The longest draft up to ``length`` whose step cannot lose more than there is."""
+        balance = self.ledger.balance + 1.0
+        while length and times[length] > balance:
+            length -= 1
+        return length
+
+    # several sequences and one method
+
+    def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
+        """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
+        table = arm.table(costs, self.longest)
+        rates = [track.rate(arm) if track.arms else 0.0 for track in tracks]
+        mean = sum(rates) / len(rates)
+        upper = [rate for rate in rates if rate >= mean]
+        typical = sum(upper) / len(upper)
+        forecast = arm.best(table.times, typical)
+        if forecast.length == 0:
+            return [()] * len(tracks)
+        relative = arm.shape.relative(self.longest)
+        least = 0.999 * typical**forecast.length * relative[forecast.length]
+        most = self._affordable(table.times, min(self.longest, 2 * forecast.length))
+        lengths, tokens = [], 0.0
+        for rate in rates:
+            length, power = 0, rate
+            while length < most and power * relative[length + 1] >= least:
+                length += 1
+                tokens += power * relative[length]
+                power *= rate
+            lengths.append(length)
+        drafted = sum(lengths)
+        time = table.times[min(most, -(-drafted // costs.batch))]
+        rate = (1.0 + tokens / costs.batch) / time
+        if rate <= 1.0:
+            return [()] * len(tracks)
+        price = arm.price(table.times, forecast.length, rate)
+        if arm.priced:
+            most = min(most, max(1, table.reach))
+            lengths = [most if length else 0 for length in lengths]
+        return [(Grant(arm, length, price),) if length else () for length in lengths]
+
+    # probes
+
+    def _probed(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
+        """Now and then a short draft of one sequence, paid for by the income of the steps since the last one."""
+        grants: list[Grants] = [()] * len(tracks)
+        arms = [arm for arm in self.arms.values() if any(arm in track.arms for track in tracks)]
+        if not arms:
+            return grants
+        arm = max(arms, key=lambda a: a.since)
+        loss = arm.time(costs, PROBE, 1) - 1.0
+        if self._unprobed * self.ledger.income < loss or not self.ledger.affords(loss):
+            return grants
+        self._turn += 1
+        arm.since = 0
+        for at in range(len(tracks)):
+            at = (at + self._turn) % len(tracks)
+            if arm in tracks[at].arms:
+                grants[at] = (Grant(arm, PROBE, arm.price(arm.table(costs, self.longest).times, PROBE, 1.0)),)
+                break
+        self.probe = arm
+        return grants
+
+    # after a step
+
+    def learn(self, track: Track, arm: Arm, rows: int, depth: int, accepted: int) -> None:
+        """A draft was judged. rows: its tokens. depth: of its longest path. accepted: before stops and limits."""
+        tested = accepted + 1 if accepted < depth else depth
+        rate = track.rates.get(arm.name)
+        if rate is None:
+            rate = track.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
+        rate.learn(tested, accepted)
+        track.whole = track.whole + 1 if accepted == depth else 0
+        if self.probe is arm:
+            if track.whole:
+                rate.trust()
+                self._unprobed = float("inf")
+            else:
+                self._unprobed = 0.0
+            self.book.of(arm.name).probes += 1
+        arm.shape.learn(tested, accepted)
+        arm.branched(rows, depth)
+        self.book.of(arm.name).lengths[depth] += 1
+
+    def settle(
+        self,
+        batch: int,
+        depth: int,
+        rows: int,
+        forward: float,
+        drafting: float,
+        whole: float,
+        tokens: int,
+        drafted: dict[Arm, int],
+    ) -> None:
+        """A step is over. forward, drafting, whole: seconds of the forward, of draft hooks, and of all.
+
+        rows: of the forward. tokens: emitted by all sequences. drafted: {method: tokens of its paths}.
+        """
+        self.steps += 1
+        if self.steps == 1:
+            return  # the first forward warms caches up
+        costs = self.machine.costs(batch, depth)
+        plain = self.machine.measured(costs, rows, forward, whole - forward - drafting)
+        spent, each = whole / plain, tokens / batch
+        self.ledger.settle(each, spent)
+        self.book.step(each, spent)
+        self.book.idle(self.reason)
+        self._schedule(rows == batch)
+        for arm in self.arms.values():
+            arm.since += 1
+        if len(drafted) == 1:
+            arm, length = next(iter(drafted.items()))
+            arm.drafted(batch, max(1, round(length / batch)), (whole - forward) / self.machine.forward)
+        for arm in drafted:
+            arm.since = 0
+            used = self.book.of(arm.name)
+            used.steps += 1
+            used.spent += spent / len(drafted)
+            used.tokens += each / len(drafted)
+
+    def _schedule(self, plain: bool) -> None:
+        """When the next plain step is made to be measured."""
+        self._unprobed += 1.0
+        if not plain:
+            self._until -= 1
+        else:
+            if self._until <= 0 and not self.machine.surprised:
+                self._patience = min(self.every, 2 * self._patience)
+            self._until = self._patience
+        if self.machine.surprised:
+            self._until = min(self._until, 1)
