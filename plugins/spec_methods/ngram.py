@@ -10,7 +10,7 @@ import math
 from collections import Counter, deque
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 
 from spec_core import Compat, Draft, Rows, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, match_estimates
@@ -18,6 +18,8 @@ from spec_core.toolkit import AcceptanceEstimates, match_estimates
 DECAY = 0.98
 """What a bucket's evidence keeps per look-up: a bad round lowers a score and is forgotten."""
 PRIOR_WEIGHT = 2.0
+P_MIN = 0.3
+"""Where neither the user nor a controller gives one."""
 
 Log = list[int]
 Place = tuple[Log, int]
@@ -71,10 +73,13 @@ class Ngram:
     )
     n_max: int = attrs.field(default=16, validator=[ge(1), le(64)], metadata={"help": "longest match looked for"})
     draft_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "draft while its estimated survival is above this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "draft while its estimated survival is above this; default: 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     shared: bool = attrs.field(
         default=False, metadata={"help": "look into the texts of all sequences of the run; visible to others in timing"}
@@ -106,7 +111,9 @@ class Ngram:
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
             memory = seq.stash.get(self.memory)
-            if memory is not None and (ids := self._ahead(memory, seq.tokens, budget)):
+            if memory is None:
+                continue
+            if ids := self._ahead(memory, seq.tokens, budget, step.price(seq, self.p_min, P_MIN)):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
@@ -131,7 +138,7 @@ class Ngram:
             seq.stash[self.memory] = memory
         return memory
 
-    def _ahead(self, memory: Memory, history: list[int], budget: int) -> list[int]:
+    def _ahead(self, memory: Memory, history: list[int], budget: int, p_min: float = P_MIN) -> list[int]:
         """The draft: what followed the best match, as long as the evidence carries."""
         best = best_match(memory.index.find(history), history, self.n_max)
         if best is None:
@@ -139,7 +146,7 @@ class Ngram:
         match, (log, at) = best
         memory.matched = match
         memory.evidence.of(match).fade()
-        length = min(budget, self.draft_max, carried(memory.evidence.value(match), self.p_min))
+        length = min(budget, self.draft_max, carried(memory.evidence.value(match), p_min))
         ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)
         return until(ids, self.eog)
 

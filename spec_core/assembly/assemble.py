@@ -12,15 +12,19 @@ from spec_core.assembly.matching import admitted, asked, check_needs, check_owne
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 
 log = logging.getLogger("spec_core")
+NO_CONTROL = "fixed"
+"""The name of what every run has without a controller: each method drafts as long as its own settings say."""
 Given = Mapping[str, Mapping[str, Any]]
 
 
-def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+def assemble(
+    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
+) -> list[Chosen]:
     """The plugins of a run in the user's order: methods, rule, owners of state, the target itself.
 
     Raises Refused with all refusals together. Weights are read last, once everything is clean.
     """
-    plugins = check(target, methods, rule, rollback, given)
+    plugins = check(target, methods, rule, rollback, given, control)
     for c in plugins:
         _load(c, target)
     return plugins
@@ -37,7 +41,9 @@ def _load(chosen: Chosen, target: Any) -> None:
         raise PluginError(chosen.name, "load", error) from error
 
 
-def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+def check(
+    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
+) -> list[Chosen]:
     """The same, without reading a weight."""
     _check_given(given)
     chosen = [make(spec, given) for spec in methods]
@@ -46,7 +52,10 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     chosen.append(Chosen("target", target))
     if rollback is not None:
         chosen.append(make(rollback, given, ("rollback",)))
-    plugins = admitted(asked(chosen, target))
+    answered = asked(chosen, target)
+    if control is not None and control != NO_CONTROL:
+        answered = _controlled(answered, target, control, given)
+    plugins = admitted(answered)
     drafting = any(c.proposals for c in plugins)
     if drafting:
         plugins += _found_owners(plugins, target, given)
@@ -55,6 +64,14 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     check_proposals(plugins)
     check_needs(plugins, target)
     return plugins
+
+
+def _controlled(answered: list[Chosen], target: Any, control: Any, given: Given) -> list[Chosen]:
+    """With the controller of the settings first, where something drafts and no controller was named as a method."""
+    made = make(control, given, ("control",))
+    if any(c.controls for c in answered) or not any(c.proposals for c in answered):
+        return answered
+    return [*asked([made], target), *answered]
 
 
 def _check_given(given: Given) -> None:

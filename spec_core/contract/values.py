@@ -248,6 +248,7 @@ class Compat:
     forwards: most forwards of its own per step, by drafted length K; what the conformance kit holds it to.
     notes: what a user may want to know before the run, such as memory it will take; printed by ``spec compat``.
     load: called after all answers are clean; the only moment when weights are read.
+    report: what the plugin did in the run, for statistics and JSON; with a text ``summary``, also for people.
     """
 
     owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
@@ -262,6 +263,7 @@ class Compat:
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
+    report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 
 @attrs.frozen

@@ -68,7 +68,7 @@ class PairDrafter:
     state: what is kept of a sequence. watch: called with every token of a chain and its row, if it is not None.
     """
 
-    p_min: float
+    p_min: float | None
     sample: SampleMode
     width: int = 1
     nodes_max: int = 1
@@ -132,12 +132,13 @@ class PairDrafter:
         if state is None or not state.pairs.tokens:
             return None
         state.estimate.fade()
-        if state.estimate.value < self.p_min:
+        p_min = self.drafter.price(step, seq)
+        if state.estimate.value < p_min:
             return None
         longest = min(budget, self.longest)
         if self._branches(step, seq):
             most = min(step.nodes(seq), self.nodes_max)
-            limits = TreeLimits(longest, most, self.width, self.p_min, seq.stop.tokens)
+            limits = TreeLimits(longest, most, self.width, p_min, seq.stop.tokens)
             proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
             return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
@@ -154,7 +155,7 @@ class PairDrafter:
             return
         pairs, rows = draft.pairs(), None
         draft.memory.room(draft.memory.done + draft.budget)
-        limits = draft.budget, self.p_min, draft.estimate.value, sorted(draft.seq.stop.tokens)
+        limits = draft.budget, self.drafter.price(step, draft.seq), draft.estimate.value, sorted(draft.seq.stop.tokens)
         if chooser is None:
             ids, chances = self.layer.draft(pairs, *limits)
         else:

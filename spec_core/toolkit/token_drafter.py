@@ -1,7 +1,7 @@
 """For drafters that choose token by token from rows of logits: how a token is drawn, and when a draft ends.
 
 A draft goes on while all of it is likely to be accepted: the product over its tokens of their probability times the
-drafter's acceptance rate in this sequence so far must be at least ``p_min``.
+drafter's acceptance rate in this sequence so far must be at least ``p_min``, or the controller's price.
 """
 
 from __future__ import annotations
@@ -51,12 +51,18 @@ class PartialDraft:
 class TokenDrafter:
     """Chooses tokens from logits [V], greedily or by the request's own sampling and noise.
 
+    p_min: the survival below which a draft ends; None is the controller's price, and ``usual`` where there is none.
     With the same noise the drafted token usually is the one the target draws too (2408.07978). sample: ``sampled``
     and ``auto`` draw where the request does.
     """
 
-    p_min: float
+    p_min: float | None
     sample: SampleMode = "auto"
+    usual: float = 0.3
+
+    def price(self, step: Step, seq: Sequence) -> float:
+        """The survival below which a draft for this sequence ends in this step."""
+        return step.price(seq, self.p_min, self.usual)
 
     def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
         """Add the token chosen from ``row``; the draft ends with it when it is not likely enough to be accepted.
@@ -73,7 +79,7 @@ class TokenDrafter:
             draft.probs.append(probs)
         draft.survival *= chance * draft.estimate.value
         full = len(draft.ids) >= draft.budget or token in draft.seq.stop.tokens
-        draft.open = draft.survival >= self.p_min and not full
+        draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token
 
     def chooser(self, step: Step, draft: PartialDraft) -> Any:

@@ -13,13 +13,16 @@ from typing import Any
 
 import attrs
 import torch
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import PartialDraft, SampleMode, TokenDrafter
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
+
+P_MIN = 0.35
+"""Where neither the user nor a controller gives one."""
 
 
 @attrs.define(eq=False)
@@ -36,10 +39,13 @@ class DraftModel:
 
     file: str | None = attrs.field(default=None, metadata={"help": "the draft model; the target may know its own"})
     draft_max: int = attrs.field(default=8, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
-    p_min: float = attrs.field(
-        default=0.35,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop where the draft model is less sure than this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "stop where the draft model is less sure than this; default: 0.35, or a controller's price",
+            "off": 0.0,
+        },
     )
     sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
@@ -101,7 +107,7 @@ class DraftModel:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        wanted = [d for seq, budget in step.undrafted if (d := self._begin(seq, budget))]
+        wanted = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
         if not wanted:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
@@ -129,14 +135,14 @@ class DraftModel:
 
     # one draft
 
-    def _begin(self, seq: Sequence, budget: int) -> Drafting | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int) -> Drafting | None:
         if seq.embeds:
             return None
         shadow = seq.stash.get(self.shadow)
         if shadow is None:
             shadow = seq.stash[self.shadow] = open_state(self.model)
         shadow.estimate.fade()
-        if shadow.estimate.value < self.p_min:
+        if shadow.estimate.value < self._drafter.price(step, seq):
             return None
         tokens = list(self.words.to_draft(seq.tokens))
         # The last drafted token needs no row: nothing follows it. Where the context is full, the target goes on alone.
@@ -150,7 +156,7 @@ class DraftModel:
         if chooser is None and (sampled or not hasattr(self.model, "draft")):
             return
         rows = len(d.tokens) - d.shadow.agree(d.tokens)
-        limits = d.budget, self.p_min, d.shadow.estimate.value, d.seq.stop.tokens
+        limits = d.budget, self._drafter.price(step, d.seq), d.shadow.estimate.value, d.seq.stop.tokens
         ids, chances, logits = continued(self.model, d.shadow, d.tokens, limits, chooser, step.wants_probs)
         step.report_cost(forwards=len(ids), rows=rows + len(ids) - 1)
         self._drafter.take(d, ids, chances, logits)
@@ -165,7 +171,7 @@ class DraftModel:
 
     @property
     def _drafter(self) -> TokenDrafter:
-        return TokenDrafter(self.p_min, self.sample)
+        return TokenDrafter(self.p_min, self.sample, P_MIN)
 
     def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
         """A greedy draft of n tokens after ``tokens``, and the logits each was chosen from, [n, V]."""

@@ -11,12 +11,15 @@ has ``d`` too.
 from __future__ import annotations
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, TreeLimits, tested
 from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
+
+P_MIN = 0.3
+"""Where neither the user nor a controller gives one."""
 
 
 @attrs.define(eq=False)
@@ -38,10 +41,13 @@ class Suffix:
         default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is compared"}
     )
     draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "draft paths that are at least this likely", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "draft paths that are at least this likely; default: 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     width: int = attrs.field(
         default=1, validator=[ge(1), le(16)], metadata={"help": "most tokens after one; above 1 a tree is drafted"}
@@ -111,7 +117,8 @@ class Suffix:
         depth = min(budget, self.draft_max)
         branching = step.trees and self.width > 1
         nodes = step.nodes(seq) if branching else depth
-        return TreeLimits(depth, nodes, self.width if branching else 1, self.p_min, seq.stop.tokens)
+        p_min = step.price(seq, self.p_min, P_MIN)
+        return TreeLimits(depth, nodes, self.width if branching else 1, p_min, seq.stop.tokens)
 
     def _ahead(self, memory: Memory, seq: Sequence, limits: TreeLimits) -> list[Node]:
         """The best of what the sources offer: most tokens expected to be accepted, then the nearest source."""
