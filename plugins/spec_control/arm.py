@@ -10,6 +10,8 @@ from spec_control.machine import Costs
 
 STALE = 16
 """Plans for which a table of costs is used, unless a cost has changed."""
+ENDS = 4
+"""Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.02
 
 
@@ -43,6 +45,7 @@ class Arm:
 
     aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
+    longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     since: steps since it drafted last. offering: share of steps in which it drafts where it may.
     """
 
@@ -53,6 +56,9 @@ class Arm:
     branching: float = 1.0
     since: int = 0
     offering: float = 1.0
+    longest: int | None = None
+    _top: int = 0
+    _ends: int = 0
     _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
 
     # learning
@@ -63,6 +69,15 @@ class Arm:
         if curve is None:
             curve = self.aside[batch] = Curve()
         curve.add(length, aside)
+
+    def ended(self, length: int, granted: int) -> None:
+        """A draft of this many tokens, where more were granted: the longest it makes is learned from where it ends."""
+        if length > self._top:
+            self._top, self._ends, self.longest = length, 0, None
+        elif length == self._top and length < granted:
+            self._ends += 1
+            if self._ends >= ENDS:
+                self.longest = length
 
     def branched(self, rows: int, depth: int) -> None:
         """A draft of this many rows, whose longest path has ``depth``."""
@@ -76,7 +91,9 @@ class Arm:
     # forecasts
 
     def table(self, costs: Costs, longest: int) -> Table:
-        """Times of steps with drafts of 0 to ``longest`` tokens for every sequence."""
+        """Times of steps with drafts of 0 to ``longest`` tokens for every sequence, or as many as it makes."""
+        if self.longest is not None and self.longest < longest:
+            longest = self.longest
         aside = self.aside.get(costs.batch)
         versions = costs.forwards.version, aside.version if aside else -1
         key = id(costs), longest

@@ -43,11 +43,11 @@ class Track:
 
 @attrs.frozen
 class Grant:
-    """What a method may draft for a sequence. price: the min chance of a token, None for a method without."""
+    """What a method may draft for a sequence. price: the min chance of a path at which one more token pays."""
 
     arm: Arm
     length: int
-    price: float | None = None
+    price: float
 
 
 Grants = tuple[Grant, ...]
@@ -100,6 +100,10 @@ class Pacer:
             self.reason = LOSING
         return [()] * len(tracks)
 
+    def rest(self) -> None:
+        """A step of which nothing is planned."""
+        self.probe, self.reason = None, ""
+
     def _forbidden(self, costs: Costs) -> str:
         if costs.overhead is None or self._until <= 0 or self.steps < 2:
             return MEASURING
@@ -150,8 +154,10 @@ class Pacer:
             return None
         length = table.reach if arm.priced else self._further(track, arm, table, forecast.length)
         length = self._affordable(table.times, max(length, forecast.length))
-        price = arm.price(table.times, forecast.length, forecast.rate)
-        return Grant(arm, length, price) if length else None
+        if not length:
+            return None
+        length += length == arm.longest  # one more than it is known to make, to see whether it makes more
+        return Grant(arm, length, arm.price(table.times, forecast.length, forecast.rate))
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""
@@ -174,7 +180,7 @@ class Pacer:
 
     def _affordable(self, times: list[float], length: int) -> int:
         """The longest draft up to ``length`` whose step cannot lose more than there is."""
-        balance = self.ledger.balance + 1.0
+        balance, length = self.ledger.balance + 1.0, min(length, len(times) - 1)
         while length and times[length] > balance:
             length -= 1
         return length
@@ -191,9 +197,9 @@ class Pacer:
         forecast = arm.best(table.times, typical)
         if forecast.length == 0:
             return [()] * len(tracks)
-        relative = arm.shape.relative(self.longest)
+        relative = arm.shape.relative(len(table.times))
         least = 0.999 * typical**forecast.length * relative[forecast.length]
-        most = self._affordable(table.times, min(self.longest, 2 * forecast.length))
+        most = self._affordable(table.times, 2 * forecast.length)
         lengths, tokens = [], 0.0
         for rate in rates:
             length, power = 0, rate
@@ -211,7 +217,8 @@ class Pacer:
         if arm.priced:
             most = min(most, max(1, table.reach))
             lengths = [most if length else 0 for length in lengths]
-        return [(Grant(arm, length, price),) if length else () for length in lengths]
+        more = most == arm.longest
+        return [(Grant(arm, length + (more and length == most), price),) if length else () for length in lengths]
 
     # probes
 
@@ -237,8 +244,11 @@ class Pacer:
 
     # after a step
 
-    def learn(self, track: Track, arm: Arm, rows: int, depth: int, accepted: int) -> None:
-        """A draft was judged. rows: its tokens. depth: of its longest path. accepted: before stops and limits."""
+    def learn(self, track: Track, arm: Arm, rows: int, depth: int, accepted: int, granted: int) -> None:
+        """A draft was judged. rows: its tokens. depth: of its longest path. accepted: before stops and limits.
+
+        granted: tokens that it might have had.
+        """
         tested = accepted + 1 if accepted < depth else depth
         rate = track.rates.get(arm.name)
         if rate is None:
@@ -254,6 +264,7 @@ class Pacer:
             self.book.of(arm.name).probes += 1
         arm.shape.learn(tested, accepted)
         arm.branched(rows, depth)
+        arm.ended(depth, granted)
         self.book.of(arm.name).lengths[depth] += 1
 
     def settle(

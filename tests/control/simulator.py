@@ -99,7 +99,7 @@ class Simulation:
         now = factor * max(0.5, self.rng.gauss(1.0, self.noise)) if self.noise else factor
         forward, drafting, host = now * self.curve(1 + k), now * self.drafting * bool(k), now * HOST
         if k:
-            self.pacer.learn(self.track, self.track.arms[0], k, k, accepted)
+            self.pacer.learn(self.track, self.track.arms[0], k, k, accepted, k)
         used = {self.track.arms[0]: k} if k else {}
         self.pacer.settle(1, 100, 1 + k, forward, drafting, forward + drafting + host, accepted + 1, used)
         self.step += 1

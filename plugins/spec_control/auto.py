@@ -1,0 +1,192 @@
+"""``--control auto``: drafts as long as they pay, by the method that pays best, and none where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from attrs.validators import ge, gt
+
+from spec_control.arm import Arm
+from spec_control.ledger import Ledger
+from spec_control.pacer import Grants, Pacer, Track
+from spec_core import Compat, Part, Sequence, StashKey, Step, hookimpl
+
+TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
+REPRODUCE = "control=fixed reproduces it"
+
+
+@attrs.define
+class Memory:
+    """Of one sequence. number: the request's, since a slot outlives it. grants: what was allowed in this step."""
+
+    number: int
+    track: Track
+    grants: Grants = ()
+
+
+@attrs.frozen
+class Done:
+    """A step of which only the time is missing."""
+
+    number: int
+    batch: int
+    depth: int
+    rows: int
+    tokens: int
+    drafted: dict[Arm, int]
+
+
+@attrs.define(eq=False)
+class Auto:
+    """Drafts as long as they pay, and never costs more than a stated share of plain decoding."""
+
+    share: float = attrs.field(
+        default=0.01, validator=gt(0.0), metadata={"help": "time that may be lost, as a share of plain decoding"}
+    )
+    balance: float = attrs.field(
+        default=20.0, validator=gt(0.0), metadata={"help": "plain steps that may be lost beside that share"}
+    )
+    plain_every: int = attrs.field(
+        default=128, validator=ge(8), metadata={"help": "most steps between two plain ones that are measured"}
+    )
+    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    pacer: Pacer = attrs.field(init=False)
+    exact: str | None = attrs.field(default=None, init=False)
+    private: bool = attrs.field(default=False, init=False)
+    _done: Done | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self, target: Any = None) -> None:
+        """What is measured is of one run."""
+        self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
+        self._done = None
+        self.exact = None if target is None else target.info.extras.get("exact")
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=(), load=self._begin, report=self.report)
+
+    def report(self) -> dict[str, Any]:
+        """What was chosen, what it gained, and the account, in plain steps."""
+        book, ledger = self.pacer.book, self.pacer.ledger
+        account = {"balance": ledger.balance, "lowest": ledger.lowest, "most": ledger.most, "share": ledger.income}
+        return {"summary": book.summary(), **book.report(), "ledger": account, "note": self.note}
+
+    @property
+    def note(self) -> str | None:
+        """Why a seed's text depends on measured time; None where it does not."""
+        if self.private:
+            return TIMED.format(f"the rule draws with noise of its own; {REPRODUCE}")
+        if self.exact not in (None, "yes"):
+            return TIMED.format(f"rows are not equal to the bit; {REPRODUCE}")
+        return None
+
+    # hooks
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        self._settle(step)
+        self.private = step.private
+        offered = [part for part in step.parts if part.budget]
+        memories = [self._memory(step, part.seq) for part in offered]
+        self.pacer.longest = max(self.pacer.longest, max(part.budget for part in offered))
+        decoding = sum(map(decodes, step.parts))
+        if decoding == len(step.parts):
+            grants = self.pacer.plan([memory.track for memory in memories], decoding, deepest(step.parts))
+        else:  # rows of a prompt: such a step says nothing about a plain one
+            self.pacer.rest()
+            grants = [()] * len(offered)
+        for part, memory, granted in zip(offered, memories, grants, strict=True):
+            memory.grants = granted
+            self._limit(step, part.seq, memory.track.arms, granted)
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        """What was accepted is learned at once; what the step took is known in the next one."""
+        self._settle(step)
+        if not step.drafting:
+            self.pacer.rest()
+        drafted: dict[Arm, int] = {}
+        for part in step.parts:
+            if part.budget and part.uncut is not None:
+                self._learn(part, step.priced, drafted)
+        if all(map(decodes, step.parts)):
+            tokens = sum(len(part.emitted) for part in step.parts)
+            batch, depth = len(step.parts), deepest(step.parts)
+            self._done = Done(step.number, batch, depth, step.rows["target"], tokens, drafted)
+
+    # one sequence
+
+    def _memory(self, step: Step, seq: Sequence) -> Memory:
+        found = seq.stash.get(self.memory)
+        if found is None or found.number != seq.number:
+            names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
+            found = Memory(seq.number, Track(tuple(self.pacer.arm(name) for name in names)))
+            seq.stash[self.memory] = found
+        return found
+
+    def _limit(self, step: Step, seq: Sequence, arms: tuple[Arm, ...], grants: Grants) -> None:
+        if not grants:
+            step.limit(seq, 0)
+            return
+        granted = {grant.arm for grant in grants}
+        for arm in arms:
+            if arm not in granted:
+                step.limit(seq, 0, arm.name)
+        for grant in grants:
+            step.limit(seq, grant.length, grant.arm.name)
+            step.set_price(seq, grant.price, grant.arm.name)
+
+    def _learn(self, part: Part, priced: set[str], drafted: dict[Arm, int]) -> None:
+        memory = part.seq.stash[self.memory]
+        for grant in memory.grants:
+            arm = grant.arm
+            if arm.name in priced:
+                arm.priced = True
+            if part.source != arm.name:
+                arm.asked(False)
+                continue
+            arm.asked(True)
+            draft, uncut = part.draft, part.uncut
+            assert draft is not None and uncut is not None
+            rows = len(draft.ids)
+            depth = rows if draft.parents is None else deepest_path(draft.parents)
+            self.pacer.learn(memory.track, arm, rows, depth, len(uncut.path), min(grant.length, part.budget))
+            drafted[arm] = drafted.get(arm, 0) + depth
+            break
+
+    # the clock
+
+    def _settle(self, step: Step) -> None:
+        """The step before, now that its time is known."""
+        done, before = self._done, step.before
+        if done is None:
+            return
+        self._done = None
+        if before is None or before.number != done.number:
+            return  # it was not brought to its end
+        drafting = sum(spent for label, spent in before.seconds.items() if label.startswith("draft."))
+        forward = before.seconds["verify"]
+        self.pacer.settle(done.batch, done.depth, done.rows, forward, drafting, before.whole, done.tokens, done.drafted)
+
+
+def decodes(part: Part) -> bool:
+    """Whether its rows are those of a text that has begun, and not of a prompt."""
+    return part.decides and len(part.seq.tokens) > part.seq.prompt_len
+
+
+def deepest(parts: Iterable[Part]) -> int:
+    """Positions of the longest sequence."""
+    return max(part.start for part in parts)
+
+
+def deepest_path(parents: Iterable[int]) -> int:
+    """Tokens of the longest path of a tree."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return max(depths)
