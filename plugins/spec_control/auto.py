@@ -10,11 +10,15 @@ from attrs.validators import ge, gt
 
 from spec_control.arm import Arm
 from spec_control.ledger import Ledger
-from spec_control.pacer import Grants, Pacer, Track
+from spec_control.pacer import Done, Grants, Pacer, Track
 from spec_core import Compat, Part, Sequence, StashKey, Step, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
+
+
+SAMPLE = 8
+"""While nobody drafts, one step of so many is measured and stands for all."""
 
 
 @attrs.define
@@ -24,18 +28,6 @@ class Memory:
     number: int
     track: Track
     grants: Grants = ()
-
-
-@attrs.frozen
-class Done:
-    """A step of which only the time is missing."""
-
-    number: int
-    batch: int
-    depth: int
-    rows: int
-    tokens: int
-    drafted: dict[Arm, int]
 
 
 @attrs.define(eq=False)
@@ -56,6 +48,8 @@ class Auto:
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False)
     _done: Done | None = attrs.field(default=None, init=False)
+    _resting: int = attrs.field(default=0, init=False)
+    _resting_for: tuple[int, int] = attrs.field(default=(0, 0), init=False)
 
     def __attrs_post_init__(self) -> None:
         self._begin()
@@ -63,7 +57,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self._done = None
+        self._done, self._resting = None, 0
         self.exact = None if target is None else target.info.extras.get("exact")
 
     @hookimpl
@@ -89,14 +83,16 @@ class Auto:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        self._settle(step)
         self.private = step.private
+        if self._idle(step):
+            return
+        self._settle(step)
         offered = [part for part in step.parts if part.budget]
         memories = [self._memory(step, part.seq) for part in offered]
         self.pacer.longest = max(self.pacer.longest, max(part.budget for part in offered))
-        decoding = sum(map(decodes, step.parts))
-        if decoding == len(step.parts):
-            grants = self.pacer.plan([memory.track for memory in memories], decoding, deepest(step.parts))
+        if all(map(decodes, step.parts)):
+            grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), deepest(step.parts))
+            self._rest(step, self.pacer.quiet)
         else:  # rows of a prompt: such a step says nothing about a plain one
             self.pacer.rest()
             grants = [()] * len(offered)
@@ -107,17 +103,46 @@ class Auto:
     @hookimpl
     def rollback(self, step: Step) -> None:
         """What was accepted is learned at once; what the step took is known in the next one."""
+        if self._resting and self._resting % SAMPLE:
+            return
         self._settle(step)
         if not step.drafting:
             self.pacer.rest()
-        drafted: dict[Arm, int] = {}
+        if not all(map(decodes, step.parts)):
+            return
+        done = Done(step.number, len(step.parts), deepest(step.parts), step.rows["target"], 0, {}, False, 1)
         for part in step.parts:
-            if part.budget and part.uncut is not None:
-                self._learn(part, step.priced, drafted)
-        if all(map(decodes, step.parts)):
-            tokens = sum(len(part.emitted) for part in step.parts)
-            batch, depth = len(step.parts), deepest(step.parts)
-            self._done = Done(step.number, batch, depth, step.rows["target"], tokens, drafted)
+            done.tokens += len(part.emitted)
+            if part.draft is not None and part.uncut is not None:
+                self._learn(part, step.priced, done)
+            elif part.budget:
+                self._missed(part)
+        if self._resting:
+            done.stands = SAMPLE
+        self._done = done
+
+    # nobody drafts for a while
+
+    def _rest(self, step: Step, steps: int) -> None:
+        """So many steps need no plan, for these sequences. Whole samples, so that each is measured once."""
+        self._resting = steps // SAMPLE * SAMPLE
+        self._resting_for = len(step.parts), step.parts[-1].seq.number
+
+    def _idle(self, step: Step) -> bool:
+        """In a time of rest: nobody drafts, and one step of some is measured for all of them."""
+        if not self._resting:
+            return False
+        parts = step.parts
+        if self._resting_for != (len(parts), parts[-1].seq.number):
+            self._resting = 0
+            return False
+        if self._done is not None:
+            self._settle(step)
+        self._resting -= 1
+        for part in parts:
+            if part.budget:
+                step.limit(part.seq, 0)
+        return True
 
     # one sequence
 
@@ -141,23 +166,28 @@ class Auto:
             step.limit(seq, grant.length, grant.arm.name)
             step.set_price(seq, grant.price, grant.arm.name)
 
-    def _learn(self, part: Part, priced: set[str], drafted: dict[Arm, int]) -> None:
+    def _learn(self, part: Part, priced: set[str], done: Done) -> None:
         memory = part.seq.stash[self.memory]
         for grant in memory.grants:
             arm = grant.arm
-            if arm.name in priced:
-                arm.priced = True
             if part.source != arm.name:
                 arm.asked(False)
                 continue
             arm.asked(True)
+            arm.priced = arm.name in priced
             draft, uncut = part.draft, part.uncut
             assert draft is not None and uncut is not None
             rows = len(draft.ids)
             depth = rows if draft.parents is None else deepest_path(draft.parents)
+            done.cold |= arm.name not in memory.track.rates
             self.pacer.learn(memory.track, arm, rows, depth, len(uncut.path), min(grant.length, part.budget))
-            drafted[arm] = drafted.get(arm, 0) + depth
-            break
+            done.drafted[arm] = done.drafted.get(arm, 0) + depth
+            return
+
+    def _missed(self, part: Part) -> None:
+        """Methods that might draft and did not."""
+        for grant in part.seq.stash[self.memory].grants:
+            grant.arm.asked(False)
 
     # the clock
 
@@ -169,9 +199,11 @@ class Auto:
         self._done = None
         if before is None or before.number != done.number:
             return  # it was not brought to its end
-        drafting = sum(spent for label, spent in before.seconds.items() if label.startswith("draft."))
-        forward = before.seconds["verify"]
-        self.pacer.settle(done.batch, done.depth, done.rows, forward, drafting, before.whole, done.tokens, done.drafted)
+        seconds, drafting = before.seconds, 0.0
+        for label in seconds:
+            if label[:6] == "draft.":
+                drafting += seconds[label]
+        self.pacer.settle(done, seconds["verify"], drafting, before.whole)
 
 
 def decodes(part: Part) -> bool:

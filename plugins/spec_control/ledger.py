@@ -24,5 +24,7 @@ class Ledger:
 
     def settle(self, tokens: float, spent: float) -> None:
         """After a step. tokens: of each sequence, on average. spent: its time in plain steps."""
-        self.balance = min(self.most, self.balance + (1 + self.income) * tokens - spent)
-        self.lowest = min(self.lowest, self.balance)
+        balance = self.balance + (1 + self.income) * tokens - spent
+        self.balance = balance = self.most if balance > self.most else balance
+        if balance < self.lowest:
+            self.lowest = balance

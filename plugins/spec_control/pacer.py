@@ -20,6 +20,8 @@ FIRST = 4
 """Steps before the first plain one that is made to measure it; from then on twice as many each time."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
+QUIET = 64
+"""Steps for which at most nothing is planned."""
 CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 
@@ -53,12 +55,32 @@ class Grant:
 Grants = tuple[Grant, ...]
 
 
+@attrs.define
+class Done:
+    """A step of which only the time is missing.
+
+    depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
+    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
+    what it had missed. stands: for so many plain steps like it.
+    """
+
+    number: int
+    batch: int
+    depth: int
+    rows: int
+    tokens: int
+    drafted: dict[Arm, int]
+    cold: bool
+    stands: int
+
+
 @attrs.define(eq=False)
 class Pacer:
     """The controller of a run.
 
     longest: most tokens of a draft. every: most steps between two plain ones that are measured.
     probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
+    quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
     """
 
     ledger: Ledger = attrs.field(factory=Ledger)
@@ -70,6 +92,7 @@ class Pacer:
     probe: Arm | None = None
     reason: str = ""
     steps: int = 0
+    quiet: int = 0
     _until: int = FIRST
     _patience: int = FIRST
     _unprobed: float = 0.0
@@ -89,7 +112,7 @@ class Pacer:
         batch: sequences of the step, those that do not draft included. depth: positions of the longest.
         """
         costs = self.machine.costs(batch, depth)
-        self.probe, self.reason = None, self._forbidden(costs)
+        self.probe, self.reason, self.quiet = None, self._forbidden(costs), 0
         if not self.reason:
             grants = self._grants(costs, tracks)
             if any(grants):
@@ -98,11 +121,13 @@ class Pacer:
             if any(grants):
                 return grants
             self.reason = LOSING
+        elif self.reason == REPAYING:
+            self.quiet = min(QUIET, int(-self.ledger.balance / self.ledger.income))
         return [()] * len(tracks)
 
     def rest(self) -> None:
         """A step of which nothing is planned."""
-        self.probe, self.reason = None, ""
+        self.probe, self.reason, self.quiet = None, "", 0
 
     def _forbidden(self, costs: Costs) -> str:
         if costs.overhead is None or self._until <= 0 or self.steps < 2:
@@ -192,7 +217,7 @@ class Pacer:
         table = arm.table(costs, self.longest)
         rates = [track.rate(arm) if track.arms else 0.0 for track in tracks]
         mean = sum(rates) / len(rates)
-        upper = [rate for rate in rates if rate >= mean]
+        upper = [rate for rate in rates if rate >= 0.999 * mean]
         typical = sum(upper) / len(upper)
         forecast = arm.best(table.times, typical)
         if forecast.length == 0:
@@ -230,7 +255,9 @@ class Pacer:
             return grants
         arm = max(arms, key=lambda a: a.since)
         loss = arm.time(costs, PROBE, 1) - 1.0
-        if self._unprobed * self.ledger.income < loss or not self.ledger.affords(loss):
+        missing = max(loss / self.ledger.income - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
+        if missing > 0:
+            self.quiet = min(QUIET, int(missing))
             return grants
         self._turn += 1
         arm.since = 0
@@ -267,46 +294,38 @@ class Pacer:
         arm.ended(depth, granted)
         self.book.of(arm.name).lengths[depth] += 1
 
-    def settle(
-        self,
-        batch: int,
-        depth: int,
-        rows: int,
-        forward: float,
-        drafting: float,
-        whole: float,
-        tokens: int,
-        drafted: dict[Arm, int],
-    ) -> None:
-        """A step is over. forward, drafting, whole: seconds of the forward, of draft hooks, and of all.
-
-        rows: of the forward. tokens: emitted by all sequences. drafted: {method: tokens of its paths}.
-        """
+    def settle(self, done: Done, forward: float, drafting: float, whole: float) -> None:
+        """A step is over. forward, drafting, whole: seconds of the forward, of draft hooks, and of all."""
         self.steps += 1
         if self.steps == 1:
             return  # the first forward warms caches up
-        costs = self.machine.costs(batch, depth)
-        plain = self.machine.measured(costs, rows, forward, whole - forward - drafting)
-        spent, each = whole / plain, tokens / batch
+        batch, times = done.batch, done.stands
+        costs = self.machine.costs(batch, done.depth)
+        plain = self.machine.measured(costs, done.rows, forward, whole - forward - drafting)
+        spent, each = times * whole / plain, times * done.tokens / batch
         self.ledger.settle(each, spent)
-        self.book.step(each, spent)
-        self.book.idle(self.reason)
-        self._schedule(rows == batch)
+        self.book.step(each, spent, times, self.reason)
+        self._schedule(done.rows == batch, times)
         for arm in self.arms.values():
-            arm.since += 1
-        if len(drafted) == 1:
-            arm, length = next(iter(drafted.items()))
-            arm.drafted(batch, max(1, round(length / batch)), (whole - forward) / self.machine.forward)
-        for arm in drafted:
+            arm.since += times
+        if done.drafted:
+            self._used(done, spent, each, (whole - forward) / self.machine.forward)
+
+    def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
+        """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
+        if len(done.drafted) == 1 and not done.cold:
+            arm, length = next(iter(done.drafted.items()))
+            arm.drafted(done.batch, max(1, round(length / done.batch)), aside)
+        for arm in done.drafted:
             arm.since = 0
             used = self.book.of(arm.name)
             used.steps += 1
-            used.spent += spent / len(drafted)
-            used.tokens += each / len(drafted)
+            used.spent += spent / len(done.drafted)
+            used.tokens += each / len(done.drafted)
 
-    def _schedule(self, plain: bool) -> None:
+    def _schedule(self, plain: bool, times: int) -> None:
         """When the next plain step is made to be measured."""
-        self._unprobed += 1.0
+        self._unprobed += times
         if not plain:
             self._until -= 1
         else:

@@ -32,21 +32,20 @@ class Book:
     steps: int = 0
     spent: float = 0.0
     tokens: float = 0.0
-    off: Counter[str] = attrs.field(factory=Counter)
-    periods: Counter[str] = attrs.field(factory=Counter)
+    off: dict[str, int] = attrs.field(factory=dict)
+    periods: dict[str, int] = attrs.field(factory=dict)
     used: dict[str, Used] = attrs.field(factory=dict)
     _reason: str = ""
 
-    def step(self, tokens: float, spent: float) -> None:
-        self.steps += 1
+    def step(self, tokens: float, spent: float, times: int, reason: str) -> None:
+        """Steps that were measured. reason: why nobody was allowed to draft in them, empty if somebody was."""
+        self.steps += times
         self.tokens += tokens
         self.spent += spent
-
-    def idle(self, reason: str) -> None:
-        """A step in which nobody was allowed to draft, or somebody was (an empty reason)."""
         if reason:
-            self.off[reason] += 1
-            self.periods[reason] += reason != self._reason
+            self.off[reason] = self.off.get(reason, 0) + times
+            if reason != self._reason:
+                self.periods[reason] = self.periods.get(reason, 0) + 1
         self._reason = reason
 
     def of(self, name: str) -> Used:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import attrs
-from spec_control.pacer import Pacer, Track
+from spec_control.pacer import Done, Pacer, Track
 
 HOST = 0.05
 """Time of a step beside forward and drafting, in plain forwards."""
@@ -101,7 +101,8 @@ class Simulation:
         if k:
             self.pacer.learn(self.track, self.track.arms[0], k, k, accepted, k)
         used = {self.track.arms[0]: k} if k else {}
-        self.pacer.settle(1, 100, 1 + k, forward, drafting, forward + drafting + host, accepted + 1, used)
+        done = Done(self.step, 1, 100, 1 + k, accepted + 1, used, cold=False, stands=1)
+        self.pacer.settle(done, forward, drafting, forward + drafting + host)
         self.step += 1
         self.spent.append(forward + drafting + host)
         self.emitted.append(accepted + 1)
