@@ -10,6 +10,8 @@ from spec_control.machine import Costs
 
 STALE = 16
 """Plans for which a table of costs is used, unless a cost has changed."""
+WARM, TRIALS = 2, 8
+"""Steps of a method that are not measured; and those in which it may draft though it is not known to pay."""
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.02
@@ -46,7 +48,7 @@ class Arm:
     aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
-    since: steps since it drafted last. offering: share of steps in which it drafts where it may.
+    steps: in which it drafted. since: steps since it drafted last. offering: share of steps in which it drafts where it may.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Arm:
     priced: bool = False
     aside: dict[int, Curve] = attrs.field(factory=dict)
     branching: float = 1.0
+    steps: int = 0
     since: int = 0
     offering: float = 1.0
     longest: int | None = None
@@ -64,7 +67,10 @@ class Arm:
     # learning
 
     def drafted(self, batch: int, length: int, aside: float) -> None:
-        """A step of ``batch`` sequences in which it alone drafted. aside: as the field."""
+        """A step of ``batch`` sequences in which it alone drafted. aside: as the field. The first ones warm it up."""
+        self.steps += 1
+        if self.steps <= WARM:
+            return
         curve = self.aside.get(batch)
         if curve is None:
             curve = self.aside[batch] = Curve()
@@ -105,13 +111,19 @@ class Arm:
         return found
 
     def time(self, costs: Costs, length: int, sequences: int | None = None) -> float:
-        """Of a step in which so many sequences draft ``length`` tokens, in plain steps. sequences: None is all."""
+        """Of a step in which so many sequences draft ``length`` tokens, in plain steps. sequences: None is all.
+
+        Before some trials a drafted token is never expected to cost more than a plain forward: a first measurement
+        that was disturbed must not be the last.
+        """
         if length == 0:
             return 1.0
         overhead = costs.overhead or 0.0
         aside = self.aside.get(costs.batch)
         rows = (sequences or costs.batch) * max(length, round(length * self.branching))
         beside = max(overhead, aside.at(length)) if aside else overhead
+        if self.steps < TRIALS:
+            beside = min(beside, overhead + length)
         return (costs.forwards.at(costs.batch + rows) + beside) / (1.0 + overhead)
 
     def best(self, times: list[float], rate: float) -> Forecast:

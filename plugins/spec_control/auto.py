@@ -199,11 +199,7 @@ class Auto:
         self._done = None
         if before is None or before.number != done.number:
             return  # it was not brought to its end
-        seconds, drafting = before.seconds, 0.0
-        for label in seconds:
-            if label[:6] == "draft.":
-                drafting += seconds[label]
-        self.pacer.settle(done, seconds["verify"], drafting, before.whole)
+        self.pacer.settle(done, before.seconds["verify"], before.whole)
 
 
 def decodes(part: Part) -> bool:

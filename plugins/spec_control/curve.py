@@ -8,7 +8,7 @@ from statistics import median
 import attrs
 
 RECENT = 21
-"""Measurements kept of each number; their median counts, of fewer than three the min: a first one may be an outlier."""
+"""Measurements kept of each number; their median counts, of fewer than five the min: first ones may be outliers."""
 
 
 @attrs.define
@@ -76,7 +76,7 @@ class Curve:
 
 def typical(recent: list[float]) -> float:
     """What counts of some measurements."""
-    return median(recent) if len(recent) > 2 else min(recent)
+    return median(recent) if len(recent) > 4 else min(recent)
 
 
 def rising(values: list[float]) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control.curve import Curve
+from spec_control.curve import RECENT, Curve, typical
 
 SLOPE = 0.05
 """Cost of a row, in plain steps, where only plain steps were measured."""
@@ -20,12 +20,19 @@ DIFFERENT = 1.25
 class Costs:
     """Of one number of sequences at one depth. forwards: by rows, 1 for a plain one.
 
-    overhead: what a plain step takes beside its forward, drafting left out, in plain forwards; None before the first.
+    overhead: what a plain step takes beside its forward, in plain forwards; None before the first.
     """
 
     batch: int
     forwards: Curve
     overhead: float | None = None
+    _recent: list[float] = attrs.field(factory=list)
+
+    def plain(self, overhead: float) -> None:
+        """A plain step took this beside its forward, in its forwards."""
+        self._recent.append(overhead)
+        del self._recent[:-RECENT]
+        self.overhead = typical(self._recent)
 
 
 @attrs.define
@@ -54,7 +61,7 @@ class Machine:
         same = [k for k in self.known if k[0] == batch]
         if same:
             near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
-            return Costs(batch, near.forwards.copy(), near.overhead)
+            return Costs(batch, near.forwards.copy(), near.overhead, list(near._recent))
         made = Costs(batch, Curve(SLOPE / batch))
         made.forwards.add(batch, 1.0)
         return made
@@ -62,15 +69,16 @@ class Machine:
     def measured(self, costs: Costs, rows: int, forward: float, overhead: float) -> float:
         """Learn from a step; returns seconds that a plain step would have taken. rows: of the forward.
 
-        overhead: seconds beside forward and drafting.
+        overhead: seconds beside the forward.
         """
         plain = rows == costs.batch
         self._compare(costs, rows, forward, plain)
         if plain:
-            share = overhead / forward
-            costs.overhead = share if costs.overhead is None else costs.overhead + 0.1 * (share - costs.overhead)
+            costs.plain(overhead / forward)
         self.forward = forward / costs.forwards.at(rows)
         self._last = costs, rows, forward
+        if plain:
+            return forward + overhead
         return self.forward * (1 + (costs.overhead or 0.0))
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
@@ -81,14 +89,18 @@ class Machine:
             return
         before, seconds = last[1], last[2]
         if plain and before != rows:
-            self._learn(curve, before, seconds / forward)
+            self._learn(curve, before, seconds / forward, rows)
         elif not plain and before == costs.batch:
-            self._learn(curve, rows, forward / seconds)
+            self._learn(curve, rows, forward / seconds, before)
         elif not curve.knows(rows):
-            curve.add(rows, forward / self.forward)
+            curve.add(rows, min(forward / self.forward, rows / costs.batch))
 
-    def _learn(self, curve: Curve, rows: int, ratio: float) -> None:
-        """A cost that was far off twice in a row has changed: what was measured before counts no longer."""
+    def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:
+        """A cost that was far off twice in a row has changed: what was measured before counts no longer.
+
+        plain: rows of a plain step. n rows at once never cost more than one after the other: more was a disturbance.
+        """
+        ratio = min(ratio, rows / plain)
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
         self.surprised = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
         self._odd = (id(curve), rows) if self.surprised else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from spec_control.acceptance import Rate
-from spec_control.arm import Arm, Forecast, Table
+from spec_control.arm import TRIALS, Arm, Forecast, Table
 from spec_control.ledger import Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -255,7 +255,8 @@ class Pacer:
             return grants
         arm = max(arms, key=lambda a: a.since)
         loss = arm.time(costs, PROBE, 1) - 1.0
-        missing = max(loss / self.ledger.income - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
+        period = 0.0 if arm.steps < TRIALS else loss / self.ledger.income
+        missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
             self.quiet = min(QUIET, int(missing))
             return grants
@@ -294,14 +295,14 @@ class Pacer:
         arm.ended(depth, granted)
         self.book.of(arm.name).lengths[depth] += 1
 
-    def settle(self, done: Done, forward: float, drafting: float, whole: float) -> None:
-        """A step is over. forward, drafting, whole: seconds of the forward, of draft hooks, and of all."""
+    def settle(self, done: Done, forward: float, whole: float) -> None:
+        """A step is over. forward, whole: seconds of the forward and of all."""
         self.steps += 1
         if self.steps == 1:
             return  # the first forward warms caches up
         batch, times = done.batch, done.stands
         costs = self.machine.costs(batch, done.depth)
-        plain = self.machine.measured(costs, done.rows, forward, whole - forward - drafting)
+        plain = self.machine.measured(costs, done.rows, forward, whole - forward)
         spent, each = times * whole / plain, times * done.tokens / batch
         self.ledger.settle(each, spent)
         self.book.step(each, spent, times, self.reason)

@@ -29,7 +29,7 @@ def test_a_curve_never_falls_and_forgets_outliers():
     made = curve(n1=1.0, n2=1.4, n4=1.2)
     assert made.at(2) == made.at(4) == pytest.approx(1.3)
 
-    for value in (9.0, 1.5, 1.5, 1.5):
+    for value in (9.0, 1.5, 1.5, 1.5, 1.5):
         made.add(8, value)
     assert made.at(8) == 1.5
     assert rising([3.0, 2.0, 1.0, 5.0]) == [2.0, 2.0, 2.0, 5.0]
