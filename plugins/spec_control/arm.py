@@ -8,22 +8,26 @@ from spec_control.acceptance import HIGH, Shape
 from spec_control.curve import Curve
 from spec_control.machine import Costs
 
-STALE = 16
-"""Plans for which a table of costs is used, unless a cost has changed."""
+YOUNG, OLD = 4, 32
+"""Plans for which a table of costs is used, at first and later."""
 WARM, TRIALS = 2, 8
 """Steps of a method that are not measured; and those in which it may draft though it is not known to pay."""
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
-PRICE_MIN = 0.02
+PRICE_MIN = 0.05
 
 
 @attrs.frozen
 class Forecast:
-    """A draft of ``length`` tokens: tokens that its step brings, and its time in plain steps."""
+    """A draft of ``length`` tokens: tokens that its step brings, and its time in plain steps.
+
+    survival: chance that all of it is accepted.
+    """
 
     length: int
     tokens: float
     time: float
+    survival: float = 1.0
 
     @property
     def rate(self) -> float:
@@ -33,11 +37,13 @@ class Forecast:
 
 @attrs.define
 class Table:
-    """Time of a step in plain steps by the length of the draft, [1, ...]; and what it was made of."""
+    """Time of a step in plain steps by the length of the draft, [1, ...]. uses: until it is made anew.
+
+    reach: the longest draft that pays if nearly everything is accepted.
+    """
 
     times: list[float]
-    versions: tuple[int, int]
-    uses: int = STALE
+    uses: int
     reach: int = 0
 
 
@@ -48,7 +54,8 @@ class Arm:
     aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
-    steps: in which it drafted. since: steps since it drafted last. offering: share of steps in which it drafts where it may.
+    steps: in which it drafted. since: steps since it drafted last.
+    offering: share of steps in which it drafts where it may.
     """
 
     name: str
@@ -100,12 +107,11 @@ class Arm:
         """Times of steps with drafts of 0 to ``longest`` tokens for every sequence, or as many as it makes."""
         if self.longest is not None and self.longest < longest:
             longest = self.longest
-        aside = self.aside.get(costs.batch)
-        versions = costs.forwards.version, aside.version if aside else -1
         key = id(costs), longest
         found = self._tables.get(key)
-        if found is None or found.versions != versions or found.uses <= 0:
-            found = self._tables[key] = Table([self.time(costs, k) for k in range(longest + 1)], versions)
+        if found is None or found.uses <= 0:
+            times = [self.time(costs, k) for k in range(longest + 1)]
+            found = self._tables[key] = Table(times, YOUNG if self.steps < 8 * YOUNG else OLD)
             found.reach = self.best(found.times, HIGH).length
         found.uses -= 1
         return found
@@ -129,26 +135,29 @@ class Arm:
     def best(self, times: list[float], rate: float) -> Forecast:
         """The length with the most tokens per time, looking over all of them: a costly token may open cheap ones."""
         relative = self.shape.relative(len(times))
-        length, tokens, most = 0, 1.0, 1.0
+        length, tokens, most, survival = 0, 1.0, 1.0, 1.0
         power = expected = 1.0
         for k in range(1, len(times)):
             power *= rate
-            expected += power * relative[k]
+            chance = power * relative[k]
+            expected += chance
             if expected > most * times[k]:
-                length, tokens, most = k, expected, expected / times[k]
-        return Forecast(length, tokens, times[length])
+                length, tokens, most, survival = k, expected, expected / times[k], chance
+        return Forecast(length, tokens, times[length], survival)
 
     def worth(self, forecast: Forecast) -> float:
         """Tokens per plain step where it is asked: steps in which it offers nothing are plain."""
         share = self.offering
         return (share * forecast.tokens + 1.0 - share) / (share * forecast.time + 1.0 - share)
 
-    def price(self, times: list[float], length: int, rate: float) -> float:
-        """Chance at which one more token pays. rate: tokens per plain step that are to be had."""
-        last = min(max(2, length), len(times) - 1)
-        if last < 2:
-            return bounded(rate * (times[last] - 1.0))
-        return bounded(rate * (times[last] - times[1]) / (last - 1))
+    def price(self, times: list[float], forecast: Forecast, rate: float) -> float:
+        """Chance at which one more token pays, no higher than that of the whole draft that was found best.
+
+        rate: tokens per plain step that are to be had.
+        """
+        last = min(max(2, forecast.length), len(times) - 1)
+        slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
+        return bounded(min(rate * slope, forecast.survival))
 
     def hurdle(self, times: list[float], rate: float) -> float:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""

@@ -8,38 +8,50 @@ from statistics import median
 import attrs
 
 RECENT = 21
-"""Measurements kept of each number; their median counts, of fewer than five the min: first ones may be outliers."""
+"""Measurements kept of each number; their median counts."""
+SURE = 3
+"""Measurements of a number after which they count alone."""
+FIT = 4
+"""Measurements of a number after which its median is taken anew, once it has as many."""
 
 
 @attrs.define
 class Curve:
     """Costs by a whole number n, in plain steps.
 
-    A measured n has what is typical of its last measurements, and costs never fall with n. Between two measured numbers
+    A measured n has the median of its last measurements, and costs never fall with n. Between two measured numbers
     the cost is linear. Beyond the last it grows as it did on average from the first, or by ``slope`` where only one
-    number was measured. version: changes when a value does.
+    number was measured. What was expected of a number counts beside its first measurements, as one may be disturbed.
     """
 
     slope: float = 0.0
-    version: int = 0
     measured: dict[int, list[float]] = attrs.field(factory=dict)
+    expected: dict[int, float] = attrs.field(factory=dict)
+    added: int = 0
     numbers: list[int] = attrs.field(factory=list, init=False)
     values: list[float] = attrs.field(factory=list, init=False)
 
     def add(self, n: int, value: float) -> None:
         """One more measurement."""
-        recent = self.measured.setdefault(n, [])
+        recent = self.measured.get(n)
+        if recent is None:
+            recent = self.measured[n] = []
+            self.expected[n] = self.at(n) if self.numbers else value
         recent.append(value)
-        del recent[:-RECENT]
-        self._fit()
+        self.added += 1
+        if len(recent) > RECENT:
+            del recent[0]
+        if len(recent) <= FIT or self.added % FIT == 0:
+            self._fit()
 
     def forget(self, n: int, kept: int) -> None:
-        """Keep the last ``kept`` measurements of ``n``."""
+        """Keep the last ``kept`` measurements of ``n``, and what they say is expected."""
         del self.measured[n][:-kept]
+        self.expected[n] = self.measured[n][0]
 
     def knows(self, n: int) -> bool:
-        """Whether ``n`` itself was measured."""
-        return n in self.measured
+        """Whether ``n`` itself was measured, often enough to be sure."""
+        return len(self.measured.get(n, ())) >= SURE
 
     def at(self, n: int) -> float:
         """The cost of n. Raises IndexError where nothing was measured."""
@@ -56,7 +68,7 @@ class Curve:
 
     def copy(self) -> Curve:
         """The same costs, to be measured anew."""
-        other = Curve(self.slope, self.version, {n: list(recent) for n, recent in self.measured.items()})
+        other = Curve(self.slope, {n: list(recent) for n, recent in self.measured.items()}, dict(self.expected))
         other.numbers, other.values = list(self.numbers), list(self.values)
         return other
 
@@ -64,19 +76,14 @@ class Curve:
         first, last = self.numbers[0], self.numbers[-1]
         return (self.values[-1] - self.values[0]) / (last - first) if last > first else self.slope
 
+    def _typical(self, n: int) -> float:
+        recent = self.measured[n]
+        return median(recent if len(recent) >= SURE else [self.expected[n], *recent])
+
     def _fit(self) -> None:
         numbers = sorted(self.measured)
-        values = rising([typical(self.measured[n]) for n in numbers])
-        if numbers != self.numbers or any(
-            abs(new - old) > 0.01 * abs(old) for new, old in zip(values, self.values, strict=True)
-        ):
-            self.numbers, self.values = numbers, values
-            self.version += 1
-
-
-def typical(recent: list[float]) -> float:
-    """What counts of some measurements."""
-    return median(recent) if len(recent) > 4 else min(recent)
+        values = rising([self._typical(n) for n in numbers])
+        self.numbers, self.values = numbers, values
 
 
 def rising(values: list[float]) -> list[float]:

@@ -6,9 +6,11 @@ follow each other directly, one plain and one not; how fast the machine is at th
 
 from __future__ import annotations
 
+from statistics import median
+
 import attrs
 
-from spec_control.curve import RECENT, Curve, typical
+from spec_control.curve import FIT, RECENT, Curve
 
 SLOPE = 0.05
 """Cost of a row, in plain steps, where only plain steps were measured."""
@@ -27,19 +29,23 @@ class Costs:
     forwards: Curve
     overhead: float | None = None
     _recent: list[float] = attrs.field(factory=list)
+    _plain: int = 0
 
     def plain(self, overhead: float) -> None:
         """A plain step took this beside its forward, in its forwards."""
         self._recent.append(overhead)
         del self._recent[:-RECENT]
-        self.overhead = typical(self._recent)
+        self._plain += 1
+        if len(self._recent) <= FIT or self._plain % FIT == 0:
+            self.overhead = median(self._recent)
 
 
 @attrs.define
 class Machine:
     """Costs by number of sequences and depth.
 
-    forward: seconds of a plain forward at the moment. surprised: the last plain step showed that a cost has changed.
+    forward: seconds of a plain forward at the moment, from the last step whose cost is known.
+    surprised: the last pair of steps showed a cost that has changed, or is not known for sure.
     """
 
     known: dict[tuple[int, int], Costs] = attrs.field(factory=dict)
@@ -74,8 +80,12 @@ class Machine:
         plain = rows == costs.batch
         self._compare(costs, rows, forward, plain)
         if plain:
+            self.forward = forward
             costs.plain(overhead / forward)
-        self.forward = forward / costs.forwards.at(rows)
+        elif costs.forwards.knows(rows) or self._last is None or self._last[0].batch != costs.batch:
+            self.forward = forward / costs.forwards.at(rows)
+        # n rows never cost more than n forwards of one: what took longer was the machine
+        self.forward = max(self.forward, forward * costs.batch / rows)
         self._last = costs, rows, forward
         if plain:
             return forward + overhead
@@ -92,7 +102,7 @@ class Machine:
             self._learn(curve, before, seconds / forward, rows)
         elif not plain and before == costs.batch:
             self._learn(curve, rows, forward / seconds, before)
-        elif not curve.knows(rows):
+        elif rows not in curve.measured:
             curve.add(rows, min(forward / self.forward, rows / costs.batch))
 
     def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:
@@ -102,8 +112,9 @@ class Machine:
         """
         ratio = min(ratio, rows / plain)
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
-        self.surprised = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
-        self._odd = (id(curve), rows) if self.surprised else None
-        if self.surprised and again:
+        changed = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
+        self._odd = (id(curve), rows) if changed else None
+        if changed and again:
             curve.forget(rows, 1)
         curve.add(rows, ratio)
+        self.surprised = changed or not curve.knows(rows)

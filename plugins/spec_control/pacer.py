@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from spec_control.acceptance import Rate
-from spec_control.arm import TRIALS, Arm, Forecast, Table
+from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
 from spec_control.ledger import Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -172,7 +172,7 @@ class Pacer:
         """A method that has not drafted for long is asked alone, while others pay."""
         arm.since = 0
         length = self._affordable(arm.table(costs, self.longest).times, PROBE)
-        return (Grant(arm, length, arm.price(arm.table(costs, self.longest).times, PROBE, 1.0)),) if length else ()
+        return (Grant(arm, length, PRICE_MIN),) if length else ()
 
     def _own(self, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
         if forecast.length == 0:
@@ -182,7 +182,7 @@ class Pacer:
         if not length:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
-        return Grant(arm, length, arm.price(table.times, forecast.length, forecast.rate))
+        return Grant(arm, length, arm.price(table.times, forecast, forecast.rate))
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""
@@ -238,7 +238,7 @@ class Pacer:
         rate = (1.0 + tokens / costs.batch) / time
         if rate <= 1.0:
             return [()] * len(tracks)
-        price = arm.price(table.times, forecast.length, rate)
+        price = arm.price(table.times, forecast, rate)
         if arm.priced:
             most = min(most, max(1, table.reach))
             lengths = [most if length else 0 for length in lengths]
@@ -265,7 +265,7 @@ class Pacer:
         for at in range(len(tracks)):
             at = (at + self._turn) % len(tracks)
             if arm in tracks[at].arms:
-                grants[at] = (Grant(arm, PROBE, arm.price(arm.table(costs, self.longest).times, PROBE, 1.0)),)
+                grants[at] = (Grant(arm, PROBE, PRICE_MIN),)
                 break
         self.probe = arm
         return grants

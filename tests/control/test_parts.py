@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spec_control.acceptance import HIGH, LOW, Rate, Shape
-from spec_control.arm import Arm
+from spec_control.arm import Arm, Forecast
 from spec_control.curve import Curve, rising
 from spec_control.ledger import Ledger
 from spec_control.machine import Machine
@@ -13,7 +13,8 @@ from spec_control.machine import Machine
 def curve(**measured):
     made = Curve()
     for name, value in measured.items():
-        made.add(int(name[1:]), value)
+        for _ in range(3):
+            made.add(int(name[1:]), value)
     return made
 
 
@@ -29,9 +30,24 @@ def test_a_curve_never_falls_and_forgets_outliers():
     made = curve(n1=1.0, n2=1.4, n4=1.2)
     assert made.at(2) == made.at(4) == pytest.approx(1.3)
 
-    for value in (9.0, 1.5, 1.5, 1.5, 1.5):
+    for value in (9.0, 1.5, 1.5, 1.5):
         made.add(8, value)
     assert made.at(8) == 1.5
+
+
+def test_what_was_expected_counts_beside_a_first_measurement():
+    """One alone may be disturbed; three count alone."""
+    made = curve(n1=1.0, n9=1.8)
+
+    made.add(5, 1.6)
+    assert made.at(5) == pytest.approx((1.4 + 1.6) / 2)
+    made.add(5, 1.4)
+    made.add(5, 1.4)
+    made.add(5, 1.4)
+    assert made.at(5) == pytest.approx(1.4)
+
+
+def test_values_that_fall_get_their_mean():
     assert rising([3.0, 2.0, 1.0, 5.0]) == [2.0, 2.0, 2.0, 5.0]
 
 
@@ -90,7 +106,9 @@ def test_a_changed_cost_is_surprising_and_replaces_the_old_one():
 def test_a_new_depth_begins_with_what_the_nearest_costs():
     machine = Machine()
     machine.measured(machine.costs(2, 64), 2, 1.0, 0.1)
-    machine.measured(machine.costs(2, 64), 6, 1.3, 0.1)
+    for _ in range(3):
+        machine.measured(machine.costs(2, 64), 6, 1.3, 0.1)
+        machine.measured(machine.costs(2, 64), 2, 1.0, 0.1)
 
     assert machine.costs(2, 5000).forwards.at(6) == pytest.approx(1.3)
     assert machine.costs(3, 64).forwards.at(3) == 1.0
@@ -111,5 +129,6 @@ def test_the_best_length_is_that_of_all_lengths(rate):
 def test_the_price_is_the_rate_times_the_cost_of_a_token():
     times = [1.0, 1.2, 1.3, 1.4, 1.5]
 
-    assert Arm("x").price(times, 4, 2.0) == pytest.approx(0.2)
+    assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.5), 2.0) == pytest.approx(0.2)
+    assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.1), 2.0) == pytest.approx(0.1)
     assert Arm("x").hurdle(times, 2.0) == pytest.approx((2 * 1.5 - 1) / 4)
