@@ -128,6 +128,7 @@ class Lap:
     seconds, cpu_seconds: of the whole lap, by the clock and of this process on all processors.
     split: seconds by hook, ``verify`` for the target and ``host`` for everything around them, from the end of one step
     to that of the next; they sum to the time of the steps.
+    reports: {plugin: what it says of its run so far}.
     """
 
     contender: str
@@ -139,6 +140,7 @@ class Lap:
     forwards: dict[str, int]
     rows: dict[str, int]
     records: list[Record]
+    reports: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -238,7 +240,8 @@ def lap(name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, re
     pairs = zip(group, seqs, strict=True)
     records = [_record(name, p, repeat, run.take(s), watch.traces.get(s), began, share) for p, s in pairs]
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
-    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records)
+    reports = run.stats.report()["reports"]
+    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, reports)
 
 
 def _record(
