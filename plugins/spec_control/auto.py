@@ -41,7 +41,7 @@ class Auto:
         default=20.0, validator=gt(0.0), metadata={"help": "plain steps that may be lost beside that share"}
     )
     plain_every: int = attrs.field(
-        default=128, validator=ge(8), metadata={"help": "most steps between two plain ones that are measured"}
+        default=128, validator=ge(8), metadata={"help": "max steps between two plain ones that are measured"}
     )
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     pacer: Pacer = attrs.field(init=False)
