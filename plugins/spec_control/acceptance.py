@@ -13,7 +13,9 @@ FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.02, 0.03
 APART = 0.33
 """Where the quick rate is this far from the steady one, the text has changed: the steady one begins anew from it."""
 LOW, HIGH = 0.02, 0.98
-REFRESH = 64
+EVERY = 3
+"""Drafts of which one is looked at by position."""
+REFRESH = 63
 """Drafts after which the shape is used anew."""
 
 
@@ -50,7 +52,18 @@ class Shape:
     drafts: int = 0
 
     def learn(self, tested: int, accepted: int) -> None:
-        """A draft of which ``tested`` positions were judged, all but the last of them or all ``accepted``."""
+        """A draft of which ``tested`` positions were judged, all but the last of them or all ``accepted``.
+
+        Positions are looked at in some drafts only: they change slowly.
+        """
+        self.rate = moved(self.rate, tested, accepted, SLOW)
+        self.drafts += 1
+        if self.drafts % EVERY == 0:
+            self._positions(tested, accepted)
+        if self.drafts % REFRESH == 0:
+            self._refresh()
+
+    def _positions(self, tested: int, accepted: int) -> None:
         chances = self.chances
         while len(chances) < tested:
             chances.append(chances[-1] if chances else PRIOR)
@@ -61,10 +74,6 @@ class Shape:
             chances[i] += SHAPE * (1.0 - chances[i])
         if tested > accepted:
             chances[accepted] -= SHAPE * chances[accepted]
-        self.rate = moved(self.rate, tested, accepted, SLOW)
-        self.drafts += 1
-        if self.drafts % REFRESH == 0:
-            self._refresh()
 
     def _refresh(self) -> None:
         """Chances against their mean over what was tested; a position that was seldom tested is as the mean."""

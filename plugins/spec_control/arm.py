@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from spec_control.acceptance import HIGH, Shape
 from spec_control.curve import Curve
 from spec_control.machine import Costs
 
+GRAIN = 64
+"""Rates of acceptance that are told apart, between 0 and 1."""
 YOUNG, OLD = 4, 32
 """Plans for which a table of costs is used, at first and later."""
 WARM, TRIALS = 2, 8
@@ -39,12 +43,15 @@ class Forecast:
 class Table:
     """Time of a step in plain steps by the length of the draft, [1, ...]. uses: until it is made anew.
 
-    reach: the longest draft that pays if nearly everything is accepted.
+    reach: the longest draft that pays if nearly everything is accepted. found: forecasts, by rate in ``GRAIN`` steps.
+    granted: what a pacer makes of them where nothing else counts.
     """
 
     times: list[float]
     uses: int
     reach: int = 0
+    found: dict[int, Forecast] = attrs.field(factory=dict)
+    granted: dict[int, Any] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -131,6 +138,14 @@ class Arm:
         if self.steps < TRIALS:
             beside = min(beside, overhead + length)
         return (costs.forwards.at(costs.batch + rows) + beside) / (1.0 + overhead)
+
+    def forecast(self, table: Table, rate: float) -> Forecast:
+        """The best length at this rate."""
+        key = int(rate * GRAIN)
+        found = table.found.get(key)
+        if found is None:
+            found = table.found[key] = self.best(table.times, (key + 0.5) / GRAIN)
+        return found
 
     def best(self, times: list[float], rate: float) -> Forecast:
         """The length with the most tokens per time, looking over all of them: a costly token may open cheap ones."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
+from attrs.setters import NO_OP
 from attrs.validators import ge, gt
 
 from spec_control.arm import Arm
@@ -46,10 +47,10 @@ class Auto:
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     pacer: Pacer = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
-    private: bool = attrs.field(default=False, init=False)
-    _done: Done | None = attrs.field(default=None, init=False)
-    _resting: int = attrs.field(default=0, init=False)
-    _resting_for: tuple[int, int] = attrs.field(default=(0, 0), init=False)
+    private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
+    _done: Done | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
+    _resting: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
+    _resting_for: tuple[int, int] = attrs.field(default=(0, 0), init=False, on_setattr=NO_OP)
 
     def __attrs_post_init__(self) -> None:
         self._begin()
@@ -89,9 +90,11 @@ class Auto:
         self._settle(step)
         offered = [part for part in step.parts if part.budget]
         memories = [self._memory(step, part.seq) for part in offered]
-        self.pacer.longest = max(self.pacer.longest, max(part.budget for part in offered))
-        if all(map(decodes, step.parts)):
-            grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), deepest(step.parts))
+        for part in offered:
+            if part.budget > self.pacer.longest:
+                self.pacer.longest = part.budget
+        if (depth := deepest(step.parts)) is not None:
+            grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), depth)
             self._rest(step, self.pacer.quiet)
         else:  # rows of a prompt: such a step says nothing about a plain one
             self.pacer.rest()
@@ -108,9 +111,9 @@ class Auto:
         self._settle(step)
         if not step.drafting:
             self.pacer.rest()
-        if not all(map(decodes, step.parts)):
+        if (depth := deepest(step.parts)) is None:
             return
-        done = Done(step.number, len(step.parts), deepest(step.parts), step.rows["target"], 0, {}, False, 1)
+        done = Done(step.number, len(step.parts), depth, step.rows["target"], 0, {}, False, 1)
         for part in step.parts:
             done.tokens += len(part.emitted)
             if part.draft is not None and part.uncut is not None:
@@ -158,6 +161,10 @@ class Auto:
         if not grants:
             step.limit(seq, 0)
             return
+        if len(arms) == 1:
+            step.limit(seq, grants[0].length)
+            step.set_price(seq, grants[0].price)
+            return
         granted = {grant.arm for grant in grants}
         for arm in arms:
             if arm not in granted:
@@ -202,14 +209,15 @@ class Auto:
         self.pacer.settle(done, before.seconds["verify"], before.whole)
 
 
-def decodes(part: Part) -> bool:
-    """Whether its rows are those of a text that has begun, and not of a prompt."""
-    return part.decides and len(part.seq.tokens) > part.seq.prompt_len
-
-
-def deepest(parts: Iterable[Part]) -> int:
-    """Positions of the longest sequence."""
-    return max(part.start for part in parts)
+def deepest(parts: list[Part]) -> int | None:
+    """Positions of the longest sequence; None where rows are of a prompt, not of a text that has begun."""
+    depth = 0
+    for part in parts:
+        if not part.decides or len(part.seq.tokens) == part.seq.prompt_len:
+            return None
+        if part.start > depth:
+            depth = part.start
+    return depth
 
 
 def deepest_path(parents: Iterable[int]) -> int:

@@ -11,6 +11,8 @@ RECENT = 21
 """Measurements kept of each number; their median counts."""
 SURE = 3
 """Measurements of a number after which they count alone."""
+CLOSE = 0.005
+"""A median that moves by less than this is left as it was."""
 FIT = 4
 """Measurements of a number after which its median is taken anew, once it has as many."""
 
@@ -28,6 +30,7 @@ class Curve:
     measured: dict[int, list[float]] = attrs.field(factory=dict)
     expected: dict[int, float] = attrs.field(factory=dict)
     added: int = 0
+    typical: dict[int, float] = attrs.field(factory=dict)
     numbers: list[int] = attrs.field(factory=list, init=False)
     values: list[float] = attrs.field(factory=list, init=False)
 
@@ -41,8 +44,8 @@ class Curve:
         self.added += 1
         if len(recent) > RECENT:
             del recent[0]
-        if len(recent) <= FIT or self.added % FIT == 0:
-            self._fit()
+        if len(recent) <= FIT or n not in self.typical or self.added % FIT == 0:
+            self._fit(n)
 
     def forget(self, n: int, kept: int) -> None:
         """Keep the last ``kept`` measurements of ``n``, and what they say is expected."""
@@ -69,6 +72,7 @@ class Curve:
     def copy(self) -> Curve:
         """The same costs, to be measured anew."""
         other = Curve(self.slope, {n: list(recent) for n, recent in self.measured.items()}, dict(self.expected))
+        other.typical = dict(self.typical)
         other.numbers, other.values = list(self.numbers), list(self.values)
         return other
 
@@ -76,14 +80,16 @@ class Curve:
         first, last = self.numbers[0], self.numbers[-1]
         return (self.values[-1] - self.values[0]) / (last - first) if last > first else self.slope
 
-    def _typical(self, n: int) -> float:
+    def _fit(self, n: int) -> None:
+        """The value of n anew; the others' stay unless the order of values changes."""
         recent = self.measured[n]
-        return median(recent if len(recent) >= SURE else [self.expected[n], *recent])
-
-    def _fit(self) -> None:
-        numbers = sorted(self.measured)
-        values = rising([self._typical(n) for n in numbers])
-        self.numbers, self.values = numbers, values
+        value = median(recent if len(recent) >= SURE else [self.expected[n], *recent])
+        old = self.typical.get(n)
+        if old is not None and abs(value - old) <= CLOSE * old:
+            return
+        self.typical[n] = value
+        self.numbers = sorted(self.typical)
+        self.values = rising([self.typical[number] for number in self.numbers])
 
 
 def rising(values: list[float]) -> list[float]:

@@ -58,9 +58,11 @@ class Machine:
         """For this many sequences of about this many positions; what was never measured begins as the nearest was."""
         key = batch, depth.bit_length()
         found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._like(key)
-        return found
+        return self._new(key) if found is None else found
+
+    def _new(self, key: tuple[int, int]) -> Costs:
+        made = self.known[key] = self._like(key)
+        return made
 
     def _like(self, key: tuple[int, int]) -> Costs:
         batch = key[0]
@@ -102,7 +104,7 @@ class Machine:
             self._learn(curve, before, seconds / forward, rows)
         elif not plain and before == costs.batch:
             self._learn(curve, rows, forward / seconds, before)
-        elif rows not in curve.measured:
+        elif not curve.knows(rows):
             curve.add(rows, min(forward / self.forward, rows / costs.batch))
 
     def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import attrs
 
 from spec_control.acceptance import Rate
-from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
+from spec_control.arm import GRAIN, PRICE_MIN, TRIALS, Arm, Forecast, Table
 from spec_control.ledger import Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -146,9 +146,11 @@ class Pacer:
 
     def _granted(self, costs: Costs, track: Track) -> Grants:
         """The best method; before it cheap ones, where they offer more; after it those that pay at all."""
+        if len(track.arms) == 1:
+            return self._alone(costs, track, track.arms[0])
         tables = [arm.table(costs, self.longest) for arm in track.arms]
         rates = [track.rate(arm) for arm in track.arms]
-        found = [arm.best(t.times, rate) for arm, t, rate in zip(track.arms, tables, rates, strict=True)]
+        found = [arm.forecast(t, rate) for arm, t, rate in zip(track.arms, tables, rates, strict=True)]
         if not found:
             return ()
         worth = [arm.worth(forecast) for arm, forecast in zip(track.arms, found, strict=True)]
@@ -156,9 +158,6 @@ class Pacer:
         best = worth.index(top)
         if top <= 1.0:
             return ()
-        if len(found) == 1:
-            grant = self._own(track, track.arms[0], tables[0], found[0])
-            return (grant,) if grant else ()
         if (idle := max(track.arms, key=lambda arm: arm.since)).since >= self.every:
             return self._tried(costs, idle)
         grants = []
@@ -167,6 +166,19 @@ class Pacer:
             if grant:
                 grants.append(grant)
         return tuple(grants)
+
+    def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
+        """The only method."""
+        table, rate = arm.table(costs, self.longest), track.rate(arm)
+        usual = track.whole < WHOLE and self.ledger.balance >= table.times[-1]
+        key = int(rate * GRAIN)
+        if usual and (known := table.granted.get(key)) is not None:
+            return known
+        grant = self._own(track, arm, table, arm.forecast(table, rate))
+        granted: Grants = (grant,) if grant else ()
+        if usual:
+            table.granted[key] = granted
+        return granted
 
     def _tried(self, costs: Costs, arm: Arm) -> Grants:
         """A method that has not drafted for long is asked alone, while others pay."""
@@ -200,8 +212,10 @@ class Pacer:
         if track.whole < WHOLE or aside is None:
             return length
         track.whole = 0
-        last = aside.numbers[-1] if aside.knows(length + 1) else 0
-        return min(max(length + 1, 2 * last), self.longest) if last < self.longest else length
+        if length < self.longest and not aside.knows(length + 1):
+            return length + 1
+        last = max((n for n in aside.numbers if aside.knows(n)), default=length)
+        return min(2 * last, self.longest) if last < self.longest else length
 
     def _affordable(self, times: list[float], length: int) -> int:
         """The longest draft up to ``length`` whose step cannot lose more than there is."""
@@ -219,20 +233,21 @@ class Pacer:
         mean = sum(rates) / len(rates)
         upper = [rate for rate in rates if rate >= 0.999 * mean]
         typical = sum(upper) / len(upper)
-        forecast = arm.best(table.times, typical)
+        forecast = arm.forecast(table, typical)
         if forecast.length == 0:
             return [()] * len(tracks)
         relative = arm.shape.relative(len(table.times))
-        least = 0.999 * typical**forecast.length * relative[forecast.length]
+        least = 0.98 * forecast.survival
         most = self._affordable(table.times, 2 * forecast.length)
+        ends: dict[int, tuple[int, float]] = {}
         lengths, tokens = [], 0.0
         for rate in rates:
-            length, power = 0, rate
-            while length < most and power * relative[length + 1] >= least:
-                length += 1
-                tokens += power * relative[length]
-                power *= rate
-            lengths.append(length)
+            key = int(rate * GRAIN)
+            found = ends.get(key)
+            if found is None:
+                found = ends[key] = surviving(rate, relative, least, most)
+            lengths.append(found[0])
+            tokens += found[1]
         drafted = sum(lengths)
         time = table.times[min(most, -(-drafted // costs.batch))]
         rate = (1.0 + tokens / costs.batch) / time
@@ -293,7 +308,8 @@ class Pacer:
         arm.shape.learn(tested, accepted)
         arm.branched(rows, depth)
         arm.ended(depth, granted)
-        self.book.of(arm.name).lengths[depth] += 1
+        lengths = self.book.of(arm.name).lengths
+        lengths[depth] = lengths.get(depth, 0) + 1
 
     def settle(self, done: Done, forward: float, whole: float) -> None:
         """A step is over. forward, whole: seconds of the forward and of all."""
@@ -335,3 +351,13 @@ class Pacer:
             self._until = self._patience
         if self.machine.surprised:
             self._until = min(self._until, 1)
+
+
+def surviving(rate: float, relative: list[float], least: float, most: int) -> tuple[int, float]:
+    """Tokens up to ``most`` whose paths survive with at least this chance, and how many of them do."""
+    length, power, tokens = 0, rate, 0.0
+    while length < most and power * relative[length + 1] >= least:
+        length += 1
+        tokens += power * relative[length]
+        power *= rate
+    return length, tokens

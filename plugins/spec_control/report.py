@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import attrs
@@ -19,7 +18,7 @@ class Used:
     spent: float = 0.0
     tokens: float = 0.0
     probes: int = 0
-    lengths: Counter[int] = attrs.field(factory=Counter)
+    lengths: dict[int, int] = attrs.field(factory=dict)
 
 
 @attrs.define
