@@ -50,6 +50,7 @@ class Auto:
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
     _done: Done | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
     _resting: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
+    _skipped: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
     _resting_for: tuple[int, int] = attrs.field(default=(0, 0), init=False, on_setattr=NO_OP)
 
     def __attrs_post_init__(self) -> None:
@@ -58,7 +59,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self._done, self._resting = None, 0
+        self._done, self._resting, self._skipped = None, 0, 0
         self.exact = None if target is None else target.info.extras.get("exact")
 
     @hookimpl
@@ -106,7 +107,8 @@ class Auto:
     @hookimpl
     def rollback(self, step: Step) -> None:
         """What was accepted is learned at once; what the step took is known in the next one."""
-        if self._resting and self._resting % SAMPLE:
+        if self._resting % SAMPLE:
+            self._skipped += 1
             return
         self._settle(step)
         if not step.drafting:
@@ -120,15 +122,15 @@ class Auto:
                 self._learn(part, step.priced, done)
             elif part.budget:
                 self._missed(part)
-        if self._resting:
-            done.stands = SAMPLE
-        self._done = done
+        if not done.drafted:
+            done.stands += self._skipped
+        self._done, self._skipped = done, 0
 
     # nobody drafts for a while
 
     def _rest(self, step: Step, steps: int) -> None:
-        """So many steps need no plan, for these sequences. Whole samples, so that each is measured once."""
-        self._resting = steps // SAMPLE * SAMPLE
+        """So many steps need no plan, for these sequences."""
+        self._resting = steps
         self._resting_for = len(step.parts), step.parts[-1].seq.number
 
     def _idle(self, step: Step) -> bool:

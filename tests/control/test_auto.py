@@ -277,6 +277,19 @@ def test_a_second_run_begins_anew():
     assert auto.pacer.steps == 0
 
 
+def test_one_step_of_some_is_measured_while_nobody_drafts():
+    """And it stands for the others: the report counts every step."""
+    request = Request(PROMPT, max_tokens=300, name="a")
+    auto = Auto()
+    run = Run(toy(), [auto, oracle([request], right=lambda i, seq: False)])
+    steps = []
+    run.observe(lambda step: steps.append(step))
+    run.generate(request).result
+
+    assert auto.pacer.steps < len(steps)
+    assert len(steps) - 12 <= auto.pacer.book.steps <= len(steps)
+
+
 def test_a_drafter_that_is_always_wrong_is_soon_left_alone():
     request = Request(PROMPT, max_tokens=300, name="a")
     wrong = oracle([request], right=lambda i, seq: False)
