@@ -195,7 +195,8 @@ class Auto:
 
     def _missed(self, part: Part) -> None:
         """Methods that might draft and did not."""
-        for grant in part.seq.stash[self.memory].grants:
+        memory = part.seq.stash.get(self.memory)
+        for grant in memory.grants if memory else ():
             grant.arm.asked(False)
 
     # the clock
