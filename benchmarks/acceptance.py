@@ -1,11 +1,11 @@
-"""How many tokens each acceptance rule keeps of the same drafts, beside what no lossless rule can pass.
+"""Tokens per step of each acceptance rule on the same drafts, beside the bound of lossless rules.
 
 ``python benchmarks/acceptance.py [--steps 10000] [--write docs/rules/README.md]``
 
 Pairs of distributions are random: p is Dirichlet(a), q is p with normal noise of width sigma on its logits, new for
 every depth.
-Every rule decides the same drafts of a kind through the function that its plugin calls. Bounds: for a chain the sum of
-min(P, Q) over prefixes of each length; for siblings the optimal transport of 2410.18234.
+Rules for the same kind of draft decide the same drafts, with the function that their plugin calls. Bounds: for a chain
+the sum of min(P, Q) over prefixes of each length; for siblings the optimal transport of 2410.18234.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAIRS = {
     "64 tokens, a = 0.1, σ = 0.5": (64, 0.1, 0.5),
 }
 WORLDS = 50
-"""Pairs of distributions per row of a table; the steps are shared among them."""
+"""Pairs of distributions per row of a table; the steps are divided among them."""
 CHAIN, TREES, SIBLINGS = (1, 1, 1, 1), ((2, 2), (3, 2, 1)), (2, 4)
 
 
@@ -59,7 +59,7 @@ def world(rng: np.random.Generator, vocab: int, a: float, sigma: float, shape: t
 
 @attrs.frozen(eq=False)
 class Drafted:
-    """A draft, the distribution of each of its tokens, and the noise it was drawn by where the target is to read it."""
+    """A draft, the distribution of each of its tokens, and the noise it was drawn with, for rules that read it."""
 
     draft: Draft
     proposals: list[np.ndarray]
@@ -95,7 +95,7 @@ def coupled(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.nd
 
 
 def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
-    """A tree of the world's shape, level by level; a chain where nothing branches."""
+    """A tree of the world's shape, level by level; a chain if no level branches."""
     noise = rng.gumbel(size=(len(w.p), len(w.p[0])))
     ids: list[int] = []
     rows: list[np.ndarray] = []
@@ -118,7 +118,7 @@ Rule = Callable[[World, Drafted, np.random.Generator], Verdict]
 
 
 def by(verify: Callable) -> Rule:
-    """A plugin's function, with coins of its own."""
+    """A plugin's function, with its own coins."""
 
     def rule(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
         coins = Uniforms(iter(rng.random(2 * len(d.draft) + 2).tolist()))
@@ -128,7 +128,7 @@ def by(verify: Callable) -> Rule:
 
 
 def by_noise(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
-    """The core's rule: the target chooses by the noise the draft was drawn by."""
+    """The core's rule: the target chooses with the noise that the draft was drawn with."""
 
     def choice(row: int) -> int:
         depth = depth_of(d.draft, row)
@@ -162,13 +162,13 @@ ON_TREES: dict[str, tuple[Siblings, Rule]] = {
 
 
 def chain_bound(w: World, d: Drafted) -> float:
-    """1 + sum over i of min(1, P(x_1..i) / Q(x_1..i)): over drafts from q its mean is the bound on tokens per step."""
+    """1 + sum over i of min(1, P(x_1..i) / Q(x_1..i)): its mean over drafts from q is the bound on tokens per step."""
     ratio = np.cumprod([w.p[i][x] / w.q[i][x] for i, x in enumerate(d.draft.ids)])
     return 1 + float(np.minimum(1, ratio).sum())
 
 
 def transport_bound(p: np.ndarray, inside: Callable[[np.ndarray], float]) -> float:
-    """Most that any rule can accept of some siblings: min over sets H of P(H) + 1 - Pr(all siblings lie in H).
+    """Max probability that a rule accepts one of the siblings: min over sets H of P(H) + 1 - Pr(all siblings lie in H).
 
     Max-flow, min-cut over all 2^V sets. inside: mask [V] -> Pr(all siblings lie in it).
     """
@@ -181,7 +181,7 @@ def independent_inside(q: np.ndarray, k: int) -> Callable[[np.ndarray], float]:
 
 
 def without_inside(q: np.ndarray, k: int) -> Callable[[np.ndarray], float]:
-    """Summed over everything that may be drawn, one after the other."""
+    """Summed over all possible draws of the siblings."""
 
     def more(mask: np.ndarray, left: float, k: int) -> float:
         if k == 0:
@@ -200,7 +200,7 @@ def without_inside(q: np.ndarray, k: int) -> Callable[[np.ndarray], float]:
 
 
 def measure(entries: dict[str, tuple[Siblings, Rule]], worlds: list[World], steps: int) -> dict[str, float]:
-    """Tokens per step by rule. Rules that take the same kind of draft get the same drafts."""
+    """Tokens per step by rule. Rules for the same kind of draft get the same drafts."""
     totals = dict.fromkeys(entries, 0.0)
     for i, w in enumerate(worlds):
         for siblings in dict.fromkeys(s for s, _ in entries.values()):
@@ -235,7 +235,7 @@ def chains(steps: int) -> str:
 
 
 def siblings(steps: int) -> str:
-    """Chance that one of k siblings is accepted, on vocabularies small enough for the bound."""
+    """Probability that one of k siblings is accepted, on vocabularies small enough to compute the bound."""
     rows = {}
     for (name, pair), k in itertools.product(PAIRS.items(), SIBLINGS):
         if pair[0] <= 8:

@@ -1,11 +1,11 @@
-"""The same weights in transformers' generate, in one run, in turns: plain, prompt lookup, assisted generation.
+"""Comparison with transformers' generate on the same weights, in turns: plain, prompt lookup, assisted generation.
 
 ``python benchmarks/against_transformers.py [-m zoo:smollm2] [--limit 4] [-n 128] [-k 5]`` (extra ``[hf]``)
 
-Both sides: greedy, float32 arithmetic on the dequantised weights there and our native rows here, one thread, the same
-constant draft length K, thresholds off, the same prompts and number of tokens, prefill included. A prompt on which the
-tokens of a pair differ has no number there: between two models' roundings a near tie may fall either way. Assisted
-generation is compared where the model has a draft model. What is measured in full is written into docs/benchmarks.md.
+Both sides: greedy, one thread, the same constant draft length K, thresholds off, the same prompts and number of tokens,
+prefill included; float32 arithmetic on the dequantised weights there, the native forward here. A prompt on which the
+tokens of a pair differ is left out: the sides round differently, which may decide a near tie. Assisted generation is
+compared if the model has a draft model. Complete measurements are written to docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def state(target: Target) -> dict[str, Tensor]:
 
 
 def halves(target: Target, name: str) -> Tensor:
-    """A weight; GGUF has rows of llama's q and k that are turned together as neighbours, transformers in two halves."""
+    """A weight. Rows of llama's q and k that are rotated together are adjacent in GGUF, d / 2 apart in transformers."""
     weight = target.tensor(name)
     if target.config.arch != "llama" or not name.endswith(("attn_q.weight", "attn_k.weight")):
         return weight
@@ -98,7 +98,7 @@ def theirs(model: Qwen3ForCausalLM, n: int, **options: object) -> Callable[[list
 
 
 def ours(target: Target, methods: list, n: int, k: int) -> Callable[[list[int]], list[int]]:
-    """One run serves all prompts, as one model does on the other side; no rows are reused between them."""
+    """One run for all prompts, as one model on the other side; no rows are reused between them."""
     run = Run(target, methods=methods, draft_max=k, reuse=False)
     return lambda prompt: run.generate(prompt, max_tokens=n, ignore_eos=True).result.tokens
 
@@ -150,7 +150,7 @@ def turn(pair: Pair, prompt: list[int], theirs_first: bool) -> Timed:
 
 
 def measured(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
-    """{pair: one of every prompt}."""
+    """{pair: measurements, one per prompt}."""
     target = load(name, threads=1)
     file = shipped(target)
     prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)]
@@ -161,7 +161,7 @@ def measured(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
 
 
 def lines(found: dict[str, list[Timed]], n: int) -> list[str]:
-    """A table of pairs, over the prompts whose tokens are equal."""
+    """A table of pairs, over prompts with equal tokens."""
     columns = ["here, there", "equal texts", "tokens/s here", "tokens/s there", "ratio", "median of prompts"]
     shown = heading(columns)
     for name, turns in found.items():
@@ -178,7 +178,7 @@ def lines(found: dict[str, list[Timed]], n: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", choices=MODELS, action="append", help="the default is all")
-    parser.add_argument("--limit", type=int, default=LIMIT, help="prompts of a family; fewer are not written")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="prompts of a family; fewer do not change the page")
     parser.add_argument("-n", type=int, default=TOKENS)
     parser.add_argument("-k", type=int, default=5)
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""What capturing hidden states costs: three layers, as an EAGLE-3 head reads them, on a prompt and on every step.
+"""Time of capturing hidden states of three layers, as for an EAGLE-3 head, on a prompt and on every step.
 
-A plugin that asks for the hidden states and looks at none of them is measured against a run without it. Both take turns
-in every repeat; shown are medians, and the median of the ratios of neighbours.
+A run with a plugin that requests the hidden states and ignores them is compared with a run without it. They take turns
+in every repeat; printed are medians, and the median of the ratios of adjacent laps.
 
     python benchmarks/capture.py [-m MODEL ...] [--threads N] [--prompt N] [--steps N] [--repeats N]
 """
@@ -19,7 +19,7 @@ from spec_core import Compat, Needs, Run, Target, hookimpl, load
 
 @attrs.frozen
 class Asks:
-    """Low, middle and high."""
+    """Requests a low, a middle and a high layer."""
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
@@ -45,7 +45,7 @@ def compared(target: Target, prompt: list[int], steps: int, repeats: int) -> tup
         for found, plugins in zip(laps, ([], [Asks()]), strict=True):
             found.append(lap(target, plugins, prompt, steps))
             if i == 0:
-                found.clear()  # the first of both warms up
+                found.clear()  # the first lap of each is a warm-up
     return laps
 
 

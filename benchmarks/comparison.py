@@ -1,12 +1,11 @@
-"""The comparison of README.md and docs/benchmarks.md: measured, kept, and written into their marked tables.
+"""The comparison of methods: measures it, and writes the marked tables of README.md and docs/benchmarks.md.
 
-    python benchmarks/comparison.py                        # measure what is not there yet, then write all tables
-    python benchmarks/comparison.py --only smollm2         # measure tables whose name begins so
-    python benchmarks/comparison.py --write                # write tables from what was measured before
+    python benchmarks/comparison.py                        # measure missing tables, then write all
+    python benchmarks/comparison.py --only smollm2         # measure tables whose name starts with smollm2
+    python benchmarks/comparison.py --write                # write tables from earlier measurements
 
-In README.md a table shows speedups by family; in docs/benchmarks.md there is a second one, where a step's time goes.
-Summaries stay in build/comparison; delete one to measure it again. Nothing is written from texts that differ from
-plain decoding's.
+README.md has speedups by family; docs/benchmarks.md also has the parts of a step's time. Summaries are kept in
+build/comparison; delete one to measure it again. If a text differs from plain decoding's, nothing is written.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ MODELS: dict[str, list[str]] = {
 }
 TABLES = {f"{model}, temperature {t}": (model, t) for model in MODELS for t in ("0", "0.8")}
 STEP = "a step of "
-"""Begins the name of a table of the second kind."""
+"""Prefix of the names of tables of a step's time."""
 PARTS = {"forward": ("verify",), "choice": ("accept",), "method": ("draft", "process"), "rollback": ("rollback",)}
-"""Of a step, by the hooks that are counted to them; the rest is the core's."""
+"""Parts of a step, and the hooks whose time they include; the rest is the core's."""
 
 
 def command(model: str, temperature: str) -> list[str]:
@@ -57,7 +56,7 @@ def command(model: str, temperature: str) -> list[str]:
 
 
 def measured(name: str) -> Path:
-    """The summary of a table, measured now where it is not there."""
+    """The summary of a table; measured if it does not exist."""
     summary = kept(name)
     if not summary.exists():
         spec = [Path(sys.executable).parent / "spec", *command(*TABLES[name])]
@@ -83,7 +82,7 @@ def whole(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def short(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Speedup and tokens per step by method and family, plain decoding's rate below."""
+    """Speedup and tokens per step by method and family, with plain decoding's rate in the last line."""
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for r in rows:
         table.setdefault(r["contender"], {})[r["family"]] = r
@@ -96,7 +95,7 @@ def short(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def parts(measured: dict[str, Any]) -> dict[str, float]:
-    """Microseconds of a step after the first token, by what they went to. measured: a row of a summary, batch 1."""
+    """Microseconds of each part of a step after the first token. measured: a row of a summary, batch 1."""
     step = measured["tokens_per_step"] / measured["rate"] * 1e6
     split = measured["split"]
     spent = {part: step * sum(split.get(hook, 0.0) for hook in hooks) for part, hooks in PARTS.items()}
@@ -104,7 +103,7 @@ def parts(measured: dict[str, Any]) -> dict[str, float]:
 
 
 def steps(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Where a step's time goes, of every contender over all families."""
+    """The table of a step's time, for every contender over all families."""
     lines = heading(["method", "tokens per step", "step", *PARTS, "core", "method, of a plain forward"])
     found = {named(r): (r["tokens_per_step"], parts(r)) for r in rows if r["family"] == "all"}
     forward = found["plain"][1]["forward"]
@@ -119,7 +118,7 @@ def named(row: dict[str, Any]) -> str:
 
 
 def checked(name: str) -> list[dict[str, Any]]:
-    """The rows of a table. Raises SystemExit where a text differed: then no speed means anything."""
+    """The rows of a table. Raises SystemExit if a text differs from plain decoding's."""
     rows = json.loads(kept(name).read_text("utf-8"))["rows"]
     if wrong := [r["contender"] for r in rows if r["identical"] != r["prompts"]]:
         raise SystemExit(f"{name}: texts of {', '.join(dict.fromkeys(wrong))} differ from plain decoding's")
@@ -127,7 +126,7 @@ def checked(name: str) -> list[dict[str, Any]]:
 
 
 def figures(name: str) -> list[str] | None:
-    """A table of docs/benchmarks.md; None for one that was not measured, or that another benchmark writes."""
+    """A table of docs/benchmarks.md; None if it was not measured, or is written by another benchmark."""
     form = steps if name.startswith(STEP) else whole
     return lines(name.removeprefix(STEP), form)
 
@@ -138,7 +137,7 @@ def lines(name: str, form: Callable[[list[dict[str, Any]]], list[str]] = short) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="tables whose name begins so")
+    parser.add_argument("--only", default="", help="prefix of the tables' names")
     parser.add_argument("--write", action="store_true", help="measure nothing")
     args = parser.parse_args()
     for name in () if args.write else TABLES:

@@ -1,11 +1,12 @@
-"""What the core itself costs per step: hooks, checks, verdict, commit; no model and no method.
-
-Temperature 0, plain or with K = 4 drafts per sequence, vocabulary 4,096, logits given, one thread. A null target hands
-out the same logits in every step; a null drafter proposes the same tokens. Half of them are accepted, so that every
-path is taken.
+"""Time of the core itself: of a step without model and method, and of choosing a token.
 
     python benchmarks/core.py [--json] [--profile CASE] [--steps N] [--repeats N]
     python benchmarks/core.py --against FOLDER     # another checkout, in turns with this one: medians of ratios
+    python benchmarks/core.py choice [--json] [--vocab 49152 151936] [--repeats N] [--isa NAME]
+
+A step is hooks, checks, verdict and commit: temperature 0, plain or with K = 4 drafts per sequence, vocabulary 4,096,
+fixed logits, one thread. A null target returns the same logits in every step, a null drafter the same tokens; half of
+them are accepted, so that every path is taken. choice: see support/choice.py.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ V, K, PROMPT, CONTEXT = 4096, 4, 32, 1 << 20
 
 
 class NullTarget:
-    """Logits are given: row 0 wants token 1, row 1 token 2, and so on, with two of four drafts right."""
+    """Fixed logits: the best token of row 0 is 1, of row 1 it is 2, and so on, so two of four drafts are accepted."""
 
     tokenizer = None
 
@@ -76,7 +77,7 @@ class NullTarget:
 
 @attrs.define(eq=False)
 class NullDrafter:
-    """Proposes tokens 1, 2, 9, 9: two are right."""
+    """Drafts the tokens 1, 2, 9, 9; two are accepted."""
 
     @hookimpl
     def draft(self, step: Step) -> None:
@@ -86,7 +87,7 @@ class NullDrafter:
 
 @attrs.define(eq=False)
 class Idle:
-    """Implements every hook and does nothing in it."""
+    """Implements every hook with an empty body."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -113,11 +114,11 @@ CASES = {
     "draft, batch 8": (8, True, 0),
     "draft, batch 8, 8 idle plugins": (8, True, 8),
 }
-"""{name: sequences, whether they draft, plugins that do nothing}"""
+"""{name: (sequences, whether they draft, idle plugins)}"""
 
 
 def started(case: str) -> Run:
-    """A run in which every sequence has begun."""
+    """A run in which every sequence has begun to generate."""
     batch, drafts, idle = CASES[case]
     methods = [NullDrafter()] if drafts else []
     run = Run(
@@ -135,7 +136,7 @@ def started(case: str) -> Run:
 
 
 def gate(run: Run, drafts: bool) -> None:
-    """No number of a core that does something else: with drafts three tokens a step, two of them drafted."""
+    """Checks the work that is timed: with drafts three tokens a step, two of them drafted."""
     tokens, sources = ([1, 2, 3], ["null-drafter", "null-drafter", None]) if drafts else ([1], [None])
     events = run.step()
     sequences = len(run.running)
@@ -158,7 +159,7 @@ def measure(case: str, steps: int, repeats: int) -> dict:
 
 
 def against(folder: Path, steps: int, rounds: int) -> list[dict]:
-    """Both checkouts in turns, each in a process of its own, this script being the same: medians of the ratios."""
+    """This script with both checkouts in turns, each in a process of its own: medians of the ratios."""
     found: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
     here = Path(__file__).parent.parent
     for i in range(rounds):
@@ -185,7 +186,7 @@ def timed(side: Path, steps: int) -> dict[str, float]:
 
 
 def noise_cost(repeats: int = 200) -> dict[str, float]:
-    """Temperature above 0, timed apart: noise for a whole vocabulary, and for 40 tokens of it."""
+    """Microseconds of noise for a whole vocabulary, and for 40 tokens of it, as for temperatures above 0."""
     ids = torch.arange(0, V, V // 40)
     cost = {}
     for name, what in (("whole vocabulary", V), ("40 tokens", ids)):
@@ -206,13 +207,21 @@ def profiled(case: str, steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("steps", "choice"), default="steps")
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, help="default: 9, of choice 15")
+    parser.add_argument("--vocab", type=int, nargs="+", default=[49_152, 151_936], help="of choice")
+    parser.add_argument("--isa", help="instruction set of choice; the default is the best")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--profile", choices=CASES)
     parser.add_argument("--against", type=Path)
     given = parser.parse_args()
+    if given.what == "choice":
+        from support import choice
+
+        return choice.show(given.vocab, given.repeats or 15, given.isa, given.json)
+    given.repeats = given.repeats or 9
     torch.set_num_threads(1)
     if given.profile:
         return profiled(given.profile, given.steps)

@@ -1,17 +1,17 @@
-"""Tokens per second end to end, here and in llama.cpp: the same file, prompts and threads, lap by lap, in turns.
+"""Tokens per second of whole generations, here and in llama.cpp: the same file, prompts and threads, in turns.
 
-    python benchmarks/end_to_end.py --peer PYTHON                            # what is missing, then all tables
-    python benchmarks/end_to_end.py --peer PYTHON --only smollm2 --seconds 150   # as much of it as fits
-    python benchmarks/end_to_end.py --write                                  # tables from what was measured before
+    python benchmarks/end_to_end.py --peer PYTHON                            # measure missing tables, then write all
+    python benchmarks/end_to_end.py --peer PYTHON --only smollm2 --seconds 150   # one model, for at most 150 s
+    python benchmarks/end_to_end.py --write                                  # write tables of earlier measurements
 
-PYTHON: see support/peer.py. A lap is one side on one prompt: plain decoding and methods with default settings here,
-llama.cpp's plain decoding there, which generates as many tokens as our plain text has. Who is first rotates. Prompts
-are token ids, made by the model's own template where it is a chat model; loading and tokenisation are outside. Prefill
-ends with the first token, decoding with the last; texts are part of our time, and not of the peer's.
+PYTHON: see support/peer.py. A lap is one side on one prompt: plain decoding or a method with default settings here,
+llama.cpp's plain decoding there, with as many tokens as the plain text here. The order of sides rotates. Prompts are
+token ids, from the model's own template if it is a chat model; loading and tokenisation are not timed. Prefill ends
+with the first token, decoding with the last; decoding tokens to text is timed here, but not in llama.cpp.
 
-Every text of ours must be our plain text, which is made first: a contender with another one has no figure.
-A unit of work is one family once, on new runs; it is kept in build/end_to_end, and not measured again. Tables stand in
-docs/benchmarks.md, one for a model and temperature; what is not complete is not written.
+The plain text is generated first; a method whose text differs from it gets no figure.
+A unit of work is one family once, on new runs; it is kept in build/end_to_end and not measured again. There is a table
+for each model and temperature in docs/benchmarks.md; incomplete tables are not written.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Table:
 
 @attrs.frozen
 class Lap:
-    """One side on one prompt, once. seconds of prefill end with the first token; equal: the text is our plain one."""
+    """One side on one prompt, once. Prefill ends with the first token. equal: whether the text is the plain one."""
 
     side: str
     prompt: str
@@ -96,7 +96,7 @@ class Lap:
 
 
 def prompts(model: str) -> list[Prompt]:
-    """What the model ships, chats as messages."""
+    """The prompts that come with the model; chats are messages."""
     from spec_zoo import ZOO
 
     return read(ZOO[model].prompts)
@@ -115,7 +115,7 @@ class Bench:
     peer: Peer
 
     def unit(self, table: Table, family: str, repeat: int) -> dict[str, Any]:
-        """One family once."""
+        """Measures one family once."""
         given = chosen(prompts(self.model), self.model, [family], table.limit)
         asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in given]
         terms = Terms(TOKENS, Sampling(temperature=table.temperature))
@@ -124,7 +124,7 @@ class Bench:
         return {"laps": [attrs.asdict(one) for one in laps], "load": os.getloadavg()[0], **about}
 
     def laps(self, asked: list[Prompt], terms: Terms, repeat: int) -> Iterator[Lap]:
-        """All sides on all prompts of a family, in an order that rotates."""
+        """All sides on all prompts of a family, in rotating order."""
         contenders = [PLAIN, *METHODS[self.model]]
         warm({name: self.run(name) for name in contenders}, asked, terms)
         plain = self.run(PLAIN)
@@ -153,7 +153,7 @@ class Bench:
 
 
 def measure(table: Table, python: str, until: float) -> None:
-    """Every unit that is not there yet, as long as there is time."""
+    """Measures missing units until the time is over."""
     from spec_zoo import path
 
     missing = table.missing()
@@ -180,11 +180,11 @@ def keep(file: Path, unit: dict[str, Any]) -> None:
 
 @attrs.frozen
 class Figure:
-    """One side on one family. Ratios are of tokens per second, of the same prompts, and None where a text differed.
+    """One side on one family. Ratios are of tokens per second on the same prompts; None if a text differs.
 
-    rate, prefill: tokens per second, decoded and of prompts. ratio: to llama.cpp's rate, low and high its bootstrap
-    interval over prompts; middle: the median of the prompts' own. of_plain: to our plain rate. of_prefill: to
-    llama.cpp's. whole: with both phases, to llama.cpp.
+    rate, prefill: tokens per second, decoded and of prompts. ratio: to llama.cpp's rate; low, high: its bootstrap
+    interval over prompts; middle: median of the prompts' ratios. of_plain: to plain decoding here. of_prefill: to
+    llama.cpp's prefill. whole: to llama.cpp, both phases.
     """
 
     family: str
@@ -229,12 +229,12 @@ def figure(laps: list[Lap], family: str, side: str) -> Figure:
 
 
 def decoded(laps: Iterable[Lap], side: str) -> dict[str, Cell]:
-    """{prompt: its tokens after the first, and their seconds, medians of its laps}."""
+    """{prompt: (tokens after the first, their seconds)}, medians of its laps."""
     return cells(laps, side, lambda lap: (lap.tokens, lap.tokens - 1, lap.decode, lap.prefill + lap.decode))
 
 
 def prefilled(laps: Iterable[Lap], side: str) -> dict[str, Cell]:
-    """{prompt: tokens of the prompt, and seconds to its first token}."""
+    """{prompt: (tokens of the prompt, seconds to its first token)}."""
     return cells(laps, side, lambda lap: (lap.prompt_tokens, lap.prompt_tokens, lap.prefill, lap.prefill))
 
 
@@ -263,37 +263,38 @@ def line(f: Figure) -> str:
 
 
 def written(table: Table) -> list[str] | None:
-    """The lines of a table in docs/benchmarks.md, None where a unit is missing; circumstances stand below."""
+    """The lines of a table in docs/benchmarks.md, with the machine below; None if a unit is missing."""
     if table.missing():
         return None
     units = [json.loads(table.file(family, repeat).read_text("utf-8")) for repeat, family in table.units()]
     shown = lines(figures(Lap(**one) for unit in units for one in unit["laps"]))
-    about = list(dict.fromkeys(f"{unit['cpu']}; choice {unit['choice']}; {unit['peer']}" for unit in units))
-    size = f"{table.limit} prompts of each family, {table.repeats} laps of every side on each, one thread"
+    about = list(
+        dict.fromkeys(f"{unit['cpu']}; choice {unit['choice']}; {unit['peer'].replace(' = 1 |', '')}" for unit in units)
+    )
+    size = f"{table.limit} prompts of each family, laps of each side: {table.repeats}, one thread"
     load = [unit["load"] for unit in units]
-    return [*shown, "", f"{size}; load of the machine {min(load):.1f} to {max(load):.1f}.", *(f"{a}." for a in about)]
+    machine = [f"{a.replace(' = 1 |', '')}." for a in about]
+    return [*shown, "", f"{size}; load average {min(load):.1f} to {max(load):.1f}.", *machine]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", help="the interpreter that has llama-cpp-python")
+    parser.add_argument("--peer", help="an interpreter with llama-cpp-python")
     parser.add_argument("--only", choices=METHODS, help="one model")
-    parser.add_argument(
-        "--limit", type=int, default=LIMIT, help="prompts of each family; fewer are shown, and not written"
-    )
+    parser.add_argument("--limit", type=int, default=LIMIT, help="prompts of each family; fewer do not change the page")
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no unit after so many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no unit after this time")
     parser.add_argument("--write", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if not args.write and not args.peer:
-        parser.error("--peer PYTHON is needed: an interpreter that has llama-cpp-python 0.3.36")
+        parser.error("--peer PYTHON is required: an interpreter with llama-cpp-python 0.3.36")
     asked = [Table(m, t, args.limit, args.repeats) for m in METHODS for t in TEMPERATURES if args.only in (None, m)]
     until = perf_counter() + args.seconds
     for table in () if args.write else asked:
         measure(table, args.peer, until)
     made = {table.name: written(table) for table in asked}
     for name, shown in made.items():
-        print("\n".join([name, *(shown or ["not complete: call it again"]), ""]))
+        print("\n".join([name, *(shown or ["incomplete: run the command again"]), ""]))
     if args.limit == LIMIT:
         write(FIGURES, made.get)
 

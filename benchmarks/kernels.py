@@ -1,9 +1,9 @@
-"""What the operators of a verify step cost on a GPU, against the bytes they cannot avoid to move.
+"""Times of the operators of a verify step on a GPU, against the time to move the bytes they need.
 
 One sequence, layers of the sizes of Qwen3-Next-80B-A3B, bfloat16 with float32 states: 1 row (plain decoding) and K + 1
 rows (a verify step). The floor is bytes over bandwidth: weights, cached rows and states read once, results written
-once, at the rate of a large copy on the same device. Times are medians of replayed graphs over copies of the inputs
-that no cache holds. Before any time is printed every operator is compared with its plain reference.
+once, at the rate of a large copy on the same device. Times are medians of replayed graphs over uncached copies of the
+inputs. Every operator is compared with its reference before any time is printed.
 
     python benchmarks/kernels.py [--rows K+1] [--context T] [--json]
 """
@@ -28,11 +28,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 COLD = 512 << 20
-"""Bytes of inputs that are gone through before one is used again; more than any cache holds."""
+"""Bytes of inputs that are used before one is used again; larger than any cache."""
 MAX_MEMORY = 8 << 30
 REPEATS = 30
 RATIO = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-"""Largest root mean square of a difference from the reference, in units of the reference's."""
+"""Max root mean square difference from the reference, relative to the reference's."""
 Arguments = dict[str, Any]
 
 
@@ -64,9 +64,9 @@ class Sizes:
 
 @attrs.frozen
 class Item:
-    """One operator at one number of rows; ``count`` of them make a forward of the model.
+    """One operator at one number of rows; a forward of the model has ``count`` of them.
 
-    reference: what results are compared with, None for a library's product    touched: bytes it cannot avoid
+    reference: computes the expected results, None for a library's product    touched: bytes it has to move
     """
 
     name: str
@@ -86,7 +86,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 
 
 def product(name: str, count: int, rows: int, inputs: int, outputs: int) -> Item:
-    """A dense layer, by the library."""
+    """A dense layer, computed by the library."""
     make = lambda: {"input": normal(rows, inputs), "mat2": normal(inputs, outputs)}
     return Item(name, count, torch.mm, None, make, lambda a: size(*a.values()) + 2 * rows * outputs)
 
@@ -114,7 +114,7 @@ def norms(s: Sizes, rows: int) -> list[Item]:
 
 
 def attending(s: Sizes, rows: int) -> list[Item]:
-    """The last rows over all cached ones."""
+    """Attention of the last rows over all cached ones."""
 
     def turn() -> Arguments:
         frequencies = 1e7 ** -torch.linspace(0, 1, s.rotated // 2)
@@ -133,13 +133,13 @@ def attending(s: Sizes, rows: int) -> list[Item]:
 
 
 def lineage(rows: int, kept: bool) -> Lineage:
-    """One pending row, whose state is committed, and drafts, whose states are kept apart or not at all."""
+    """One pending row, whose state is committed, and drafts, whose states are traced or not stored."""
     drafts = list(range(1, rows)) if kept else [-1] * (rows - 1)
     return Lineage(list(range(-1, rows - 1)), [0] * rows, [0, *drafts], [0])
 
 
 def recurrent(s: Sizes, rows: int) -> list[Item]:
-    """Trace modes: the states of all drafts, and none (their inputs are views of what is there)."""
+    """Trace modes: the states of all drafts, or none (their inputs are views of existing tensors)."""
     count, state = s.layers * 3 // 4, 4 * s.value_heads * s.key_dim * s.value_dim
 
     def convolve() -> Arguments:
@@ -187,7 +187,7 @@ def mixing(s: Sizes, rows: int) -> list[Item]:
 
 
 def items(s: Sizes, rows: int) -> list[Item]:
-    """Everything a forward of ``rows`` rows computes."""
+    """All operators of a forward of ``rows`` rows."""
     return [item for part in (products, norms, attending, recurrent, mixing) for item in part(s, rows)]
 
 
@@ -210,7 +210,7 @@ def difference(item: Item, given: Arguments) -> float:
 
 
 def check(item: Item) -> None:
-    """Raises SystemExit where an operator is wrong: its time would mean nothing."""
+    """Raises SystemExit if the results of an operator are wrong."""
     given = made(item, "cuda")
     allowed = RATIO[next(a.dtype for a in given.values() if isinstance(a, Tensor))]
     found = difference(item, given)
@@ -219,7 +219,7 @@ def check(item: Item) -> None:
 
 
 def time(item: Item, rate: float) -> tuple[float, float]:
-    """Seconds of one call in a graph of calls over cold inputs, and its floor."""
+    """Seconds of one call in a graph of calls over uncached inputs, and its floor."""
     given = made(item, "cuda")
     touched, held = item.touched(given), size(*(a for a in given.values() if isinstance(a, Tensor)))
     copies = [given, *(on("cuda", given) for _ in range(min(COLD // touched, MAX_MEMORY // held, 64)))]
@@ -234,7 +234,7 @@ def time(item: Item, rate: float) -> tuple[float, float]:
 
 
 def median(call: Callable[[], object]) -> float:
-    """Seconds on the device."""
+    """Seconds measured on the device."""
     times = []
     for _ in range(REPEATS + 3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -298,7 +298,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("no GPU: torch sees no CUDA device, and kernels are timed on no other; nothing was measured")
+        print("no GPU: torch finds no CUDA device; nothing was measured")
         return
     torch.manual_seed(0)
     sizes, rate = Sizes(context=options.context), bandwidth()

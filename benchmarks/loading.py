@@ -1,14 +1,14 @@
-"""Loading a model: seconds after the imports, and the memory that the process has more.
+"""Loading a model: seconds after the imports, and the memory it adds to the process.
 
     python benchmarks/loading.py -m MODEL [--rounds 5]
     python benchmarks/loading.py -m MODEL --start      seconds of a whole `spec generate` of one token
 
-With --start every round runs `import torch` and the program in turn; wall time and CPU time are medians, and so is what
-the program takes more than the import. Modules are compiled and files are cached by a round that does not count.
+With --start every round runs `import torch` and the program in turn; printed are medians of wall and CPU time, and of
+the difference. An uncounted round before them compiles the modules and caches the files.
 
-Every round is a process of its own, which has imported all modules. Memory is told apart: what is the process's own
-(weights, tokenizer, buffers), pages of the model's file, and pages of libraries, which another model would have
-brought too. Linux only: /proc/self/smaps.
+Every round is a process of its own, which has imported all modules. Memory is divided into the process's own (weights,
+tokenizer, buffers), pages of the model's file, and pages of libraries, which any model would add. Linux only:
+/proc/self/smaps.
 """
 
 from __future__ import annotations

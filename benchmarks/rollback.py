@@ -1,9 +1,9 @@
-"""What putting a gated delta state back costs: strategies of ``gdn-rollback`` on four layers of the 9B shape.
+"""Time of restoring a gated delta state: strategies of ``gdn-rollback`` on four layers of the 9B shape.
 
 Random weights of the real shape (3 gated delta layers and 1 attention layer of width 4,096), random drafts of n tokens,
-each accepted at a given rate if the one before it was, by the rule ``synthetic``: the text means nothing, the work is
-that of a real step. Strategies take turns in every repeat. ``separate forward`` is what other systems do: a copy of the
-state before verification, and a forward of the kept tokens behind every rejection.
+each accepted at a given rate if the one before it was, by the rule ``synthetic``: the text is meaningless, the work is
+that of a real step. Strategies take turns in every repeat. ``separate forward`` is done as in other systems: a copy of
+the state before verification, and a separate forward of the accepted tokens after every rejection.
 
     python benchmarks/rollback.py [--threads N] [--steps N] [--repeats N] [--drafts 1,3,7] [--rates 0.3] [--out FILE]
 """
@@ -56,7 +56,7 @@ STRATEGIES = ("snapshot", "replay", "checkpoint", "auto", "separate forward")
 
 
 class RandomWeights:
-    """Tensors of the right shapes: small matrices, norms of 1, decays of a trained model's size."""
+    """Tensors of the right shapes: small random matrices, norms of 1, decays as large as in a trained model."""
 
     where, interleaved = "random", False
 
@@ -94,7 +94,7 @@ def made_target() -> TorchTarget:
 
 @attrs.define(eq=False)
 class Random:
-    """Drafts n tokens, always."""
+    """Drafts n tokens in every step."""
 
     n: int
     rng: torch.Generator = attrs.field(factory=lambda: torch.Generator().manual_seed(1))
@@ -109,8 +109,8 @@ class Random:
 class SeparateForward:
     """Checkpoint and replay as other systems do it.
 
-    The state is copied before verification. Where a draft was rejected it is put back, and the last certain token and
-    the kept drafts go through the whole model again, at once.
+    The state is copied before verification. If a draft was rejected, the copy is restored, and the pending token and
+    the accepted drafts are evaluated again in one forward of the whole model.
     """
 
     copies: dict[Sequence, Any] = attrs.field(factory=dict)
@@ -144,7 +144,7 @@ def owner(strategy: str, n: int) -> Any:
 
 
 def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, seed: int) -> Iterator[dict[str, float]]:
-    """Seconds, tokens and memory of each of ``count`` steps behind a prompt; the first one warms up."""
+    """Seconds, tokens and memory of each of ``count`` steps after a prompt; the first step is a warm-up."""
     rule = ("synthetic", {"rates": [rate ** (i + 1) for i in range(n)], "seed": seed})
     run = Run(target, [Random(n)], rule=rule, rollback=owner(strategy, n), draft_max=n, max_sequences=1)
     seen: list[Step] = []
@@ -164,7 +164,7 @@ def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, s
 
 
 def extra(target: TorchTarget, step: Step, seq: Sequence) -> int:
-    """Bytes that rollback takes beside the committed state."""
+    """Bytes that rollback needs beside the committed state."""
     trace = step.output.trace
     if trace is None:
         return 0
@@ -173,7 +173,7 @@ def extra(target: TorchTarget, step: Step, seq: Sequence) -> int:
 
 
 def cell(target: TorchTarget, n: int, rate: float, count: int, repeats: int) -> dict[str, Any]:
-    """All strategies at one draft length and acceptance, taking turns; seconds per token is what counts."""
+    """All strategies at one draft length and acceptance rate, in turns, compared by seconds per token."""
     laps: dict[str, list[list[dict[str, float]]]] = {s: [] for s in STRATEGIES}
     for repeat in range(repeats):
         for strategy in STRATEGIES:
@@ -182,7 +182,7 @@ def cell(target: TorchTarget, n: int, rate: float, count: int, repeats: int) -> 
 
 
 def summary(laps: list[list[dict[str, float]]]) -> dict[str, Any]:
-    """Medians over all steps; spread: how far apart the medians of the repeats are, as a share."""
+    """Medians over all steps. spread: relative difference between the medians of the repeats."""
     every = [s for lap in laps for s in lap]
     each = [statistics.median(s["step"] for s in lap) for lap in laps]
     whole = sum(s["step"] for s in every)

@@ -1,9 +1,15 @@
-"""Default threads against one and two, alone and beside busy loops: tokens per second of plain decoding.
+"""Threads of plain decoding and of the forward, alone and beside busy loops.
 
     python benchmarks/threads.py [-m MODEL] [--busy 2] [--rounds 5] [-n 48] [--kernels native]
+    python benchmarks/threads.py --bursts [-m MODEL] [--busy 2] [--rows 1 8] [--seconds 20]
 
-Every cell is a process of its own, for how threads wait is read once; all take turns, and ratios are those of one
-round. ``default`` is what a user gets; ``spinning 2`` is two threads that wait as torch's own do: the default before.
+The first form compares the default number of threads with one and two: tokens per second of plain decoding, alone and
+beside the loops. Every measurement is a process of its own, since OpenMP reads its settings once; all take turns, and
+ratios are those of one round. ``spinning 2`` is two threads that wait as torch's own threads do.
+
+The second form compares two threads with one beside the loops: forwards per second, in pairs of bursts of an eighth of
+a second, the first of which alternates. The scheduler's slices are milliseconds long, so the median ratio of many
+short pairs varies less than that of a few long rounds. Its 90 % interval is a bootstrap interval.
 """
 
 from __future__ import annotations
@@ -11,11 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 
 CONTENDERS: dict[str, tuple[int, dict[str, str]]] = {
     "default": (0, {}),
@@ -23,7 +31,14 @@ CONTENDERS: dict[str, tuple[int, dict[str, str]]] = {
     "2 threads": (2, {}),
     "spinning 2": (2, {"KMP_BLOCKTIME": "200"}),
 }
-"""Threads asked for, and what the environment says; KMP_BLOCKTIME is not libgomp's, it only keeps ours from acting."""
+"""Number of threads, and environment variables. libgomp ignores KMP_BLOCKTIME, but if it is set, spec-core does not
+set how threads wait."""
+DEPTH = 64
+"""Cached rows before a forward of a burst."""
+BURST = 0.125
+"""Seconds."""
+DRAWS = 1000
+"""Bootstrap draws."""
 WORK = """
 import sys, json
 from time import perf_counter
@@ -46,7 +61,7 @@ print(json.dumps({"rate": n / (perf_counter() - start), "threads": target.info.e
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """So many other processes that never wait."""
+    """Runs this number of other processes that never wait."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
     try:
         yield
@@ -56,7 +71,7 @@ def busy(loops: int) -> Iterator[None]:
             other.wait()
 
 
-def rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str]:
+def decode_rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str]:
     threads, more = CONTENDERS[name]
     command = [sys.executable, "-c", WORK, model, kernels, str(threads), str(n)]
     done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=True)
@@ -64,29 +79,103 @@ def rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str]:
     return said["rate"], said["threads"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model", default="random", help="a model, or random: 100 M random weights")
-    parser.add_argument("--kernels", default="auto")
-    parser.add_argument("--busy", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("-n", type=int, default=48)
-    args = parser.parse_args()
+def forward(model: str) -> Callable[[int], object]:
+    """A function that runs a forward of a number of rows after DEPTH cached ones."""
+    import torch
+    from spec_kernels.model.batch import Batch, SequenceRows
+
+    from spec_core import load
+
+    executor = load(model, kernels="native", threads=2).executor
+    cache = executor.cache(512)
+
+    def run(rows: int, at: int = DEPTH) -> object:
+        tokens, places = torch.arange(rows) % 200 + 5, torch.arange(at, at + rows)
+        return executor.run(Batch(tokens, places, [SequenceRows(cache, 0, rows, at)]))
+
+    run(DEPTH, 0)
+    return run
+
+
+def burst_rate(run: Callable[[int], object], rows: int, threads: int) -> float:
+    """Forwards per second of one burst."""
+    import torch
+
+    torch.set_num_threads(threads)
+    run(rows)
+    began, count = perf_counter(), 0
+    while perf_counter() - began < BURST:
+        run(rows)
+        count += 1
+    return count / (perf_counter() - began)
+
+
+def pairs(run: Callable[[int], object], rows: int, seconds: float) -> list[tuple[float, float]]:
+    """(rate of one thread, rate of two) of each pair."""
+    found: list[tuple[float, float]] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        order = (1, 2) if len(found) % 2 else (2, 1)
+        rates = {threads: burst_rate(run, rows, threads) for threads in order}
+        found.append((rates[1], rates[2]))
+    return found
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Limits of 90 % of the medians of bootstrap draws."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    return medians[DRAWS // 20], medians[-DRAWS // 20]
+
+
+def rounds(args: argparse.Namespace) -> None:
+    """Compare the default number of threads with one and two."""
     for loops in (0, args.busy):
         rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
         with busy(loops):
             for turn in range(args.rounds):
                 for name in sorted(CONTENDERS, key=lambda name: hash((name, turn))):
-                    found, said = rate(args.model, args.kernels, name, args.n)
+                    found, said = decode_rate(args.model or "random", args.kernels, name, args.n)
                     rates[name].append(found)
                     print(f"  {loops} busy, round {turn}: {name:11} {found:8.2f} tokens/s  {said}", file=sys.stderr)
         best = [max(rates[n][i] for n in ("1 thread", "2 threads", "spinning 2")) for i in range(args.rounds)]
         against = rates["1 thread"] if loops else best
-        print(f"{args.model}, beside {loops} busy loops, median tokens/s of {args.rounds} rounds")
+        print(f"{args.model or 'random'}, beside {loops} busy loops, median tokens/s of {args.rounds} rounds")
         for name, found in rates.items():
             ratio = statistics.median(a / b for a, b in zip(found, against, strict=True))
             what = "one thread" if loops else "the best of that round"
             print(f"  {name:11}{statistics.median(found):9.2f}   {ratio:.2f} of {what}")
+
+
+def bursts(args: argparse.Namespace) -> None:
+    """Compare two threads with one beside busy loops."""
+    model = args.model or "zoo:pico"
+    run = forward(model)
+    with busy(args.busy):
+        for rows in args.rows:
+            found = pairs(run, rows, args.seconds)
+            ratios = [two / one for one, two in found]
+            low, high = interval(ratios)
+            one, two = (statistics.median(rates) for rates in zip(*found, strict=True))
+            print(
+                f"{model}, {rows} rows, beside {args.busy} busy loops: {one:.1f} and {two:.1f} forwards/s, "
+                f"ratio {statistics.median(ratios):.2f} ({low:.2f}-{high:.2f}), {len(found)} pairs",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", help="default: 100 M random weights; of --bursts zoo:pico")
+    parser.add_argument("--busy", type=int, default=2, help="number of busy loops")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("-n", type=int, default=48, help="tokens")
+    parser.add_argument("--kernels", default="auto")
+    parser.add_argument("--bursts", action="store_true", help="two threads against one, in short bursts")
+    parser.add_argument("--rows", type=int, nargs="*", default=[1, 8], help="rows of a forward of --bursts")
+    parser.add_argument("--seconds", type=float, default=20, help="of --bursts, for each number of rows")
+    args = parser.parse_args()
+    (bursts if args.bursts else rounds)(args)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_core.assembly.early import prepare
+from spec_core.early import prepare
 
 prepare()
 

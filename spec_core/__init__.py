@@ -1,16 +1,13 @@
 """Speculative decoding methods as plugins: five hooks, one loop, the target's own text.
 
-``load`` a target, make a ``Run`` with some methods, and iterate over what ``generate`` emits. torch is imported when
-one of these is first used, not by ``import spec_core``; what must come before that is done then
-(``spec_core.assembly.early``).
+``load`` a target, make a ``Run`` with some methods, and iterate over ``generate``. torch is imported when one of these
+names is first used, not by ``import spec_core`` (``spec_core.early``).
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from spec_core.assembly.early import prepare
+from spec_core.early import lazy
+from spec_core.early import prepare as prepare
 from spec_core.hookspecs import CONTRACT, hookimpl
 
 _WHERE = {
@@ -48,13 +45,7 @@ _WHERE = {
 __all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'spec_core' has no attribute {name!r}")
-    prepare()
-    value = getattr(importlib.import_module(f"spec_core.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,5 @@
 """The types of what ``spec_core`` exports; ``__init__.py`` imports each when it is first used."""
 
-from spec_core.assembly.early import prepare as prepare
 from spec_core.assembly.loading import load as load
 from spec_core.contract.batch import Batch as Batch
 from spec_core.contract.batch import Part as Part
@@ -23,6 +22,7 @@ from spec_core.contract.values import Needs as Needs
 from spec_core.contract.values import Refusal as Refusal
 from spec_core.contract.values import TargetInfo as TargetInfo
 from spec_core.contract.values import Verdict as Verdict
+from spec_core.early import prepare as prepare
 from spec_core.errors import PluginError as PluginError
 from spec_core.errors import Refused as Refused
 from spec_core.errors import SpecError as SpecError

@@ -1,4 +1,4 @@
-"""``python -m spec_core``: the program ``spec``, found by its entry point, as the core imports no plugin."""
+"""``python -m spec_core`` runs the program ``spec``, found by its entry point: the core imports no plugin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DISTRIBUTION, PROGRAM = "spec-core", "spec"
 
 
 def main() -> None:
-    """Run the program. Exits with 1 where it is not installed."""
+    """Run the program. Exits with 1 if it is not installed."""
     scripts = entry_points(group="console_scripts", name=PROGRAM)
     found = next((script for script in scripts if script.dist and script.dist.name == DISTRIBUTION), None)
     if found is None:

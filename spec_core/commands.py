@@ -1,26 +1,25 @@
-"""What a command of ``spec``, or another program, uses beside ``spec_core``: plugins, settings, checks before a run.
+"""Functions for commands of ``spec`` and for other programs: plugins, settings, checks before a run.
 
-To look plugins up: ``discover`` lists those that are installed, ``find`` finds one by name, ``imported`` imports it,
-``hooks_of`` lists its hooks. To read settings: ``resolve`` merges flags, environment and file (``read_file``) into
-``Settings``; ``name_of`` and ``parsed`` read ``NAME:key=value``; ``core_fields`` are the core's own. Before a run:
-``check`` asks the plugins without reading weights, ``construct`` makes one with its settings, ``prompt_tokens`` checks
-a prompt.
+Plugins: ``discover`` lists the installed ones, ``find`` finds one by name, ``imported`` imports it,
+``hooks_of`` lists its hooks. Settings: ``resolve`` merges flags, environment and file (``read_file``) into
+``Settings``; ``name_of`` and ``parsed`` read ``NAME:key=value``; ``core_fields`` are the core's own, ``configured``
+gives the first parts of dotted settings. Before a run: ``check`` calls ``compat`` of the plugins without reading
+weights, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt.
 
-Importing this module imports no torch; ``Chosen``, ``Generation``, ``Logprob``, ``check``, ``construct`` and
-``prompt_tokens`` do when they are first used.
+Importing this module does not import torch; the first use of ``Chosen``, ``Generation``, ``Logprob``, ``check``,
+``construct`` or ``prompt_tokens`` does.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spec_core import prepare
-from spec_core.assembly.discovery import GROUPS, PLUGIN_KINDS, Entry, discover, find, imported
+from spec_core.assembly.discovery import GROUPS, PLUGIN_KINDS, Entry, configured, discover, find, imported
 from spec_core.assembly.hooks import hooks_of
+from spec_core.early import lazy
 from spec_core.settings.environment import misspelt
 from spec_core.settings.file import read_file
-from spec_core.settings.named import name_of, parsed
+from spec_core.settings.named import chain, joined, name_of, parsed
 from spec_core.settings.resolve import DEFAULT, FLAG, Setting, Settings, resolve
 from spec_core.settings.tables import LoadSettings, core_fields
 
@@ -53,13 +52,16 @@ __all__ = [
     "Logprob",
     "Setting",
     "Settings",
+    "chain",
     "check",
+    "configured",
     "construct",
     "core_fields",
     "discover",
     "find",
     "hooks_of",
     "imported",
+    "joined",
     "misspelt",
     "name_of",
     "parsed",
@@ -69,13 +71,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'spec_core.commands' has no attribute {name!r}")
-    prepare()
-    value = getattr(importlib.import_module(f"spec_core.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ import attrs
 
 
 class SpecError(Exception):
-    """A refusal in the user's words.
+    """An error with a hint for the user.
 
     :param reason: what was found and what was needed.
     :param hint: what to do about it.
@@ -27,7 +27,7 @@ class SpecError(Exception):
 
 
 class UsageError(SpecError):
-    """What the user asked for cannot be done as asked: exit code 2."""
+    """The user's input cannot be used as it is: exit code 2."""
 
 
 class Refused(UsageError):
@@ -35,11 +35,11 @@ class Refused(UsageError):
 
 
 BEFORE = ("compat", "load")
-"""Where a plugin is asked before anything runs."""
+"""Calls of a plugin before anything runs."""
 
 
 def message(error: BaseException) -> str:
-    """What an error says; whoever wrote it may have made a mistake there too."""
+    """The message of an error. A plugin's own exception may fail to print; then a placeholder."""
     try:
         said = error.args[:1] if any(isinstance(a, attrs.Attribute) for a in error.args[1:]) else ()
         return str(said[0]) if said else str(error)  # a validator of attrs adds its field and more to its message
@@ -48,12 +48,12 @@ def message(error: BaseException) -> str:
 
 
 def why(error: Exception) -> str:
-    """What an error says, where its path is said already: of an OSError the reason without number and path."""
+    """The message of an error; for an OSError only the reason, without errno and path."""
     return getattr(error, "strerror", None) or str(error)
 
 
 class PluginError(SpecError):
-    """A plugin raised, or proposed or decided something it may not.
+    """A plugin raised, or made a draft or verdict that breaks the contract.
 
     The original exception is ``__cause__``.
     """
@@ -71,22 +71,22 @@ class PluginError(SpecError):
 
 
 class LoadError(SpecError):
-    """The loader of a scheme raised, or returned something that is no target. The exception is ``__cause__``."""
+    """The loader of a scheme raised, or returned something that is not a target. The exception is ``__cause__``."""
 
 
 class TargetError(SpecError):
-    """The target answered with something that is no answer: one sequence ends, others are not touched."""
+    """The target returned an invalid result: the sequence ends, others continue."""
 
 
 class NotAskedFor(KeyError):
-    """A plugin reads a hidden state that its ``compat`` did not ask for."""
+    """A plugin reads a hidden state that its ``compat`` did not request."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class PhaseError(RuntimeError):
-    """A plugin called something of a Step that belongs to another hook."""
+    """A plugin called a method of Step that belongs to another hook."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -97,10 +97,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as the user wrote it, in at most 40 characters; numbers of numpy without their type."""
+    """A value for a message, in at most 40 characters; numpy numbers without their type."""
     try:
         text = repr(float(value) if isinstance(value, Real) and not isinstance(value, int) else value)
-    except Exception:  # Python writes no whole number of thousands of digits
+    except Exception:  # Python refuses to print an int of thousands of digits
         whole = isinstance(value, int)
         return f"a whole number of {value.bit_length()} bits" if whole else f"of type {type(value).__name__}"
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,15 +1,15 @@
-"""The five hooks, in the order a run meets them. This file is the manual.
+"""The five hooks, in the order in which a run calls them. This file is their reference.
 
 One step serves all running sequences::
 
     1. draft(step)           plugins in the user's order propose tokens
     2. target.forward        one pass over pending tokens and drafts of all sequences
     3. accept(step)          a Verdict per sequence: the kept path and the next token
-    4. rollback(step)        owners of target state put it back along the kept path
+    4. rollback(step)        owners of target state restore it along the kept path
     5. process(rows)         every plugin learns from committed rows
 
-``compat(target)`` is asked once, before any weight is read. Hooks are called by keyword; an implementation names only
-the arguments it uses, and gives none of them a default. Hooks run once per step, never per layer or per token.
+``compat(target)`` is called once, before any weight is read. Hooks are called by keyword; an implementation declares
+only the arguments it uses, without defaults. Hooks run once per step, never per layer or per token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROJECT = "spec_core"
 CONTRACT = (1, 0)
-"""Version of the contract. A new argument or field raises the second number, a changed meaning the first."""
+"""Version of the contract. A new argument or field raises the second number; a changed meaning raises the first."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -37,28 +37,31 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def compat(target: Target) -> Compat | None:
     """Say what this plugin owns, needs, drafts and judges, and why it refuses.
 
-    Called once per run for each plugin by itself, before any weight is read: answer from ``target.info`` and from the
-    metadata of the plugin's own files. All refusals of all plugins are collected and shown together.
+    Called once per run and plugin, before any weight is read: use ``target.info`` and the metadata of the plugin's own
+    files only. The refusals of all plugins are collected and shown together.
 
     :param target: the loaded target.
-    :returns: a Compat; ``None`` is an empty one. ``Compat.load(target)`` is called later, in the user's order, once
-        every answer is clean: the only moment when weights are read.
+    :returns: a Compat; ``None`` means an empty one. ``Compat.load(target)`` is called later, in the user's order, once
+        no plugin refuses; weights are read only there.
     """
 
 
 @hookspec
 def draft(step: Step) -> None:
-    """Propose tokens for the sequences that still want some.
+    """Propose tokens for the sequences that have no draft yet.
 
-    Called once per step, if any sequence may draft. Plugins are asked in the order the user named them; a sequence
-    that has a draft is not offered to the next plugin. One is offered when its text has begun and ``process`` has told
-    every row but that of the last token, which was not evaluated yet. A plugin that drafts nothing (a controller) is
-    asked before the others, wherever it was named: it returns ``Compat(drafts=())``, stands in the group
-    ``spec_core.control``, or is marked ``tryfirst``. Only a controller limits the drafts of others, by ``step.limit``.
+    Called once per step, if any sequence may draft. Plugins are called in the order in which the user named them; a
+    sequence that has a draft is not offered to later plugins, except to those that declared ``Compat(extends=True)``:
+    they may extend a draft that is shorter than its budget, with ``step.leaves`` and ``step.extend``. A sequence is
+    offered once it has generated a token and ``process`` has delivered all evaluated rows (the last token's row is not
+    evaluated yet). A plugin that never drafts (a controller) is called before the others, wherever it was named: it
+    returns ``Compat(drafts=())``, is installed in the group ``spec_core.control``, or is marked ``tryfirst``. Only a
+    controller may limit the drafts of other plugins, with ``step.limit``.
 
-    :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: answer with
-        ``step.propose(seq, Draft(...))``, a path of 1 to budget tokens, or not at all. ``step.noise(seq, i)`` is the
-        noise of the i-th token to be drafted, ``step.wants_probs`` says whether the rule in force reads ``probs``.
+    :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: call
+        ``step.propose(seq, Draft(...))`` with a path of 1 to budget tokens, or skip the sequence.
+        ``step.noise(seq, i)`` is the noise of the i-th token to be drafted; ``step.wants_probs`` is true if the active
+        rule reads ``probs``.
     """
 
 
@@ -66,37 +69,37 @@ def draft(step: Step) -> None:
 def accept(step: Step) -> None:
     """Decide how much of each draft is kept, and which token follows.
 
-    Called once per step, after the target's forward. Rules are asked in the user's order, the core's lossless rule
-    last; the first decision on a sequence stands.
+    Called once per step, after the target's forward. Rules are called in the user's order, the core's lossless rule
+    last; the first decision on a sequence is final.
 
     :param step: ``step.undecided`` yields sequences; ``step.logits(seq)`` is [1+K, V], row 0 follows the last committed
         token, row 1+j follows draft j; ``step.history(seq, row)`` are the tokens before a row, drafted prefix included;
-        ``step.coins(seq, n)`` are uniforms that no other plugin reads, for a rule with private noise.
-        Answer with ``step.decide(seq, Verdict(path, next_token))``, or not at all.
+        ``step.coins(seq, n)`` are uniforms that no other plugin can read, for a rule with private noise.
+        Call ``step.decide(seq, Verdict(path, next_token))``, or leave the sequence to the next rule.
     """
 
 
 @hookspec
 def rollback(step: Step) -> None:
-    """Put back the state you own along the kept path.
+    """Restore the target state that this plugin owns to the kept path.
 
     Called once per step, after verdicts were cut at stop tokens and limits. Owners of target state act where a verdict
-    differs from the state after the forward; other plugins may learn from all verified rows. No forward is made
-    here: an owner that cannot restore a state asks ``step.rewind(seq, position)`` and the tokens from there on become
-    pending rows of the next forward. Must not depend on the order of plugins. An owner that raises fails its sequences.
+    differs from the state after the forward; other plugins may learn from all verified rows. Do not run a forward
+    here: an owner that cannot restore a state calls ``step.rewind(seq, position)``, and the tokens from there on become
+    pending rows of the next forward. Must not depend on the order of plugins. If an owner raises, its sequences fail.
 
     :param step: ``step.verdicts`` is {seq: Verdict}; ``step.kept(seq)`` the batch rows of the kept drafts;
-        ``step.output`` what the forward found; ``step.judged`` the asking method's own drafts, for learning what
+        ``step.output`` the output of the forward; ``step.judged`` the calling plugin's own drafts, to learn what
         was accepted.
     """
 
 
 @hookspec
 def process(rows: Rows) -> None:
-    """Learn from committed rows, and keep caches in step with them.
+    """Learn from committed rows, and update caches with them.
 
     Called last in every step, also for chunks of a prompt and for sequences that finish. Rows are delivered once, in
-    order, without gaps; each comes with its hidden states and with the token that follows it. What a plugin stored
+    order, without gaps, each with its hidden states and the token that follows it. Whatever a plugin stored
     for positions at or after ``span.start`` is no longer valid.
 
     :param rows: ``rows.by_sequence()`` yields ``(seq, span)``.
@@ -104,7 +107,7 @@ def process(rows: Rows) -> None:
 
 
 def manager() -> pluggy.PluginManager:
-    """A fresh pluggy manager that knows the five hooks; one per run, nothing at module level."""
+    """A new pluggy manager with the five hooks; every run has its own."""
     made = pluggy.PluginManager(PROJECT)
     made.add_hookspecs(sys.modules[__name__])
     return made

@@ -1,4 +1,4 @@
-"""One thread per test process: several run side by side, and small models gain nothing from more."""
+"""One thread per test process: several processes run in parallel, and small models gain nothing from more threads."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spec_core.assembly.early import prepare
+from spec_core.early import prepare
 
 # Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,7 +34,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """``--quick``: the first, the last and one between, of a kit's test too; the whole suite runs all."""
+    """``--quick`` keeps the first, the last and one other case of each parametrised test, also of the kit's tests."""
     items[:] = dealt(items)
     if not config.getoption("--quick"):
         return
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def dealt(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Slow tests first in the share of each worker: at the end all have short ones left, and none waits for another."""
+    """Each worker runs its slow tests first, so that all workers end at about the same time."""
     shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if "slow" in marks(item)]
     short = [item for item in items if "slow" not in marks(item)]
@@ -66,7 +66,7 @@ def pytest_runtest_call(item):
 
 
 def native_or_skipped() -> Iterator[Any]:
-    """Skip a test, or a fixture, that asks for native kernels where the extension was not built."""
+    """Skip a test or fixture that needs native kernels if the extension was not built."""
     try:
         return (yield)
     except UsageError as error:
@@ -86,7 +86,7 @@ def spread(variants: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.fixture(scope="session", autouse=True)
 def product(request):
-    """With ``--misbehave`` the whole run has a product whose small and odd sizes sum in another order."""
+    """With ``--misbehave`` all tests use a matrix product that sums small and odd sizes in another order."""
     if not request.config.getoption("--misbehave"):
         yield
         return
@@ -105,13 +105,13 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def stranger(wheel, tmp_path_factory) -> Environment:
-    """An environment of somebody who installed the wheel, and nothing else of ours."""
+    """An environment with the installed wheel and nothing else of this project."""
     return environment(tmp_path_factory.mktemp("stranger") / "env", wheel)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def only_ours() -> Iterator[None]:
-    """Discovery finds our plugins and those that a test installs, whatever else this environment holds."""
+    """Discovery finds this project's plugins and those that a test installs, and ignores others in the environment."""
     strangers = {point for dist in metadata.distributions() if dist.name != "spec-core" for point in plugins_of(dist)}
     real = metadata.entry_points
 
@@ -132,7 +132,7 @@ def plugins_of(dist: metadata.Distribution) -> list[metadata.EntryPoint]:
 
 @pytest.fixture(params=["native", "python"])
 def form_of_choice(request, monkeypatch):
-    """What is tested is asked of both forms of the choice of a token."""
+    """Runs a test with both forms of the choice of a token."""
     from spec_core.sampling import native
 
     if request.param == "python":

@@ -1,4 +1,4 @@
-"""The shape of the project: who may import whom, who may name whom, and how long a file may be.
+"""The structure of the project: allowed imports, allowed names, and the max length of a file.
 
 Longer than our files are: the rules are read beside each other.
 """
@@ -35,13 +35,15 @@ MAY_IMPORT = {
     "spec_cli": {"spec_core"},
     "spec_compare": {"spec_core", "spec_cli"},
     "spec_bench": {"spec_core", "spec_cli", "spec_kernels"},
+    "spec_serve": {"spec_core", "spec_cli"},
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
 }
-"""Packages of ours that a package may import, itself aside."""
+"""Packages of this project that a package may import, beside itself."""
 
 ROOMS = (
     "errors",
+    "early",
     "sampling",
     "settings",
     "contract",
@@ -60,6 +62,8 @@ PUBLIC = ("errors", "toolkit", "testing", "commands")
 OFFLINE = ("spec_zoo.training",)
 """Scripts that nothing imports at run time: they train and export, and may use what they test against."""
 
+SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
+"""What only the server needs."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
@@ -108,6 +112,8 @@ def broken(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports triton: only ops/*/triton.py may")
         if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf", *OFFLINE)):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
+        if other in SERVER and package != "spec_serve":
+            rules.append(f"{module} imports {name}: only the server may")
         if other == "transformers" and not module.startswith(("spec_targets.hf", *OFFLINE)):
             rules.append(f"{module} imports transformers: only spec_targets.hf may")
     return rules
@@ -137,7 +143,7 @@ def private(module: str, source: str) -> list[str]:
 
 @pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels"}))
 def test_plugins_import_public_names_only(package):
-    """A stranger's plugin can do what ours do."""
+    """Plugins of other packages have the same possibilities as this project's."""
     found = [line for module, file in modules(package) for line in private(module, file.read_text())]
 
     assert not found, "\n".join(found)
@@ -197,7 +203,7 @@ def test_imports_of_the_core_point_down():
 
 @pytest.mark.parametrize("package", SOURCES)
 def test_imports_go_one_way(package):
-    """The core imports none of ours, methods no targets and no other method, kernels nobody."""
+    """The core imports no plugin, methods import no target and no other method, kernels import no package."""
     rules = [rule for module, file in modules(package) for rule in broken(module, file.read_text())]
 
     assert not rules, "\n".join(rules)
@@ -262,20 +268,23 @@ PLANTED = {
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
     "target-imports-a-method": ("spec_targets.hf", "import spec_methods"),
     "target-imports-transformers": ("spec_targets.runtime.build", "if True:\n    import transformers"),
+    "core-imports-the-server": ("spec_core.loop.run", "import spec_serve.engine"),
+    "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
+    "command-imports-the-server": ("spec_cli.common", "from spec_serve import settings"),
     "compare-imports-a-method": ("spec_compare.table", "from spec_methods import ngram"),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_import_is_found(name):
-    """The test above can fail: each rule, broken once."""
+    """The test above can fail: each rule is broken once."""
     module, source = PLANTED[name]
 
     assert broken(module, source)
 
 
 def test_allowed_imports_are_not_found():
-    """And it does not fail for what is allowed."""
+    """It does not fail for allowed imports."""
     for module, source in {
         "spec_methods.ngram": "from spec_core import Step\nimport spec_kernels.model",
         "spec_methods.draft_model.state": "from spec_methods.draft_model.vocabulary import Same\nfrom . import x",
@@ -288,7 +297,7 @@ def test_allowed_imports_are_not_found():
 
 
 def test_the_core_names_no_method():
-    """If the core must know something, it is a capability with a name, and the plugin states it."""
+    """The core names no method, model or device; it reads capabilities that plugins declare."""
     named = [
         f"{file.relative_to(ROOT)}: {match[0]}"
         for module, file in modules("spec_core")
@@ -334,7 +343,7 @@ def test_hookspecs_are_docstrings_and_nothing_else():
 
 
 def too_long(source: str) -> bool:
-    """More lines than anybody reads at once, without a reason in the first ten: a line that says ``length:``."""
+    """Files that are too long and have no reason in the first ten lines: a line with ``length:``."""
     lines = source.splitlines()
     return len(lines) >= LONGEST and not any("length:" in line.lower() for line in lines[:10])
 
@@ -385,8 +394,20 @@ def test_nothing_points_outside_the_project():
     assert not found
 
 
+def test_nothing_but_the_server_knows_of_it():
+    """Neither by its name, nor by what it speaks."""
+    found = [
+        f"{module}: {match[0]}"
+        for package in OURS - {"spec_serve"}
+        for module, file in modules(package)
+        for match in re.finditer(r"\bspec_serve\b|\bhttps?\.server\b|\bFastAPI\b|\bOpenAPI\b", file.read_text())
+    ]
+
+    assert not found, "\n".join(found)
+
+
 def test_the_core_names_no_format_of_targets():
-    """Whose a location is, targets say: no scheme in the code that loads them."""
+    """Targets recognise locations: the code that loads them contains no scheme."""
     found = [
         f"{module}: {match[0]}"
         for module, file in modules("spec_core")

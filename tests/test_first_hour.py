@@ -1,4 +1,4 @@
-"""A newcomer's first hour: install, quickstart, a method of one's own, a comparison, and what fits together."""
+"""A new user's first hour: install, quickstart, an own method, a comparison, and compatibility."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 MODELS = ROOT / "plugins" / "spec_zoo" / "models"
 SHIPPED = {"model.gguf": ZOO["pico"].file, "small.gguf": ZOO["pico-draft"].file}
-"""The files of the reader's own that the quickstart names, and what stands for them."""
+"""Files of the reader that the quickstart names, and the test's substitutes."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Distributions of somebody else: found by name, run by the program, held to the kit, with no line of ours changed.
+"""Plugins of other packages: found by name, run by the program, checked by the kit, without changes here.
 
 They were written from the pages of the documentation alone: a method that looks back, one that reads hidden states
 and a file of its own, a rule, and a controller.
@@ -64,7 +64,7 @@ def test_a_method_reads_its_own_file_beside_a_rule_and_a_controller(theirs, tmp_
 
 
 def test_their_own_tests_pass_with_the_kit_of_the_wheel(theirs):
-    """Their authors inherit the kit and name the plugin; nothing of the repository is on the path. In one process."""
+    """Their tests inherit the kit; nothing of the repository is on the path. All run in one process."""
     env, folder = theirs
     said = env.shell(f"pytest -v --rootdir . {' '.join(PACKAGES)}", folder)
 

@@ -1,4 +1,4 @@
-"""The documentation is a site: it begins with a page of its own, every page is in it, and its search knows the names.
+"""The documentation as a site: it has a start page and every page, and its search finds the names.
 
 What stands on the pages is checked without building them; what needs the built site builds it once.
 """
@@ -38,7 +38,7 @@ TERMS = (
     "bonus token",
     "draft-max",
 )
-"""What readers of vLLM, llama.cpp and transformers look for."""
+"""Search terms of readers of vLLM, llama.cpp and transformers."""
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ class Page(HTMLParser):
 
 def test_the_first_page_says_what_it_is_shows_a_step_and_ten_lines():
     """Before any list of links."""
-    first = (DOCS / "index.md").read_text("utf-8").split("## Begin")[0]
+    first = (DOCS / "index.md").read_text("utf-8").split("## Get started")[0]
     code = re.search(r"```python\n(.*?)```", first, re.S)[1].splitlines()
 
     assert "](step.svg)" in first and 5 <= len([line for line in code if line]) <= 10
@@ -94,12 +94,12 @@ def test_the_first_page_says_what_it_is_shows_a_step_and_ten_lines():
 
 
 def test_every_group_of_the_index_says_for_whom_it_is():
-    """Begin, pick, compare, write: a sentence before the links. Only what is looked up is a list alone."""
+    """Get started, pick, compare, write: a sentence before the links. Only what is looked up is a list alone."""
     groups = (DOCS / "index.md").read_text("utf-8").split("\n## ")[2:]
-    told = {group.split("\n")[0]: group.split("\n- ")[0].split("\n", 1)[1].strip() for group in groups}
+    sections = {group.split("\n")[0]: group.split("\n- ")[0].split("\n", 1)[1].strip() for group in groups}
 
-    assert [title for title, text in told.items() if not text] == ["Look things up"]
-    assert {"Pick a method", "Compare methods", "Write a method"} <= told.keys()
+    assert [title for title, text in sections.items() if not text] == ["Look things up"]
+    assert {"Pick a method", "Compare methods", "Write a method"} <= sections.keys()
 
 
 def test_the_picture_can_be_read_in_light_and_dark_and_by_a_screen_reader():
@@ -153,8 +153,8 @@ def noted(monkeypatch):
     objects = importlib.import_module("site_objects")
 
     def read(page: str) -> dict[tuple[str, str], str]:
-        text, told = (DOCS / f"{page}.md").read_text("utf-8"), {"doctitle_xform": False, "report_level": 5}
-        doctree = publish_doctree(text, parser=Parser(), settings_overrides=told)
+        text, settings = (DOCS / f"{page}.md").read_text("utf-8"), {"doctitle_xform": False, "report_level": 5}
+        doctree = publish_doctree(text, parser=Parser(), settings_overrides=settings)
         env = Noted(page)
         objects.register(SimpleNamespace(env=env), doctree)
         return env.found
@@ -195,8 +195,8 @@ def test_links_between_pages_lead_to_pages_of_the_site(site):
 
     assert [link for link in inside if link and not (site / link).exists()] == []
     assert {"api.html", "contributing.html"} <= set(inside)
-    told, heading = (site / "contributing.html").read_text("utf-8"), re.compile(r"^## ([\w ]+)$", re.M)
-    assert [h for h in heading.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8")) if f"<h2>{h}<" not in told] == []
+    page, heading = (site / "contributing.html").read_text("utf-8"), re.compile(r"^## ([\w ]+)$", re.M)
+    assert [h for h in heading.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8")) if f"<h2>{h}<" not in page] == []
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The suite stands in an environment that holds other people's plugins, also of names that our tests use."""
+"""The test suite passes with plugins of other packages installed, also with names that the tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types that an editor or type checker sees: the front door, and a plugin from outside the project."""
+"""Types for editors and type checkers: the public functions, and a plugin of another package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built wheel works where the repository is not: package data, entry points, models and all."""
+"""The built wheel works without the repository: package data, entry points, models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_wheel_holds_packages_and_models_and_nothing_else(wheel):
 
     assert tops == {init.parent.name for root in roots for init in (source / root).glob("spec_*/__init__.py")}
     models = {f"spec_zoo/models/{file.name}" for file in (HERE / "models").iterdir()}
-    assert {*models, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl"} <= set(names)
+    assert {*models, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl", "spec_serve/page.html"} <= set(names)
     assert {"spec_core/__init__.pyi", *(f"{top}/py.typed" for top in tops)} <= set(names)
 
 
@@ -35,7 +35,7 @@ def test_a_pure_wheel_serves_every_machine(wheel):
 def test_without_the_native_forward_everything_runs_and_says_so(stranger, tmp_path):
     said = stranger.shell("spec env", tmp_path)
     assert "no native forward: the extension was not built" in said
-    assert "in Python, the same tokens in more time; not natively: the extension was not built" in said
+    assert "in Python, the same tokens, slower; the native code is not used: the extension was not built" in said
     assert '"tokens"' in stranger.shell("spec generate -m zoo:pico -p 'def f(' -n 2 --json", tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Pages of the documentation that are made from the program: ``python -m tools.document docs``."""
+"""Generates pages of the documentation from the program: ``python -m tools.document docs``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import attrs
 
 from spec_core import hookspecs
-from spec_core.assembly.discovery import discover, imported
+from spec_core.assembly.discovery import TABLES as COMMANDS
+from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.reference import api, prose, split
@@ -22,6 +23,7 @@ TITLES = {
 }
 
 DISTRIBUTION = "spec-core"
+HEAD = "| setting | default | meaning |\n| --- | --- | --- |"
 KINDS = {
     "method": ("Methods", "methods"),
     "control": ("Control of draft length", "methods"),
@@ -32,7 +34,7 @@ KINDS = {
 
 
 def hooks() -> str:
-    """The manual of the hooks: their docstrings."""
+    """The page of the hooks, from their docstrings."""
     parts = ["# Hooks", split(inspect.getdoc(hookspecs) or "", [])[0]]
     for name in HOOKS:
         hook = getattr(hookspecs, name)
@@ -41,10 +43,10 @@ def hooks() -> str:
 
 
 def settings() -> str:
-    """Every core setting with default, help and the three ways to give it."""
+    """Every core setting with default and help, and the three ways to set it."""
     parts = [
         "# Settings",
-        "Strongest first: a flag (`-o draft_max=4` where there is no flag of its own), an environment variable "
+        "Highest priority first: a flag (`-o draft_max=4` for a setting without its own flag), an environment variable "
         "(`SPEC_DRAFT_MAX=4`), `spec.toml` (`draft_max = 4`), the default.\n"
         "The fields of a plugin are its settings: `-o NAME.n_max=8`, "
         "`SPEC_NAME__N_MAX=8`, or `n_max = 8` under `[NAME]`.\n`spec settings` prints every value with its origin; "
@@ -52,12 +54,22 @@ def settings() -> str:
         "Unknown names are refused; a near miss of a known variable gives a warning; other variables are ignored.\n"
         "Relative paths in the file (`model`, `methods`, `file` of a plugin) are relative to the file; "
         "a location with a scheme, such as `zoo:pico`, is not changed.\n"
-        "`--debug` or `SPEC_DEBUG=1` shows the traceback of an error.",
+        "`--debug` or `SPEC_DEBUG=1` shows the traceback of an error.\n"
+        "`SPEC_INSTRUCTION_SET=avx2` limits compiled code to AVX2 and what is below it; `spec env` lists the sets.",
     ]
     for table in TABLES:
-        rows = [f"| `{f.name}` | {_default(f.default)} | {f.metadata['help']} |" for f in attrs.fields(table)]
-        parts += [f"## {TITLES[table]}", "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows])]
+        parts += [f"## {TITLES[table]}", "\n".join([HEAD, *(_row(f) for f in attrs.fields(table))])]
+    for point in installed(COMMANDS):
+        if point.dist and point.dist.name == DISTRIBUTION:
+            own = "\n".join(_row(f) for f in attrs.fields(point.load()))
+            name = point.name
+            said = f"In `spec.toml` under `[{name}]`, as `SPEC_{name.upper()}__NAME`, or as `-o {name}.NAME`."
+            parts += [f"## `spec {name}`", said, f"{HEAD}\n{own}"]
     return "\n\n".join(parts) + "\n"
+
+
+def _row(field: attrs.Attribute) -> str:
+    return f"| `{field.name}` | {_default(field.default)} | {field.metadata['help']} |"
 
 
 def _default(value: object) -> str:
@@ -67,7 +79,7 @@ def _default(value: object) -> str:
 
 
 def plugins() -> str:
-    """Every plugin of this distribution, with the first line of its class and its page."""
+    """Every plugin of this distribution, with a link to its page and the first line of its docstring."""
     parts = [
         "# Plugins",
         "Plugins of this distribution; `spec plugins` lists all that are installed on a machine.",

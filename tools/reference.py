@@ -1,4 +1,4 @@
-"""The API reference as Markdown, made from docstrings: what each public name is, its fields and its methods."""
+"""The API reference in Markdown, from docstrings: every public name with its fields and methods."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from spec_core import commands, testing, toolkit
 
 GROUPS = {
     "A run": ("load", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
-    "What a plugin answers": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
-    "What a hook is given": ("Step", "Part", "Batch", "TargetOutput", "Rows", "Span"),
+    "What a plugin returns": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
+    "What a hook receives": ("Step", "Part", "Batch", "TargetOutput", "Rows", "Span"),
     "Sequences": ("Sequence", "Slot", "Stash", "StashKey"),
     "Targets": ("Target", "TargetInfo", "Tokenizer"),
     "Errors": ("SpecError", "UsageError", "Refused", "PluginError"),
 }
-"""Names of ``spec_core``, in the order of a first reading. ``CONTRACT`` and ``hookimpl`` stand in the introduction."""
+"""Names of ``spec_core`` in reading order. ``CONTRACT`` and ``hookimpl`` are described in the introduction."""
 INTRODUCTION = """\
 What `spec_core`, `spec_core.toolkit`, `spec_core.testing` and `spec_core.commands` export, from their docstrings.
-The arguments of the hooks are described in [hooks](hooks.md), what stays as it is in [contract](contract.md).
+The arguments of the hooks are described in [hooks](hooks.md); what stays stable in [contract](contract.md).
 `spec_core.CONTRACT` is the version of the contract, and `spec_core.hookimpl` marks a method of a plugin as a hook.
-Shapes are written with K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width."""
+In shapes, K is the number of drafted tokens of one sequence, R rows of one forward, V vocabulary size, D width."""
 PROPERTIES = (property, cached_property)
 PLAIN = (type(None), bool, int, float, str)
-"""Types of defaults that are shown as they are."""
+"""Types whose defaults are shown literally."""
 
 
 def api() -> str:
-    """The page: a section per group, then the toolkit, the kit, and what commands use."""
+    """The page: a section per group, then the toolkit, the test kit, and the functions for commands."""
     parts = ["# Python API", INTRODUCTION]
     for title, names in GROUPS.items():
         parts += [f"## {title}", *(described(name, getattr(spec_core, name)) for name in names)]
@@ -48,7 +48,7 @@ def api() -> str:
 
 
 def exported(package: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The names of ``__all__``; without one, what the modules of the package define."""
+    """The names of ``__all__``; without it, the public names that the modules of the package define."""
     if hasattr(package, "__all__"):
         yield from ((name, getattr(package, name)) for name in package.__all__)
         return
@@ -72,15 +72,15 @@ def _class(name: str, cls: type) -> Iterator[str]:
     if inspect.isfunction(made := vars(cls).get("__init__")) and not (_generated(cls) or _is_protocol(cls)):
         yield code(signature(name, made))
     fields = dict(_fields(cls))
-    text, told = split(inspect.cleandoc(cls.__doc__ or ""), [*fields, *_parameters(cls)])
+    text, described = split(inspect.cleandoc(cls.__doc__ or ""), [*fields, *_parameters(cls)])
     yield text
-    yield "\n".join(_bullets(fields, {**_helped(cls), **told}))
+    yield "\n".join(_bullets(fields, {**_helped(cls), **described}))
     for member, value in _members(cls):
         yield f"**{code(member_signature(member, value))}**\n\n{prose(value)}".strip()
 
 
 def _generated(cls: type) -> bool:
-    """attrs wrote the constructor: its arguments are the fields."""
+    """Whether attrs generated the constructor, so that its arguments are the fields."""
     return attrs.has(cls) and "__attrs_init__" not in vars(cls)
 
 
@@ -89,18 +89,18 @@ def _is_protocol(cls: type) -> bool:
 
 
 def _helped(cls: type) -> dict[tuple[str, ...], str]:
-    """What fields say of themselves where they are settings."""
+    """Help texts of fields that are settings."""
     fields = attrs.fields(cls) if attrs.has(cls) else ()
     return {(f.name,): f.metadata["help"] for f in fields if "help" in f.metadata}
 
 
-def _bullets(fields: dict[str, str], told: dict[tuple[str, ...], str]) -> Iterator[str]:
-    """Fields in their order, those that are described together in one line; then what else is described."""
-    groups = {name: group for group in told for name in group}
-    shown = dict.fromkeys([*(groups.get(name, (name,)) for name in fields), *told])
+def _bullets(fields: dict[str, str], described: dict[tuple[str, ...], str]) -> Iterator[str]:
+    """Fields in order, with those described together in one line; then the other described names."""
+    groups = {name: group for group in described for name in group}
+    shown = dict.fromkeys([*(groups.get(name, (name,)) for name in fields), *described])
     for group in shown:
         names = ", ".join(code(fields.get(name, name)) for name in group)
-        yield f"- {names}" + (f": {told[group]}" if group in told else "")
+        yield f"- {names}" + (f": {described[group]}" if group in described else "")
 
 
 def _fields(cls: type) -> Iterator[tuple[str, str]]:
@@ -115,7 +115,7 @@ def _fields(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def _written(cls: type, field: Any) -> Any:
-    """A field's type as the source has it: attrs may have resolved it since."""
+    """A field's type as written in the source, which attrs may have resolved."""
     return next(
         (k.__annotations__[field.name] for k in cls.__mro__ if field.name in vars(k).get("__annotations__", {})),
         field.type,
@@ -123,7 +123,7 @@ def _written(cls: type, field: Any) -> Any:
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Its own public methods and properties; hooks stand on their page, tests of the kit on that of its promises."""
+    """Its own public methods and properties, without hooks and tests of the kit, which have pages of their own."""
     for name, value in vars(cls).items():
         shown = isinstance(value, PROPERTIES) or (inspect.isfunction(value) and not hasattr(value, "spec_core_impl"))
         if shown and not name.startswith(("_", "test_")):
@@ -146,7 +146,7 @@ def member_signature(name: str, value: Any) -> str:
 
 
 def signature(name: str, function: Any) -> str:
-    """As it is written in the source: annotations are text there."""
+    """The signature as written in the source, with annotations as text."""
     found = inspect.signature(function)
     shown, starred = [], False
     for p in found.parameters.values():
@@ -180,18 +180,18 @@ def code(text: str) -> str:
 def prose(value: Any) -> str:
     """A docstring, its parameters as a list."""
     function = getter(value)
-    text, told = split(inspect.getdoc(function) or "", [*inspect.signature(function).parameters, "returns"])
-    return "\n\n".join([text, "\n".join(_bullets({}, told))]).strip()
+    text, described = split(inspect.getdoc(function) or "", [*inspect.signature(function).parameters, "returns"])
+    return "\n\n".join([text, "\n".join(_bullets({}, described))]).strip()
 
 
 def split(text: str, names: list[str]) -> tuple[str, dict[tuple[str, ...], str]]:
-    """The prose of a docstring, and what it says of ``names``: ``name: text`` or ``name, name: text``, anywhere.
+    """The prose of a docstring, and its descriptions of ``names``: ``name: text`` or ``name, name: text``, anywhere.
 
-    An indented block after ``::`` is fenced, as Markdown has it.
+    An indented block after ``::`` becomes a fenced block.
     """
     known = "|".join(map(re.escape, names)) or "(?!)"
     label = re.compile(rf"(?:^|(?<=[.;] ))(?::param |:)?((?:{known})(?:, (?:{known}))*):(?=\s)", re.M)
-    kept, told = [], {}
+    kept, described = [], {}
     for paragraph in re.split(r"\n\s*\n(?= *\S)", text):
         if kept and kept[-1].endswith("::") and paragraph.startswith("    "):
             kept[-1:] = [kept[-1][:-1], f"```text\n{dedent(paragraph)}\n```"]
@@ -200,5 +200,5 @@ def split(text: str, names: list[str]) -> tuple[str, dict[tuple[str, ...], str]]
         ends = [*(match.start() for match in found), len(paragraph)]
         kept.append(paragraph[: ends[0]].strip())
         for this, end in zip(found, ends[1:], strict=True):
-            told[tuple(this[1].split(", "))] = " ".join(paragraph[this.end() : end].split())
-    return "\n\n".join(filter(None, kept)), told
+            described[tuple(this[1].split(", "))] = " ".join(paragraph[this.end() : end].split())
+    return "\n\n".join(filter(None, kept)), described

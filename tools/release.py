@@ -31,12 +31,12 @@ COMMANDS = (
     ("generate", "-m", "zoo:pico", "-p", "def area(", "-n", "8", "--method", "ngram", "--threads", "1"),
 )
 TESTS = ("tests/core/test_values.py", "tests/core/test_lossless.py", "tests/methods/test_ngram.py")
-"""Run against the installed wheel."""
+"""Tests that are run with the installed wheel."""
 KEPT_FRAGMENTS = {"README.md"}
 
 
 class ReleaseError(Exception):
-    """Why there is no release, and what to do."""
+    """The reason why nothing was released, and what to do."""
 
 
 def version_of(root: Path) -> str:

@@ -1,13 +1,13 @@
-"""llama.cpp in a process of its own, for measurements in turns: it waits while we are measured.
+"""llama.cpp in a process of its own, for measurements in turns: it is idle while this project is measured.
 
-``Peer`` is our end of the pipe. The other end is this file as a program, in an interpreter that has llama-cpp-python
-0.3.36, built natively (``CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36``). A request is a line of
-JSON, so is its answer.
+``Peer`` is the client. The server is this file as a program, in an interpreter that has llama-cpp-python
+0.3.36, built natively (``CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36``). Requests and answers are
+lines of JSON.
 
-The other end is a loop over the lowest call there is, ``llama_decode``, with its default type of cache, and does what
-llama.cpp's own programs do between two of them, no more: a token is put into a batch that is made once, and read from
-logits where they lie. At temperature 0 that is the argmax of numpy, which is quicker than the library's greedy sampler;
-above it is the library's own chain of temperature and seeded draw.
+The server is a loop over the lowest-level call, ``llama_decode``, with the default type of cache. Between two calls it
+does only what llama.cpp's own programs do: put a token into a batch that is allocated once, and choose the next one
+from the logits without copying them. At temperature 0 that is numpy's argmax, which is faster than the library's
+greedy sampler; above it is the library's own chain of temperature and seeded draw.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from time import perf_counter
 from typing import Any
 
 BATCH = 512
-"""Rows of one ``llama_decode``, its own default for what is computed together; as many are a prompt."""
+"""Rows of one ``llama_decode``, its default batch size; this many rows count as a prompt."""
 SECONDS = 0.15
-"""Of a burst."""
+"""Seconds of a burst."""
 Side = tuple[Callable[[], None], Callable[[int], None]]
-"""Brings the cache back, which is not timed; a forward of so many rows."""
+"""Two functions: one resets the cache and is not timed, one runs a forward of a number of rows."""
 
 
 class Peer:
-    """llama.cpp behind a pipe: a model in a context of so many tokens."""
+    """llama.cpp behind a pipe, with a model and a context size in tokens."""
 
-    def __init__(self, python: str, model: str, context: int, threads: int) -> None:
+    def __init__(self, python: str, model: str, context: int, threads: int, sequences: int = 1) -> None:
+        """sequences: each has ``context`` rows of its own."""
         command = [python, __file__, "-m", model, "--context", str(context), "--threads", str(threads)]
+        command += ["--sequences", str(sequences)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         self.process = subprocess.Popen(command, env=environment, **pipes)
@@ -44,7 +46,7 @@ class Peer:
         if not line:
             sys.exit(f"{python} did not start: it needs llama-cpp-python 0.3.36, built for this machine")
         self.about: str = json.loads(line)
-        """Its version, and what of the machine it was built for."""
+        """Its version, and the processor features it was built with."""
 
     def ask(self, **request: Any) -> Any:
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -55,11 +57,11 @@ class Peer:
         return json.loads(line)
 
     def burst(self, rows: int, depth: int) -> float:
-        """Seconds of a forward of so many rows behind ``depth``."""
+        """Seconds of a forward of a number of rows, or of one row of each sequence, after ``depth`` cached ones."""
         return float(self.ask(rows=rows, depth=depth))
 
     def generate(self, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
-        """``count`` tokens after a prompt, whatever they are: {"tokens", "prefill", "decode"}, the last in seconds."""
+        """``count`` tokens after a prompt, end tokens included: {"tokens", "prefill", "decode"}, times in seconds."""
         return self.ask(prompt=prompt, count=count, temperature=temperature, seed=seed)
 
     def close(self) -> None:
@@ -68,7 +70,7 @@ class Peer:
 
 
 def burst(side: Side, rows: int) -> float:
-    """Seconds of the median forward among those that fit into a burst, at least three, or one that is long."""
+    """Median seconds of the forwards of a burst: at least three, or a single one if it is long."""
     reset, forward = side
     times: list[float] = []
     while sum(times) < SECONDS or (len(times) < 3 and sum(times) < 5 * SECONDS):
@@ -80,25 +82,30 @@ def burst(side: Side, rows: int) -> float:
 
 
 def tokens(count: int) -> list[int]:
-    """What forwards are timed on, on both sides."""
+    """A model whose forwards are timed, the same for both sides."""
     return [5 + i % 300 for i in range(count)]
 
 
 class Llama:
-    """A context of llama.cpp, one sequence."""
+    """A context of llama.cpp with a number of sequences, of which all but ``decode_each`` use the first."""
 
-    def __init__(self, model: str, context: int, threads: int) -> None:
+    def __init__(self, model: str, context: int, threads: int, sequences: int = 1, repacked: bool = True) -> None:
+        """repacked: weights may be stored anew for the processor, as llama.cpp's programs do; else they stay as the
+        file has them, which also works where a processor announces AMX that its system does not allow."""
         from llama_cpp import llama_cpp as c
 
         self.c = c
         self._quiet = c.llama_log_callback(lambda level, text, data: None)
         c.llama_log_set(self._quiet, ctypes.c_void_p(0))
         c.llama_backend_init()
-        loaded = c.llama_model_load_from_file(model.encode(), c.llama_model_default_params())
+        how = c.llama_model_default_params()
+        how.use_extra_bufts = repacked
+        loaded = c.llama_model_load_from_file(model.encode(), how)
         options = c.llama_context_default_params()
-        options.n_ctx, options.n_batch, options.n_ubatch = context, BATCH, BATCH
+        options.n_ctx, options.n_seq_max = context * sequences, sequences
+        options.n_batch = options.n_ubatch = BATCH
         options.n_threads = options.n_threads_batch = threads
-        self.context = c.llama_init_from_model(loaded, options)
+        self.context, self.sequences = c.llama_init_from_model(loaded, options), sequences
         self.memory = c.llama_get_memory(self.context)
         self.vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(loaded))
         self.batch = c.llama_batch_init(BATCH, 0, 1)
@@ -112,17 +119,31 @@ class Llama:
         return f"llama-cpp-python {__version__}, {self.c.llama_print_system_info().decode().strip()}"
 
     def decode(self, tokens: list[int], start: int, every: bool = False) -> None:
-        """Evaluate at most a batch of tokens; logits of the last, or of every one."""
+        """Evaluate at most one batch of tokens, with the logits of the last token or of all."""
         batch = self.batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
-            batch.token[i], batch.pos[i], batch.logits[i] = token, start + i, every
+            batch.token[i], batch.pos[i], batch.logits[i], batch.seq_id[i][0] = token, start + i, every, 0
         batch.logits[len(tokens) - 1] = True
         if self.c.llama_decode(self.context, batch):
             raise RuntimeError("llama_decode failed")
 
+    def decode_each(self, token: int, position: int) -> None:
+        """Evaluate one token for each sequence at a position, with its logits."""
+        batch = self.batch
+        batch.n_tokens = self.sequences
+        for i in range(self.sequences):
+            batch.token[i], batch.pos[i], batch.logits[i], batch.seq_id[i][0] = token, position, True, i
+        if self.c.llama_decode(self.context, batch):
+            raise RuntimeError("llama_decode failed")
+
+    def prefill(self, tokens: list[int]) -> None:
+        """Evaluate a prompt from position 0 on, a batch at a time."""
+        for at in range(0, len(tokens), BATCH):
+            self.decode(tokens[at : at + BATCH], at)
+
     def logits(self, row: int, count: int = 1) -> Any:
-        """[count, V] from a row of the batch on, where they lie; rows stand one behind the other."""
+        """[count, V] from a row of the batch on, as a view; rows are contiguous."""
         import numpy as np
 
         pointer = self.c.llama_get_logits_ith(self.context, row)
@@ -132,7 +153,7 @@ class Llama:
         return self._rows[key]
 
     def keep(self, rows: int) -> bool:
-        """Drop what is behind so many rows; False where the state cannot be taken back, and all is gone."""
+        """Keep this number of rows; False if the state cannot be rolled back and all rows are lost."""
         if rows and self.c.llama_memory_seq_rm(self.memory, 0, rows, -1):
             return True
         self.c.llama_memory_clear(self.memory, True)
@@ -140,19 +161,37 @@ class Llama:
 
 
 def forwards(llama: Llama, depth: int) -> Side:
-    """Forwards behind ``depth`` rows."""
+    """Forwards after ``depth`` cached rows."""
     llama.keep(0)
-    llama.decode(tokens(depth), 0)
+    llama.prefill(tokens(depth))
 
     def reset() -> None:
         if not llama.keep(depth):
-            llama.decode(tokens(depth), 0)
+            llama.prefill(tokens(depth))
 
     def forward(rows: int) -> None:
         prompt = rows >= BATCH
         llama.decode(tokens(rows), depth, every=not prompt)
         first, count = (rows - 1, 1) if prompt else (0, rows)
         llama.logits(first, count).argmax(axis=1)
+
+    return reset, forward
+
+
+def forwards_of_sequences(llama: Llama, depth: int) -> Side:
+    """Forwards of one row for each sequence after ``depth`` cached rows; the number of rows is not read."""
+    llama.keep(0)
+    for position, token in enumerate(tokens(depth)):
+        llama.decode_each(token, position)
+
+    def reset() -> None:
+        for sequence in range(llama.sequences):
+            if not llama.c.llama_memory_seq_rm(llama.memory, sequence, depth, -1):
+                raise RuntimeError("this model cannot roll one sequence back")
+
+    def forward(rows: int) -> None:
+        llama.decode_each(5, depth)
+        llama.logits(0, llama.sequences).argmax(axis=1)
 
     return reset, forward
 
@@ -172,12 +211,11 @@ def sampler(llama: Llama, temperature: float, seed: int) -> Iterator[Callable[[]
 
 
 def generate(llama: Llama, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
-    """As ``Peer.generate``. What follows an end of text is generated all the same."""
+    """As ``Peer.generate``. Generation continues after an end token."""
     llama.keep(0)
     with sampler(llama, temperature, seed & 0xFFFFFFFF) as choose:
         began = perf_counter()
-        for at in range(0, len(prompt), BATCH):
-            llama.decode(prompt[at : at + BATCH], at)
+        llama.prefill(prompt)
         found = [choose()]
         first = perf_counter()
         for position in range(len(prompt), len(prompt) + count - 1):
@@ -186,10 +224,25 @@ def generate(llama: Llama, prompt: list[int], count: int, temperature: float, se
         return {"tokens": found, "prefill": first - began, "decode": perf_counter() - first}
 
 
-def answer(llama: Llama, request: dict[str, Any]) -> Any:
-    if "rows" in request:
-        return burst(forwards(llama, request["depth"]), request["rows"])
-    return generate(llama, **request)
+class Server:
+    """Answers requests; the cached rows of a depth are evaluated once for all bursts at it."""
+
+    def __init__(self, llama: Llama) -> None:
+        self.llama = llama
+        self._depth: int | None = None
+        self._side: Side | None = None
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        if "prompt" in request:
+            self._depth = None
+            return generate(self.llama, **request)
+        return burst(self._at(request["depth"]), request["rows"])
+
+    def _at(self, depth: int) -> Side:
+        if self._depth != depth:
+            several = self.llama.sequences > 1
+            self._depth, self._side = depth, (forwards_of_sequences if several else forwards)(self.llama, depth)
+        return self._side
 
 
 def main() -> None:
@@ -197,11 +250,12 @@ def main() -> None:
     parser.add_argument("-m", "--model", required=True, help="a GGUF file")
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sequences", type=int, default=1)
     args = parser.parse_args()
-    llama = Llama(args.model, args.context, args.threads)
-    print(json.dumps(llama.about()), flush=True)
+    server = Server(Llama(args.model, args.context, args.threads, args.sequences))
+    print(json.dumps(server.llama.about()), flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(llama, json.loads(line))), flush=True)
+        print(json.dumps(server.answer(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

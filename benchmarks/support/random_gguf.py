@@ -1,11 +1,10 @@
-"""A qwen3 model of random weights as a GGUF file, for measuring forwards of a size and a type that no small file has.
+"""Writes a qwen3 model with random weights as a GGUF file, to time forwards of any size and weight type.
 
     python benchmarks/support/random_gguf.py --size 0.6b --type Q4_K FILE
 
 90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. vocabulary: one small layer, with as many
-tokens and merges as Qwen3 has, for measuring what a program does before its first token. Matrices and the tied table of
-embeddings have the type, norms are ones. The blocks of a matrix are the same few thousand again and again: what is
-measured reads them all.
+tokens and merges as Qwen3 has, to time the start of a program. Matrices and the tied embedding table have the given
+type, norms are ones. A matrix repeats a few thousand random blocks, all of which are read by a forward.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ SHAPES: dict[str, dict[str, int]] = {
     "0.6b": {"layers": 28, "width": 1024, "ff": 3072, "heads": 16, "kv_heads": 8, "head": 128, "vocab": 151_936},
 }
 MERGES = {"vocabulary": 151_387}
-"""Of the tokenizer; others have one."""
+"""Number of merges; other sizes have one."""
 CONTEXT = 4096
 PART = 4096
-"""Blocks that are drawn; a matrix repeats them."""
+"""Number of random blocks; a matrix repeats them."""
 
 
 def q8_0(draw: np.random.Generator) -> np.ndarray:
@@ -53,7 +52,7 @@ def halves(draw: np.random.Generator, about: float) -> np.ndarray:
 
 
 BLOCKS = {"Q8_0": (q8_0, 32), "Q4_K": (q4_k, 256), "Q6_K": (q6_k, 256)}
-"""By type: a drawing of blocks, and the weights of one."""
+"""By type: a function that draws blocks, and the number of weights of a block."""
 
 
 def matrix(kind: str, blocks: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -99,7 +98,7 @@ def describe(writer: Any, s: dict[str, int], merges: int) -> None:
 
 
 def add_tokenizer(writer: Any, vocab: int, merges: int) -> None:
-    """Bytes, merged pairs, and names without a meaning: both programs want a list, and nobody tokenises."""
+    """Bytes, merged pairs, and meaningless names: both programs require a token list, but nothing is tokenised."""
     letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
     letters += [chr(256 + i) for i in range(256 - len(letters))]
     pairs = merged(letters, merges)

@@ -1,4 +1,4 @@
-"""Marked tables of pages: ``<!-- table: NAME -->``, lines that a benchmark writes, ``<!-- /table -->``."""
+"""Marked tables of pages: lines between ``<!-- table: NAME -->`` and ``<!-- /table -->`` that a benchmark writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
 def write(page: Path, lines: Callable[[str], list[str] | None]) -> None:
-    """Write every marked table of a page anew. lines: of the table of that name, or None for one that stays."""
+    """Rewrite the marked tables of a page. lines: returns the lines of a table by name, or None to keep it."""
 
     def table(found: re.Match[str]) -> str:
         begin, name, end = found.groups()
@@ -27,5 +27,5 @@ def row(cells: Iterable[object]) -> str:
 
 
 def heading(cells: list[str]) -> list[str]:
-    """The two lines a table begins with."""
+    """The first two lines of a table."""
     return [row(cells), row("---" for _ in cells)]

@@ -1,9 +1,10 @@
-"""What executes models on this machine, in words, for ``spec env``."""
+"""The executors on this machine, for ``spec env``."""
 
 from __future__ import annotations
 
 from spec_kernels import native
 from spec_kernels.model import tiles
+from spec_kernels.native.activations import ALLOWED, NOISE, by_types
 from spec_kernels.ops import dispatch
 
 
@@ -14,20 +15,22 @@ def kernels() -> str:
     best, *others = native.instruction_sets()
     equal = f"; equal bits with {', '.join(others)}" if others else ""
     return (
-        f"native on cpu in float32 ({best}{equal}), weights stay as they are stored "
+        f"native on cpu in float32 ({best}{equal}), weights stay as stored "
         f"({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
         f"else {dispatch.in_use()}"
     )
 
 
 def activations() -> str:
-    """Of native products with quantised weights: bits, and the error that they make, as ``benchmarks/activations.py``
-    found it on six quantised models."""
+    """The rule that chooses the activation bits of native products with quantised weights."""
     if native.problem():
         return "floats: nothing runs natively"
+    small = [type for type in NOISE if by_types({type: 1}).name == "int8"]
+    rest = [type for type in NOISE if type not in small]
     return (
-        "int15 (root mean square of the logits' error against float64, measured on six models: 0.001 to 0.008 % of "
-        "their range), or int8 for speed (0.12 to 0.92 %): -o activations=int8"
+        f"auto: int8 where it adds at most {ALLOWED:.0%} of the noise of the weights' own rounding (weights in "
+        f"{', '.join(small)}), else int15 ({', '.join(rest)}); mixed files by their weights of each type, a model's "
+        "own line says which; -o activations=int15 or int8 forces one"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the machine has left."""
+"""Free memory of the machine, and how threads wait."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 
 
 def free_bytes(device: str) -> int:
-    """Memory that is free where tensors of ``device`` live, with what the system would give back for it.
+    """Free memory for tensors of ``device``, including memory that the system would reclaim for it.
 
-    Where the system does not say, nothing is known to be too large: ``sys.maxsize``.
+    ``sys.maxsize`` if the system does not report it.
     """
     if device.startswith("cuda"):
         import torch
@@ -20,7 +20,7 @@ def free_bytes(device: str) -> int:
 
 
 def _available() -> int:
-    """Linux: its own estimate, page cache counted in. 0 elsewhere."""
+    """Linux: its own estimate, including the page cache. 0 elsewhere."""
     try:
         with open("/proc/meminfo") as file:
             return next((int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")), 0)
@@ -36,20 +36,20 @@ def _unused() -> int:
 
 
 def trim() -> None:
-    """Give memory that is free in this process back to the system, where its C library can (glibc)."""
+    """Return free memory of this process to the system, if its C library can (glibc)."""
     library = ctypes.CDLL(None) if os.name == "posix" else None
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
 
 
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-"""Threads that wait for others sleep. Spinning ones take the cores from whoever they wait for, as soon as anything else
-runs on these: a forward of milliseconds then takes seconds."""
+"""Waiting threads sleep. Spinning threads take cores from the threads that they wait for when other programs
+run too: a forward of milliseconds then takes seconds."""
 _late: list[bool] = []
 
 
 def wait_passively() -> None:
-    """Set how torch's threads wait, unless the environment says so already; must come before torch is imported."""
+    """Set how torch's threads wait, unless the environment already does; must run before torch is imported."""
     if not _late:
         _late.append("torch" in sys.modules)
     if not _late[0] and not any(name in os.environ for name in (*WAITING, "KMP_BLOCKTIME")):
@@ -57,9 +57,9 @@ def wait_passively() -> None:
 
 
 def waiting() -> str:
-    """How threads wait for each other, in words, for ``spec env``."""
+    """How threads wait, for ``spec env``."""
     said = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
     if _late == [True]:
-        hint = "import spec_core.assembly.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
+        hint = "import spec_core.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
         return f"torch was imported before it could be set ({said or 'torch spins'}); {hint}"
     return said or "torch's own: threads spin"

@@ -1,1 +1,1 @@
-"""``spec bench``: what a step costs by rows, and what products of the native forward cost by type."""
+"""``spec bench``: time of a step by rows, and of products of the native forward by weight type."""

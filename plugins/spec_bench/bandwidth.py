@@ -1,4 +1,4 @@
-"""How fast this machine reads memory with the threads that torch has."""
+"""Read bandwidth of this machine's memory with torch's threads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ TIMES = 20
 
 
 def bandwidth(size: int) -> float:
-    """Bytes per second of reading a buffer of ``size`` bytes again and again, the best of several times.
+    """Bytes per second of reading a buffer of ``size`` bytes repeatedly, the best of several times.
 
-    A buffer as large as a model's weights is read from where those are read: a cache, or memory.
+    A buffer as large as a model's weights is read from the same place as they are: a cache, or memory.
     """
     numbers = torch.ones(max(size // 4, 1024))
-    least = float("inf")
+    fastest = float("inf")
     for _ in range(TIMES):
         began = perf_counter()
         torch.dot(numbers, numbers)
-        least = min(least, perf_counter() - began)
-    return numbers.nbytes / least
+        fastest = min(fastest, perf_counter() - began)
+    return numbers.nbytes / fastest

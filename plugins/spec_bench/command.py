@@ -21,24 +21,24 @@ def numbers(text: str, what: str) -> list[int]:
     """``1,2,3``, all above 0. Raises UsageError for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 0 < int(part) <= 1 << 20 for part in parts):
-        raise UsageError(f"{what} {text[:60]!r}: not numbers above 0", hint=f"write {what} 1,2,8")
+        raise UsageError(f"{what} {text[:60]!r} must be numbers above 0", hint=f"write {what} 1,2,8")
     return [int(part) for part in parts]
 
 
 @click.group()
 def bench() -> None:
-    """Measure what a step costs, by rows; and products of the native forward, by type."""
+    """Time a step by rows, or products of the native forward by weight type."""
 
 
 @bench.command()
 @common.add(common.MODEL, common.SAMPLING)
-@click.option("--rows", help="Rows of a sequence in one forward; the default is 1 to 64.")
+@click.option("--rows", help="Rows of one sequence in a forward; the default is 1 to 64.")
 @click.option("--depth", "depths", default="64,448", show_default=True, help="Rows in the cache.")
-@click.option("--batch", "batches", default="1", show_default=True, help="Sequences that run together.")
-@click.option("--repeats", type=click.IntRange(1), default=20, show_default=True, help="Steps that are timed.")
+@click.option("--batch", "batches", default="1", show_default=True, help="Sequences that run as one batch.")
+@click.option("--repeats", type=click.IntRange(1), default=20, show_default=True, help="Number of timed steps.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def step(as_json: bool, **flags: Any) -> None:
-    """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and what the core adds."""
+    """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and the core's own time."""
     from spec_cli import machine
 
     from spec_bench import bandwidth, table, timing_warnings
@@ -70,7 +70,7 @@ def step(as_json: bool, **flags: Any) -> None:
 
 
 def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
-    """Figures, and what they depend on."""
+    """Figures, with the settings and the machine that they depend on."""
     from spec_cli.env import environment
 
     said = {name: target.info.extras.get(name) for name in ("kernels", "threads")}
@@ -84,7 +84,7 @@ def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
 
 
 @bench.command()
-@click.option("--type", "types", multiple=True, help="A type of weights, such as Q8_0; the default is all.")
+@click.option("--type", "types", multiple=True, help="A weight type, such as Q8_0; the default is all.")
 @click.option("--rows", default=KERNEL_ROWS, show_default=True, help="Rows of a product.")
 @click.option("--size", "sizes", multiple=True, type=click.Choice(["cached", "streamed"]), help="The default is both.")
 @click.option("--isa", help="An instruction set of this machine; the default is the best.")
@@ -93,7 +93,7 @@ def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="One JSON list.")
 @common.debug_option
 def kernels(as_json: bool, **flags: Any) -> None:
-    """Time products of the native forward: each type of weights, a matrix in a cache and one in memory."""
+    """Time products of the native forward: each weight type, with a matrix in the cache and one in memory."""
     import torch
     from spec_cli import machine
     from spec_kernels import native
@@ -102,7 +102,7 @@ def kernels(as_json: bool, **flags: Any) -> None:
 
     if native.problem():
         raise UsageError(
-            f"nothing runs natively: {native.problem()}", hint="install it again where there is a compiler"
+            f"the native forward is not available: {native.problem()}", hint="install a C compiler, then reinstall"
         )
     if flags["isa"] not in (None, *native.instruction_sets()):
         found = ", ".join(native.instruction_sets())

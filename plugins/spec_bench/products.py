@@ -1,4 +1,4 @@
-"""Products of the native forward: one matrix of a type, with random codes, as a model of one operation."""
+"""Products of the native forward: a model of one operation, with one matrix of random codes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from spec_core.errors import UsageError
 FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 K = 2048
 SIZES = {"cached": 1 << 20, "streamed": 96 << 20}
-"""Bytes of a matrix: one that stays in a core's own cache, one that is read from memory."""
+"""Bytes of a matrix that stays in a core's own cache, and of one that is read from memory."""
 PART = 256
-"""Rows of random blocks; a matrix is the same ones again and again."""
+"""Number of random rows; a matrix repeats them."""
 
 
 @attrs.frozen
 class Product:
-    """seconds: of a call with so many rows, the best, quantising them and handing over the results included.
+    """seconds: the fastest call with so many rows, including quantising them and returning the results.
 
     median: of all calls. cpu_seconds: median of the processor time of this process in a call, all threads.
     """
@@ -58,14 +58,14 @@ class RandomMatrix:
         return self.kind
 
     def load(self, name: str) -> Tensor:
-        raise NotImplementedError("every type here has a native form")
+        raise NotImplementedError("every weight type in this list has a native form")
 
     def blocks(self, name: str) -> Tensor:
         return self.data
 
 
 def random_rows(type: str) -> Tensor:
-    """uint8 [PART, bytes of a row]. Bytes below 0x3c make every float16 scale among them a number below 1."""
+    """uint8 [PART, bytes of a row]. All bytes are below 0x3c, so every float16 scale is finite and below 1."""
     draw = torch.Generator().manual_seed(0)
     if type in FLOATS:
         return torch.randn(PART, K, generator=draw).to(FLOATS[type]).view(torch.uint8)
@@ -73,7 +73,7 @@ def random_rows(type: str) -> Tensor:
 
 
 def types(wanted: Sequence[str]) -> list[str]:
-    """All types, or those. Raises UsageError for one that has no native form."""
+    """The named types, or all. Raises UsageError for a type without a native form."""
     for name in wanted:
         if name not in native.TYPES:
             raise UsageError(f"no native product of type {name}", hint=f"types: {', '.join(native.TYPES)}")
@@ -81,12 +81,12 @@ def types(wanted: Sequence[str]) -> list[str]:
 
 
 def activations(type: str) -> list[str]:
-    """What rows are made of for a product with this type; floats meet floats as they are."""
+    """Activation formats of a product with this weight type; float weights take float activations only."""
     return ["float32"] if type in FLOATS else list(native.ACTIVATIONS)
 
 
 def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], isa: str | None) -> list[Product]:
-    """Every number of rows, with every kind of activations that the type has."""
+    """Every number of rows with every activation format of the type."""
     found = []
     for size in sizes:
         source = RandomMatrix(type, SIZES[size])
@@ -105,7 +105,7 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
 def timed(executor: Native, rows: int, repeats: int) -> tuple[float, float, float]:
     """Seconds of the fastest of so many calls, their median, and the median of their processor time.
 
-    One more call goes before them and is not counted.
+    A warm-up call before them is not counted.
     """
     x = torch.randn(rows, K, generator=torch.Generator().manual_seed(0))
     inputs = {executor.inputs[0]: x}

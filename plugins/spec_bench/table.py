@@ -1,4 +1,4 @@
-"""Figures for people."""
+"""Tables of the figures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ COLUMNS = (
 
 
 def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
-    """A table for every depth and batch; ratios are to its own first row."""
+    """A table for every depth and batch; ratios are to its first row."""
     said = target.info.extras
     click.echo(f"{target.info.name} on {target.info.device}, {target.info.dtype}, threads: {said.get('threads')}")
-    click.echo(f"kernels: {said.get('kernels', 'the target does not say')}")
+    click.echo(f"kernels: {said.get('kernels', 'not reported')}")
     if reads is not None:
         click.echo(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
@@ -46,7 +46,7 @@ def _step(cost: Cost, first: Cost, reads: float | None) -> str:
 
 
 def kernels(measured: Iterable[Product]) -> None:
-    """A line for every type, kind of activations and size."""
+    """A line for every weight type, activation format and size."""
     click.echo("type  activations  size      rows: ms, CPU ms (GMAC/s, GB/s)")
     for (type, bits, size), group in groupby(measured, key=lambda p: (p.type, p.activations, p.size)):
         click.echo(f"{type:6}{bits:13}{size:10}" + "  ".join(map(_product, group)))
@@ -58,6 +58,6 @@ def _product(p: Product) -> str:
 
 
 def show_warnings(found: Iterable[TimingWarning]) -> None:
-    """Below a table."""
+    """The lines below a table."""
     for warning in found:
         click.echo(f"warning: {warning.text}")

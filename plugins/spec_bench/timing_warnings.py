@@ -1,4 +1,4 @@
-"""What makes the figures of ``spec bench`` doubtful: repeats that scatter, more rows for less, a busy machine."""
+"""Warnings about the figures of ``spec bench``: repeats that scatter, more rows in less time, a busy machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from spec_bench.products import Product
 from spec_bench.step import Cost
 
 CHEAPER = 0.95
-"""A forward of more rows does all that one row needs; the fastest of many repeats is right within a few per cent."""
+"""Tolerance of the check that more rows take more time; the fastest of many repeats varies by a few per cent."""
 
 
 def of_steps(costs: list[Cost]) -> list[TimingWarning]:
-    """Of the forwards of every depth and batch."""
+    """Warnings about the forwards of every depth and batch."""
     found = [c for cost in costs for c in scatter(_name(cost), cost.forward, cost.forward_median)]
     for _, group in groupby(costs, key=lambda c: (c.depth, c.batch)):
         found += bound(list(group))
@@ -27,7 +27,7 @@ def of_products(products: list[Product]) -> list[TimingWarning]:
 
 
 def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
-    """Half of the repeats took longer than the median."""
+    """Warns if the median of the repeats is far above the fastest one."""
     if median <= SCATTER * best:
         return []
     said = f"{name}: the median of the repeats is {median / best:.1f} times the fastest one"
@@ -35,7 +35,7 @@ def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
 
 
 def bound(costs: list[Cost]) -> list[TimingWarning]:
-    """Steps of one depth and batch: none may cost less than the one with the fewest rows."""
+    """Warns if steps of one depth and batch take less time than those with the fewest rows."""
     first = min(costs, key=lambda c: c.rows)
     cheap = [cost for cost in costs if cost.forward < CHEAPER * first.forward]
     said = f"took less time than {first.rows}: the forward of {first.rows} was disturbed; {QUIET}"

@@ -1,4 +1,4 @@
-"""Options that commands share, and the settings that come of them."""
+"""Options that commands share, and the settings made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from spec_cli.debug import debug_option
-from spec_core.commands import FLAG, PLUGIN_KINDS, Settings, discover, find, misspelt, name_of, read_file, resolve
+from spec_core.commands import (
+    FLAG,
+    PLUGIN_KINDS,
+    Settings,
+    configured,
+    discover,
+    find,
+    misspelt,
+    name_of,
+    read_file,
+    resolve,
+)
 from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:
@@ -25,9 +36,9 @@ MODEL = [
     click.option("--device", help="cpu, cuda, or auto."),
     click.option("--dtype", help="float32, bfloat16, float16, or auto."),
     click.option("--threads", type=int, help="CPU threads."),
-    click.option("--context", type=int, help="Most positions of a sequence."),
+    click.option("--context", type=int, help="Max positions of a sequence."),
     click.option(
-        "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: NAME.key=value, or key=value of the core."
+        "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: key=value of the core, or NAME.key=value."
     ),
     click.option("--config", type=click.Path(path_type=Path), help="Settings file; the default is ./spec.toml."),
     debug_option,
@@ -38,38 +49,38 @@ METHODS = [
         "methods",
         multiple=True,
         metavar="NAME[=FILE]",
-        help="A method; repeat in the order of asking. NAME:key=value,key=value gives it settings of its own.",
+        help="A method; may be repeated. NAME:key=value,key=value sets its settings.",
     ),
     click.option("--rule", help="Acceptance rule; the default is lossless."),
-    click.option("--rollback", help="Owner of recurrent state, where several are installed."),
-    click.option("--control", help="Who decides how much is drafted: fixed, or a controller's name."),
+    click.option("--rollback", help="Owner of the recurrent state, if several are installed."),
+    click.option("--control", help="What decides how much is drafted: fixed, or a controller's name."),
 ]
 SAMPLING = [
     click.option("--temperature", type=float, help="0 is greedy."),
     click.option("--top-k", "top_k", type=int, help="Keep the K most likely tokens."),
-    click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this mass."),
-    click.option("--min-p", "min_p", type=float, help="Drop tokens below this share of the most likely one."),
+    click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this total probability."),
+    click.option("--min-p", "min_p", type=float, help="Drop tokens below this fraction of the highest probability."),
     click.option("--repetition-penalty", "repetition_penalty", type=float),
     click.option("--presence-penalty", "presence_penalty", type=float),
     click.option("--frequency-penalty", "frequency_penalty", type=float),
 ]
 GENERATION = [
-    click.option("-n", "--max-tokens", "max_tokens", type=int, help="Most tokens to generate."),
+    click.option("-n", "--max-tokens", "max_tokens", type=int, help="Max tokens to generate."),
     *SAMPLING,
     click.option("--seed", type=int, help="Equal seeds give equal texts."),
 ]
 
 NARROW = ("float16", "bfloat16")
-"""What most CPUs convert to float32 and back around every product."""
+"""Dtypes that most CPUs convert to float32 and back around every product."""
 
 
 def take(flags: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Take a command's own flags out of all flags; what is left are settings."""
+    """Remove a command's own flags from all flags; the rest are settings."""
     return {name: flags.pop(name) for name in names}
 
 
 def add(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Give a command these groups of options."""
+    """A decorator that adds these groups of options to a command."""
 
     def decorate(command: Any) -> Any:
         for option in reversed([o for group in groups for o in group]):
@@ -80,7 +91,7 @@ def add(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 def settings_of(flags: dict[str, Any]) -> Settings:
-    """Settings from the flags of a command, the environment and the file. Takes the shared flags out of ``flags``."""
+    """Settings from the flags of a command, the environment and the file. Removes the shared flags from ``flags``."""
     config, options = flags.pop("config", None), flags.pop("options", ())
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     for text in options:
@@ -88,23 +99,23 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         if not equals or not key:
             raise UsageError(f"-o {text!r} must be KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
-    plugins = {entry.name for entry in discover(PLUGIN_KINDS)}
+    plugins = configured()
     for variable, nearly in misspelt(os.environ, plugins).items():
         note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 
 def target_of(settings: Settings, weights: bool = True) -> Target:
-    """The target the settings name. Raises UsageError when they name none."""
+    """The target that the settings name. Raises UsageError if they name none."""
     import attrs
 
     from spec_core import load
     from spec_core.commands import LoadSettings
 
     if settings["model"] is None:
-        raise UsageError("no model is given", hint="name one: -m zoo:pico, or model = ... in spec.toml")
+        raise UsageError("no model was named", hint="name one: -m zoo:pico, or model = ... in spec.toml")
     settled = settings.build(LoadSettings)
-    always = ("device", "dtype", "threads", "context")  # a loader need not know what was not asked for
+    always = ("device", "dtype", "threads", "context")  # others only if set: a loader need not have them
     options = {
         f.name: v
         for f in attrs.fields(LoadSettings)
@@ -117,14 +128,14 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
 
 
 def slow(target: Target) -> str | None:
-    """A note where the target's dtype is slow on its device, else None."""
+    """A note if the target's dtype is slow on its device, else None."""
     if not target.info.device.startswith("cpu") or target.info.dtype not in NARROW:
         return None
-    return f"{target.info.dtype} on a CPU is emulated in most products and slow; --dtype float32 is the fast one here"
+    return f"{target.info.dtype} is emulated in most products on a CPU and slow; --dtype float32 is faster here"
 
 
 def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
-    """The target, read once every chain of methods has agreed to what its metadata say. Raises UsageError, Refused."""
+    """The target, loaded after every chain of methods has accepted its metadata. Raises UsageError, Refused."""
     bare, names = target_of(settings, weights=False), set()
     for methods in chains:
         names |= {c.name for c in _checked(bare, methods, settings)}
@@ -144,7 +155,7 @@ def run_of(
 ) -> Run:
     """A run with the settings' plugins, or with other methods.
 
-    judged: False leaves the settings' rule out: what is compared with is plain decoding.
+    judged: False leaves the settings' rule out, as for plain decoding in a comparison.
     """
     import attrs
 
@@ -163,7 +174,7 @@ def run_of(
 
 
 def note_owners(runs: Iterable[Run], settings: Settings) -> None:
-    """Say, once, who puts back the target's state without having been named."""
+    """Note each plugin that restores the target's state without having been named."""
     given = [*settings["methods"], settings["rollback"] or ""]
     named = {name_of(part) for spec in given for part in spec.split("+") if part}
     owners = {
@@ -173,18 +184,21 @@ def note_owners(runs: Iterable[Run], settings: Settings) -> None:
         if c.compat.owns and c.name not in named and c.plugin is not run.target
     }
     for name, owns in owners.items():
-        note(f"{name} puts back the target's {' and '.join(sorted(owns))} state")
+        note(f"{name} restores the target's {' and '.join(sorted(owns))} state after rejected drafts")
 
 
 def check_used(settings: Settings, names: Iterable[str]) -> None:
-    """A plugin's setting given as a flag is for one of these plugins. Raises UsageError."""
+    """Raises UsageError for a flag that sets a plugin which is not one of these."""
     names = set(names)
     for name, setting in settings.table.items():
         plugin, dot, _ = name.partition(".")
         if dot and setting.origin == FLAG and plugin not in names:
+            theirs = plugin not in installed()
             raise UsageError(
-                f"-o {name} was given, {plugin} takes no part here",
-                hint=f"add {_flag(plugin)} {plugin}, or leave the setting out",
+                f"-o {name} was passed, but {plugin} is not used in this run",
+                hint=f"it is a setting of `spec {plugin}`; leave it out"
+                if theirs
+                else f"add {_flag(plugin)} {plugin}, or leave the setting out",
             )
 
 
@@ -195,7 +209,8 @@ def _flag(plugin: str) -> str:
 
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
-    names = {name.partition(".")[0] for name in settings.table if "." in name}
+    """{plugin: its settings}; tables of commands are not among them."""
+    names = {name.partition(".")[0] for name in settings.table if "." in name} & installed()
     return {name: settings.given(name) for name in names}
 
 
@@ -209,20 +224,20 @@ def sampling_of(settings: Settings, **more: Any) -> Any:
 
 
 def token_ids(text: str) -> list[int]:
-    """Of ``--tokens``. Raises UsageError for what is none."""
+    """The value of ``--tokens``. Raises UsageError for anything but token ids."""
     return numbers(text, "--tokens", "token ids")
 
 
 def numbers(text: str, option: str, of: str) -> list[int]:
-    """``1,2,3`` as numbers. of: what they are. Raises UsageError for anything else."""
+    """``1,2,3`` as numbers. of: what they are, for the error. Raises UsageError for anything else."""
     try:
         return [int(part) for part in text.replace(" ", "").split(",") if part]
     except ValueError as error:
-        raise UsageError(f"{option} {text[:60]!r}: no {of}", hint=f"write {option} 1,2,3") from error
+        raise UsageError(f"{option} {text[:60]!r} must be {of}", hint=f"write {option} 1,2,3") from error
 
 
 def save(tensors: dict[str, Tensor], out: Path) -> None:
-    """Write a safetensors file and say what is in it. Raises UsageError where it cannot be written."""
+    """Write a safetensors file and note its tensors. Raises UsageError if it cannot be written."""
     from safetensors.torch import save as serialised
 
     data = serialised({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()})
@@ -234,7 +249,7 @@ def save(tensors: dict[str, Tensor], out: Path) -> None:
 
 
 def write(out: Path, data: bytes) -> None:
-    """Replace a regular file as a whole; write through to anything else, such as a device or a pipe. Raises OSError."""
+    """Replace a regular file atomically; write directly to anything else, such as a device or pipe. Raises OSError."""
     if out.exists() and not out.is_file():
         out.write_bytes(data)
         return
@@ -248,16 +263,16 @@ def write(out: Path, data: bytes) -> None:
 
 
 def unwritable(out: Path, error: Exception) -> UsageError:
-    return UsageError(f"{out} cannot be written: {why(error)}", hint="give --out a place that can be written to")
+    return UsageError(f"{out} cannot be written: {why(error)}", hint="pass a writable path as --out")
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """One whose lines can be written over and coloured: not one that calls itself dumb."""
+    """Whether lines can be overwritten and coloured: a terminal, and TERM is not "dumb"."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def note(text: str) -> None:
-    """Progress and remarks: standard error."""
+    """Print progress or a remark on standard error."""
     click.echo(text, err=True)
 
 
@@ -266,5 +281,5 @@ def as_json(value: Any) -> str:
 
 
 def installed() -> set[str]:
-    """Names of the plugins that a run may have."""
+    """Names of the installed plugins that a run can use."""
     return {entry.name for entry in discover(PLUGIN_KINDS)}

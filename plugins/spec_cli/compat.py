@@ -1,4 +1,4 @@
-"""``spec compat``: would this run? From metadata alone: no weight is read, no accelerator taken."""
+"""``spec compat``: would this run? From metadata only: no weights are read and no accelerator is used."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from spec_core.commands import Chosen, Settings
 
 MEMORY = ("weight_bytes", "row_bytes")
-"""What a target may say of its memory: of all weights, and of one token in a sequence's cache."""
+"""Optional facts of a target about its memory: bytes of all weights, and of one token in a sequence's cache."""
 
 
 @click.command()
 @common.add(common.MODEL, common.METHODS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def compat(as_json: bool, **flags: Any) -> int:
-    """Say what target and plugins are, own, need and refuse, from metadata."""
+    """Check target and plugins from metadata: what each owns, needs and refuses."""
     settings = common.settings_of(flags)
     target = common.target_of(settings, weights=False)
     chosen, refused = inspect(target, settings)
@@ -30,7 +30,7 @@ def compat(as_json: bool, **flags: Any) -> int:
 
 
 def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str, str] | None]:
-    """Every plugin with its answer, or all refusals together."""
+    """Every plugin with its answer, or all refusals in one."""
     from spec_core.commands import check
     from spec_core.errors import Refused
 
@@ -58,7 +58,7 @@ def answer(chosen: Chosen) -> dict[str, Any]:
 
 
 def needed(needs: Any) -> list[str]:
-    """Demands of every forward, in words."""
+    """What every forward must return for the plugin, in words."""
     wanted = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
     wanted += [name for name in ("final", "trees", "all_logits") if getattr(needs, name)]
     return wanted + ([f"trace of {needs.trace}"] if needs.trace else [])

@@ -19,9 +19,9 @@ def _noted(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_noted, help="Show the traceback behind an error."
 )
-"""Before the command or, where it takes a model, after it."""
+"""Accepted before the command; also after it, for commands that take a model."""
 
 
 def debugging(flags: Mapping[str, bool]) -> bool:
-    """Was it asked for? flags: what the options of this call noted."""
+    """Whether tracebacks were requested. flags: those of this call."""
     return flags.get("debug", False) or os.environ.get(DEBUG, "").lower() not in OFF

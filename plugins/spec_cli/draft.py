@@ -1,16 +1,16 @@
-"""``spec draft``: what a method would draft after given tokens, to hold a head against another implementation.
+"""``spec draft``: what a method drafts after given tokens, to compare a head with another implementation.
 
-The method is asked in a run. All but the last token are the prompt, the last is forced to be the first output, and
-what the method proposes next is the draft; so a head has seen the target's hidden states as in any generation.
+The method drafts in a normal run. All tokens but the last are the prompt, the last is forced to be the first output,
+and the method's next proposal is the draft; so a head has read the target's hidden states as in any generation.
 
-All tokens asked for are shown: a method's thresholds are for speed, and are off here. A setting that makes drafts
+All requested tokens are written: a method's thresholds are for speed, and are off here. A setting that makes drafts
 shorter declares its disabling value, ``metadata={"off": 0.0}``, and the command sets it to that value
-unless the user gave one.
+unless the user passed one.
 
 A method shows its logits in one of two ways, both optional:
 
-- ``draft_logits(tokens, n) -> (tokens, logits)``: for a method that needs nothing of the target's forward; it drafts
-  greedily and for all n tokens, whatever its thresholds;
+- ``draft_logits(tokens, n) -> (tokens, logits)``: for a method that needs nothing from the target's forward; it drafts
+  all n tokens greedily, whatever its thresholds;
 - ``watch``, an attribute that is None by default: set to a function, the method calls ``watch(token, row)`` for every
   token it drafts, with the row [V] of logits it was chosen from.
 """
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from spec_core import Draft, Run
 
 FORCE = 1e9
-"""A logit bias that leaves no choice."""
+"""A logit bias that forces a token."""
 
 
 @click.command()
 @common.add(common.MODEL)
 @click.option("--method", required=True, metavar="NAME[=FILE]", help="The method that drafts.")
-@click.option("--rollback", help="Owner of recurrent state, where several are installed.")
+@click.option("--rollback", help="Owner of the recurrent state, if several are installed.")
 @click.option("--tokens", required=True, help="The context; its last token is the one not yet evaluated.")
 @click.option("-n", "count", type=click.IntRange(1), required=True, help="Tokens to draft.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")
 def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None:
-    """Write a method's greedy draft after given tokens, and its logits.
+    """Write a method's greedy draft after the tokens of --tokens, and its logits.
 
-    ``tokens`` [K], int64; ``logits`` [K, V], float32, where the method shows them. Thresholds that cut drafts for speed
-    are off unless -o gives them; a method that finds no more drafts fewer than asked.
+    ``tokens`` [K], int64; ``logits`` [K, V], float32, if the method provides them. Thresholds that cut drafts for speed
+    are off unless set by -o; a method may find fewer tokens than requested.
     """
     import torch
 
@@ -57,26 +57,26 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     settings = whole_drafts(common.settings_of(flags), method)
     ids = common.token_ids(tokens)
     if len(ids) < 2:
-        raise UsageError(f"the context has {len(ids)} tokens", hint="give at least two; the last is not yet evaluated")
+        raise UsageError(f"the context has {len(ids)} tokens", hint="pass at least two; the last is not yet evaluated")
     target = common.checked_target(settings, [[method]])
     run = common.run_of(target, settings, methods=[method], draft_max=count)
     common.note_owners([run], settings)
     prompt_tokens(Request(ids), run.target)
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:
-        raise SpecError(f"{method} drafts nothing after these tokens", hint="give it more context")
+        raise SpecError(f"{method} drafts nothing after these tokens", hint="pass more tokens of context")
     tensors = {"tokens": torch.tensor(drafted, dtype=torch.int64)}
     if rows is not None:
         tensors["logits"] = rows.float()
     else:
-        common.note(f"{method} shows no logits")
+        common.note(f"{method} provides no logits")
     if len(drafted) < count:
         common.note(f"{method} drafted {len(drafted)} of {count} tokens")
     common.save(tensors, out)
 
 
 def whole_drafts(settings: Settings, method: str) -> Settings:
-    """The settings with the method's thresholds off, but for those that the user gave."""
+    """The settings with the method's thresholds off, except those that the user passed."""
     name = name_of(method)
     cls = imported(find(name))
     own = {f"{name}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}
@@ -109,7 +109,7 @@ def ids_of(draft: Draft | None) -> tuple[int, ...]:
 
 
 def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
-    """What is drafted in the first step after ``tokens`` were committed."""
+    """The draft of the first step after ``tokens`` were committed."""
     from spec_core import Sampling
 
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""``spec env``: what runs here, for a bug report."""
+"""``spec env``: versions and hardware, for a bug report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = (
     "tokenizers",
 )
 FACTS = "spec_core.facts"
-"""Entry points of functions without arguments, each a fact in words that its package adds under the point's name."""
+"""Entry points of functions without arguments; each returns a text that is shown under the entry point's name."""
 
 
 @click.command()
@@ -47,7 +47,7 @@ def _line(value: Any) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Facts that a number or a bug depends on."""
+    """Facts that a measurement or a bug may depend on."""
     import torch
 
     from spec_core import CONTRACT
@@ -70,7 +70,7 @@ def environment() -> dict[str, Any]:
 
 
 def facts(points: Iterable[metadata.EntryPoint]) -> dict[str, str]:
-    """What packages say of themselves. One that cannot answer says why: a bug report is when it may be broken."""
+    """Facts that packages report. One that fails is shown with its error: it may be the reason for the bug report."""
     return {point.name: _fact(point) for point in points}
 
 
@@ -82,7 +82,7 @@ def _fact(point: metadata.EntryPoint) -> str:
 
 
 def installed() -> list[str]:
-    """Everything installed that is no command: name, kind, distribution and version."""
+    """Every installed plugin except commands: name, kind, distribution and version."""
     from spec_core.commands import discover
 
     return [f"{e.name} ({e.kind}, {e.distribution} {e.version})" for e in discover() if e.kind != "command"]

@@ -1,4 +1,4 @@
-"""``spec generate``: texts, streamed, coloured by source, or as JSON."""
+"""``spec generate``: texts, streamed, coloured by the method that drafted each token, or as JSON."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 REQUEST = [
     click.option("--logit-bias", "logit_bias", multiple=True, metavar="ID=B", help="Add B to the logit of a token."),
-    click.option("--logprobs", type=int, help="With --json: log-probabilities, and those of so many best tokens."),
-    click.option("--stop", multiple=True, help="A text that ends the output."),
-    click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="A token that ends the output."),
+    click.option("--logprobs", type=int, help="With --json: log-probabilities of each token and of the N best."),
+    click.option("--stop", multiple=True, help="Stop at this text."),
+    click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="Stop at this token."),
     click.option("--ignore-eos", is_flag=True, help="Do not stop at the model's own end tokens."),
 ]
 
 
 @click.command()
 @common.add(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
-@click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL of prompts, which run together.")
-@click.option("--show-drafts", is_flag=True, help="Colour each token by its source.")
+@click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL file of prompts, run as one batch.")
+@click.option("--show-drafts", is_flag=True, help="Colour each token by the method that drafted it.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object instead of text; with --prompts a line for each."
+    "--json", "as_json", is_flag=True, help="One JSON object instead of text; with --prompts one line per prompt."
 )
 def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) -> None:
-    """Generate a text, or with --prompts several. The methods change how fast it comes, never what it is.
+    """Generate a text, or with --prompts several. Methods change the speed, never the text.
 
-    A line of --prompts is {"id": "1", "prompt": "..."}; in place of "prompt" also "messages", a chat for the model's
-    template, or "tokens", ids.
+    A line of --prompts is {"id": "1", "prompt": "..."}. Instead of "prompt" it may have "messages", a chat for the
+    model's template, or "tokens", a list of ids.
     """
     watch = Watch(perf_counter())
     places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
     asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos")
     if asked["logprobs"] is not None and not as_json:
-        raise UsageError("--logprobs shows in --json alone", hint="add --json, or leave --logprobs out")
+        raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
     requests = prompted(many, places, request_of(asked, settings))
     target = common.checked_target(settings, [settings["methods"]])
@@ -70,17 +70,17 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
 
 
 def prompted(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
-    """A request for every prompt, named by its id. Raises UsageError where prompts are given in two ways."""
+    """A request for every prompt, named by its id. Raises UsageError if prompts are passed in two ways."""
     if many is None:
         return [attrs.evolve(request, prompt=prompt.given(**places))]
     chat = places.pop("chat")
     if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
-        raise UsageError(f"prompts are given by {' and '.join([*given, '--prompts'])}", hint="give them once")
+        raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
     return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat)]
 
 
 def begun(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
-    """All of them, watched."""
+    """Starts all requests, with the watch and the prompts' progress as observers."""
     watch.asked = watch.now()
     generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
     run.observe(watch.look)
@@ -94,7 +94,7 @@ def times_of(generation: Generation, watch: Watch) -> dict[str, float | None]:
 
 
 def request_of(asked: dict[str, Any], settings: Settings) -> Any:
-    """The request, still without its prompt: what is wrong in it is said before a model is loaded."""
+    """The request without its prompt, so that errors in it are raised before a model is loaded."""
     from spec_core import Request
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
@@ -117,7 +117,7 @@ def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
 
 
 def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float | None]) -> dict[str, Any]:
-    """What ``--json`` prints of one text; names of ``stats`` as in docs/metrics.md."""
+    """What ``--json`` prints for one text; names of ``stats`` as in docs/metrics.md."""
     body = {
         "text": result.text,
         "tokens": result.tokens,
@@ -134,7 +134,7 @@ def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float |
 
 
 def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
-    """The report of the only text of a run: with the run's statistics and settings."""
+    """The report of a run with one text: with the run's statistics and settings."""
     return {
         **body,
         "stats": {**run.stats.report(), **body["stats"]},
@@ -148,7 +148,7 @@ def _logprob(token: int, p: Logprob, tokenizer: Tokenizer | None) -> dict[str, A
 
 
 def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """text: of its bytes alone, a replacement character where they are part of one; empty for a control token."""
+    """text: its bytes decoded by themselves, U+FFFD for a part of a character; empty for a control token."""
     text = None if tokenizer is None else tokenizer.token_bytes(token).decode("utf-8", "replace")
     return {"token": token, "text": text, "logprob": logprob}
 
@@ -172,5 +172,5 @@ def summary(result: Result, times: dict[str, float | None], reports: Iterable[st
     if stats["draft_acceptance"] is not None:
         parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
     if stats["tv_distance"]:
-        parts.append(f"total variation {stats['tv_distance']:.2f} spent")
+        parts.append(f"total variation {stats['tv_distance']:.2f}")
     return " · ".join([*parts, *reports, f"start-up {times['startup_seconds']:.2f} s"])

@@ -1,4 +1,4 @@
-"""How busy the machine was while something was timed: processor time of this process, and of all others."""
+"""How busy the machine was during a measurement: processor time of this process, and of all others."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import attrs
 
 STAT = Path("/proc/stat")
 COUNTED = (0, 1, 2, 5, 6, 7)
-"""Fields of a line of /proc/stat that are work: user, nice, system, irq, softirq, steal. The rest is idle time, or is
-part of these."""
+"""Fields of a line of /proc/stat that count as work: user, nice, system, irq, softirq, steal. The others are idle
+time, or are included in these."""
 
 
 @attrs.frozen
 class Moment:
-    """The machine now. wall, own: seconds, and processor seconds of this process, all its threads.
+    """The machine now. wall: seconds. own: processor seconds of this process, all threads.
 
-    processors: how many there are. busy: processor seconds of the whole machine since it started. average: the load
-    average of the last minute. Both are None where the system does not say.
+    processors: their number. busy: processor seconds of the whole machine since it started. average: the load
+    average of the last minute. Both are None if the system does not report them.
     """
 
     wall: float
@@ -34,9 +34,9 @@ class Moment:
 class Load:
     """The machine between two moments.
 
-    seconds, cpu_seconds: wall time, and processor time of this process, all its threads. processors: how many the
-    machine has. others: how many of them other programs kept busy, on average; time that a hypervisor took away is
-    in it. average_before, average_after: load averages of the last minute. None where the system does not say.
+    seconds, cpu_seconds: wall time, and processor time of this process, all threads. processors: number in the
+    machine. others: mean number of processors that other programs kept busy, including time stolen by a hypervisor.
+    average_before, average_after: load averages of the last minute. None if the system does not report them.
     """
 
     seconds: float
@@ -58,7 +58,7 @@ def load_between(before: Moment, after: Moment) -> Load:
 
 
 def _others(before: Moment, after: Moment) -> float | None:
-    """None where the system counts less than this process used: then it counts something else, or nothing."""
+    """None if the system reports less time than this process used: its figure is then of something else."""
     seconds, own = after.wall - before.wall, after.own - before.own
     if before.busy is None or after.busy is None or seconds <= 0:
         return None
@@ -67,7 +67,7 @@ def _others(before: Moment, after: Moment) -> float | None:
 
 
 def _stat(file: Path) -> tuple[int, float | None]:
-    """Processors, and their seconds of work; 0 and None where there is no such file, or another than Linux has."""
+    """Number of processors and their seconds of work; 0 and None if the file is missing or not as on Linux."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError):

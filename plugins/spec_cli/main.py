@@ -1,4 +1,4 @@
-"""The ``spec`` program. Commands arrive by entry point; torch is imported by the ones that run a model."""
+"""The ``spec`` program. Commands are found by entry point; torch is imported only by those that run a model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from spec_core.errors import LoadError, PluginError, SpecError, UsageError, near
 
 INTERRUPTED = 130
 STDOUT = 1
-"""The number of the standard output."""
+"""File descriptor of standard output."""
 COLLECT = 50_000
-"""New objects between two garbage collections: by default 700 are, and a start makes a million that stay."""
+"""New objects between two garbage collections. The default is 700; start-up makes a million objects that stay."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
-"""Errors of an output that takes nothing more: full, too long, closed or broken."""
-HINT = "standard output must be open and have room, or send it elsewhere: spec ... > FILE"
+"""Errors of an output that cannot be written to: full, too long, closed or broken."""
+HINT = "standard output must be open and its disk not full; to write to a file: spec ... > FILE"
 
 
 class Commands(click.Group):
-    """Commands are what is installed in the group ``spec_core.commands``."""
+    """Its commands are the entry points of the group ``spec_core.commands``."""
 
     def _entries(self) -> dict[str, Entry]:
         return {entry.name: entry for entry in discover(["command"])}
@@ -46,7 +46,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line per command; one that cannot be imported says so, and does not take the help away."""
+        """One line per command. A command that cannot be imported is listed with its error."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, _about(entry)) for name, entry in sorted(self._entries().items())])
 
@@ -62,25 +62,25 @@ def _about(entry: Entry) -> str:
 @click.version_option(package_name="spec-core", prog_name="spec")
 @debug_option
 def cli() -> None:
-    """Speculative decoding with methods as plugins: generate, compare, look inside.
+    """Speculative decoding with methods as plugins: generate, compare, inspect.
 
     Results go to standard output, progress and notes to standard error. Exit code 1 is a failure, 2 a refusal.
     """
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the program: a user's mistake is one message with a hint, a bug keeps its traceback."""
+    """Run the program: a user's mistake prints a message with a hint, a bug prints a traceback."""
     gc.set_threshold(COLLECT)
     if sys.stdout is None:
         sys.stdout = _closed()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character is no reason to stop
+        if isinstance(stream, io.TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
     sys.exit(run(argv))
 
 
 def _closed() -> TextIO:
-    """In the place of a standard output that the caller closed: writing fails, and no other file gets its number."""
+    """Replaces a closed standard output: writing fails, and no other file gets its descriptor."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     if descriptor != STDOUT:
         os.dup2(descriptor, STDOUT)
@@ -116,20 +116,20 @@ def run(argv: list[str] | None = None) -> int:
 
 
 def _instead(error: click.ClickException) -> str | None:
-    """What to write in place of an option or an argument that there is not."""
+    """A hint for an unknown option or an unexpected argument."""
     if isinstance(error, click.NoSuchOption):
         name = error.option_name.lstrip("-").replace("-", "_")
         if name in core_fields():
             return f"{name} is a setting: write -o {name}=VALUE"
         root = error.ctx is not None and error.ctx.parent is None
-        return "options of a command stand after its name: spec generate -m MODEL" if root else None
+        return "write a command's options after its name: spec generate -m MODEL" if root else None
     if "unexpected extra argument" in error.message:
-        return "every value has an option before it, as in -m MODEL or -p PROMPT; --help lists them"
+        return "every value needs an option, as in -m MODEL or -p PROMPT; see --help"
     return None
 
 
 def _tell(error: SpecError, flags: dict[str, bool]) -> None:
-    """The message and its hint, and the traceback where it was asked for."""
+    """Print the message and its hint, and the traceback if requested."""
     if debugging(flags):
         click.echo("".join(traceback.format_exception(error)), err=True)
     click.echo(f"error: {error.reason}\n  {error.hint}", err=True)
@@ -138,7 +138,7 @@ def _tell(error: SpecError, flags: dict[str, bool]) -> None:
 
 
 def _reader_left() -> int:
-    """Nobody reads on: no complaint, and none from the interpreter when it flushes at exit."""
+    """The reader closed the pipe: exit without an error, also when the interpreter flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
     return 1
 

@@ -1,4 +1,4 @@
-"""``spec new KIND NAME``: the package of a plugin with its tests, to begin from."""
+"""``spec new KIND NAME``: a package to start a plugin from, with tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spec_core.commands import GROUPS, discover
 from spec_core.errors import UsageError, why
 
 ENDS = {"target": ":load"}
-"""What an entry point names, where it is not the plugin's class."""
+"""The object that an entry point names, for kinds where it is not the plugin's class."""
 KINDS = ("method", "rule", "target", "rollback", "control")
 PROJECT = """[build-system]
 requires = ["setuptools>=77"]
@@ -34,7 +34,7 @@ py-modules = ["{module}"]
 
 @attrs.frozen
 class Names:
-    """What a plugin of this name is called in its package."""
+    """Names used in the package of a plugin."""
 
     kind: str
     name: str
@@ -59,9 +59,9 @@ class Names:
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
-@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where its folder is made.")
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder.")
 def new(kind: str, name: str, into: Path) -> None:
-    """Write the package of a plugin, with tests that it passes: what the pages "Write a ..." begin with."""
+    """Write a plugin package with passing tests, as in the pages "Write a ..."."""
     check(name)
     names = Names(kind, name)
     folder = into / f"spec-{name}"
@@ -71,22 +71,22 @@ def new(kind: str, name: str, into: Path) -> None:
 
 
 def check(name: str) -> None:
-    """Raise UsageError for a name that cannot be an entry point and a module, or that somebody has."""
+    """Raise UsageError for a name that cannot be an entry point and a module, or that is taken."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z][a-z0-9]*)*", name):
-        raise UsageError(f"{name!r} is not a plugin name", hint="give small letters, digits and hyphens: my-plugin")
+        raise UsageError(f"{name!r} is not a plugin name", hint="use lower-case letters, digits and hyphens: my-plugin")
     if entry := next((entry for entry in discover() if entry.name == name), None):
         raise UsageError(
-            f"{name!r} is a {entry.kind} of {entry.distribution} already",
-            hint="give another name: none takes another's place",
+            f"{name!r} is already a {entry.kind} of {entry.distribution}",
+            hint="choose another name: names of plugins must be unique",
         )
 
 
 def write(folder: Path, names: Names) -> None:
-    """The three files. Raises UsageError where the folder is there already or cannot be made."""
+    """Write the three files. Raises UsageError if the folder exists or cannot be created."""
     try:
         folder.mkdir(parents=True)
         (folder / "pyproject.toml").write_text(names.project(), "utf-8")
         (folder / f"{names.module}.py").write_text(names.filled(names.kind), "utf-8")
         (folder / f"test_{names.module}.py").write_text(names.filled(f"{names.kind}_test"), "utf-8")
     except OSError as error:
-        raise UsageError(f"{folder}: {why(error)}", hint="give another name, or a folder with --into") from error
+        raise UsageError(f"{folder}: {why(error)}", hint="choose another name, or a folder with --into") from error

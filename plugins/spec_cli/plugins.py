@@ -1,4 +1,4 @@
-"""``spec plugins``: what is installed, from metadata alone."""
+"""``spec plugins``: installed plugins, from package metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spec_core.errors import UsageError
 
 
 @click.command()
-@click.option("--hooks", is_flag=True, help="List the hooks each implements, or why it cannot be imported.")
+@click.option("--hooks", is_flag=True, help="Also list each plugin's hooks, or why it cannot be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:
     """List installed plugins: name, kind, distribution, version."""
@@ -29,7 +29,7 @@ def plugins(hooks: bool, as_json: bool) -> None:
 
 
 def _hooks(entry: Entry) -> dict[str, Any]:
-    """The hooks of a plugin; of one that cannot be imported, why."""
+    """The hooks of a plugin, or the error if it cannot be imported."""
     if entry.kind not in PLUGIN_KINDS:
         return {"hooks": []}
     try:

@@ -1,4 +1,4 @@
-"""Where a prompt comes from: a text, a file, token ids, messages, or standard input."""
+"""Reads a prompt: a text, a file, token ids, messages, or standard input."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, Any]]
 FLAGS = {"prompt": "-p", "file": "-f", "tokens": "--tokens", "messages": "--messages"}
-"""The places of a prompt, and what the user calls them."""
+"""Parameters that hold a prompt, and the flag of each."""
 EXAMPLE = 'write [{"role": "user", "content": "..."}]'
 
 OPTIONS = [
     click.option("-p", "--prompt", help="The prompt."),
-    click.option("-f", "--file", help="A file with the prompt; - is standard input."),
+    click.option("-f", "--file", help="File with the prompt; - is standard input."),
     click.option("--tokens", help="The prompt as token ids: 1,2,3."),
-    click.option("--chat", is_flag=True, help="Put the prompt through the model's chat template, as a user's message."),
+    click.option("--chat", is_flag=True, help="Apply the model's chat template to the prompt, as a user message."),
     click.option("--messages", help="A JSON file of messages for the chat template."),
 ]
 
 
 def given(prompt: str | None, file: str | None, tokens: str | None, chat: bool, messages: str | None) -> Any:
-    """The prompt from the one place it was given in: text, ids, or Messages. Raises UsageError for none, or for two."""
+    """The prompt from the flag that was passed: text, ids, or Messages. Raises UsageError for no prompt, or for two."""
     values = {"prompt": prompt, "file": file, "tokens": tokens, "messages": messages}
     places = [FLAGS[name] for name, value in values.items() if value is not None]
     if len(places) > 1:
-        raise UsageError(f"the prompt is given by {' and '.join(places)}", hint="give it once")
+        raise UsageError(f"the prompt was passed by {' and '.join(places)}", hint="pass it once")
     if tokens is not None:
         if chat:
-            raise UsageError("--chat needs a text, the prompt is --tokens", hint="leave one of them out")
+            raise UsageError("--chat needs a text, but --tokens was passed", hint="leave one of them out")
         return token_ids(tokens)
     if messages is not None:
         return read_messages(messages)
@@ -47,12 +47,12 @@ def given(prompt: str | None, file: str | None, tokens: str | None, chat: bool, 
 
 def _file(file: str | None) -> str:
     if file is None and sys.stdin.isatty():
-        raise UsageError("no prompt is given", hint="give -p TEXT, -f FILE, --tokens IDS, or pipe a text in")
+        raise UsageError("no prompt was passed", hint="pass -p TEXT, -f FILE, --tokens IDS, or pipe a text in")
     return file or "-"
 
 
 def tokens_of(prompt: Any, target: Target) -> list[int]:
-    """Token ids of a prompt, checked as a request's are. Raises UsageError."""
+    """Token ids of a prompt, with the checks of a request. Raises UsageError."""
     from spec_core import Request
     from spec_core.commands import prompt_tokens
 
@@ -60,7 +60,7 @@ def tokens_of(prompt: Any, target: Target) -> list[int]:
 
 
 def read_text(path: str) -> str:
-    """A file's text, or standard input for ``-``. Raises UsageError for what cannot be read or is not UTF-8."""
+    """A file's text, or standard input for ``-``. Raises UsageError if it cannot be read or is not UTF-8."""
     try:
         raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         return raw.decode("utf-8")
@@ -70,11 +70,11 @@ def read_text(path: str) -> str:
             f"{name}: byte {error.start} is not UTF-8 ({error.reason})", hint="convert the text to UTF-8"
         ) from error
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {why(error)}", hint="give a file that can be read") from error
+        raise UsageError(f"{path}: {why(error)}", hint="pass a readable file") from error
 
 
 def read_messages(path: str) -> Messages:
-    """Messages of a JSON file. Raises UsageError for anything that is no list of them."""
+    """Messages of a JSON file. Raises UsageError if it is not a list of messages."""
     try:
         messages = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -83,7 +83,7 @@ def read_messages(path: str) -> Messages:
 
 
 def check_messages(where: str, given: Any, example: str) -> Messages:
-    """The messages, if they are some. Raises UsageError with the example as its hint."""
+    """The messages, checked. Raises UsageError with the example as its hint."""
     if not isinstance(given, list) or not all(isinstance(m, dict) and "role" in m for m in given):
         raise UsageError(f"{where} is not a list of messages", hint=example)
     if not given:

@@ -14,7 +14,7 @@ from spec_core.errors import UsageError, why
 
 EXAMPLE = (
     'write lines of {"id": "1", "family": "edit", "prompt": "..."}; '
-    'in place of "prompt" also "messages": [{"role": "user", "content": "..."}], or "tokens": [1, 2, 3]'
+    'instead of "prompt": "messages": [{"role": "user", "content": "..."}], or "tokens": [1, 2, 3]'
 )
 FORMS = ("prompt", "messages", "tokens")
 
@@ -28,15 +28,15 @@ class Prompt:
     given: Any
 
     def seed(self, base: int) -> int:
-        """A seed of its own, so that positions of two prompts are not correlated."""
+        """A seed for this prompt, so that the draws of two prompts are not correlated."""
         digest = hashlib.blake2b(f"{base}/{self.id}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little")
 
 
 def json_lines(path: Path, hint: str) -> list[tuple[int, str]]:
-    """Lines of a JSONL file that hold anything, with their numbers from 1. Raises UsageError with this hint."""
+    """Non-empty lines of a JSONL file, with their numbers from 1. Raises UsageError with this hint."""
     try:
-        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may hold what else ends a line of text
+        lines = path.read_text("utf-8-sig").split("\n")  # a JSON string may contain other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {why(error)}", hint=hint) from error
     return [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
@@ -45,9 +45,9 @@ def json_lines(path: Path, hint: str) -> list[tuple[int, str]]:
 def read(path: Path, chat: bool = False) -> list[Prompt]:
     """Prompts of a file. Raises UsageError naming the line that is wrong.
 
-    chat: texts are messages of the user.
+    chat: texts become user messages.
     """
-    prompts = [_prompt(path, i, line) for i, line in json_lines(path, "give a JSONL file of prompts")]
+    prompts = [_prompt(path, i, line) for i, line in json_lines(path, "pass a JSONL file of prompts")]
     if not prompts:
         raise UsageError(f"{path} has no prompts", hint=EXAMPLE)
     _check_ids(path, prompts)
@@ -59,8 +59,8 @@ def _as_message(path: Path, prompt: Prompt) -> Prompt:
         return attrs.evolve(prompt, given=[{"role": "user", "content": prompt.given}])
     if isinstance(prompt.given[0], int):
         raise UsageError(
-            f"{path.name}: --chat needs texts, prompt {prompt.id!r} is token ids",
-            hint="leave --chat out, or give this prompt as a text",
+            f"{path.name}: --chat needs texts, but prompt {prompt.id!r} has token ids",
+            hint="leave --chat out, or write this prompt as a text",
         )
     return prompt
 
@@ -75,7 +75,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
         raise UsageError(f"{where} is not valid JSON: {found[:80]}{at}", hint=EXAMPLE) from error
     forms = [name for name in FORMS if isinstance(entry, dict) and name in entry]
     if len(forms) != 1:
-        raise UsageError(f"{where}: {' and '.join(forms) + ' are both given' if forms else 'no prompt'}", hint=EXAMPLE)
+        raise UsageError(f"{where}: {' and '.join(forms) + ' are both set' if forms else 'no prompt'}", hint=EXAMPLE)
     given = CHECKS[forms[0]](where, entry[forms[0]])
     return Prompt(str(entry.get("id", number)), str(entry.get("family", "all prompts")), given)
 

@@ -1,4 +1,4 @@
-"""``spec score``: logits and hidden states of given tokens, to hold a model against another implementation."""
+"""``spec score``: logits and hidden states of given tokens, to compare a model with another implementation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--hidden", is_flag=True, help="Write hidden states too.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")
 def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
-    """Write logits of every token, and the hidden states it had.
+    """Write the logits of every token, and its hidden states.
 
     ``logits`` [T, V]; with --hidden also ``hidden.0`` ... ``hidden.L`` and ``hidden.final`` [T, D], float32. hidden.i
     is the residual stream entering block i, i = L after the last; hidden.final is after the final norm.

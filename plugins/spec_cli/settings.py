@@ -17,12 +17,12 @@ from spec_core.errors import UsageError
 
 @click.command()
 @common.add(common.MODEL, common.METHODS, common.GENERATION)
-@click.option("--toml", "as_toml", is_flag=True, help="A settings file that reproduces them.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print a settings file that reproduces them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
-    """Print the resolved settings with their origins; of named methods too."""
+    """Print all settings and where each came from, including those of named plugins."""
     if as_toml and as_json:
-        raise UsageError("the output is asked for by --toml and --json", hint="leave one of them out")
+        raise UsageError("--toml and --json were both passed", hint="pass one of them")
     resolved = with_plugins(common.settings_of(flags))
     if as_toml:
         click.echo(resolved.as_toml(), nl=False)
@@ -34,7 +34,7 @@ def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
 
 
 def _line(row: str, help: str) -> str:
-    """One line; on a terminal that it does not fit, the help follows in lines of its own."""
+    """One line; on a terminal that is too narrow for it, the help is on the lines below."""
     width = shutil.get_terminal_size().columns
     if not sys.stdout.isatty() or len(row) + 1 + len(help) <= width:
         return f"{row} {help}".rstrip()
@@ -48,7 +48,7 @@ def _shown(value: Any) -> str:
 
 
 def with_plugins(resolved: Settings) -> Settings:
-    """The table with every setting of the chosen plugins, checked, their defaults included. Raises UsageError."""
+    """The table with all settings of the chosen plugins, checked, defaults included. Raises UsageError."""
     table = dict(resolved.table)
     chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
     for spec in chosen:
@@ -62,7 +62,7 @@ def with_plugins(resolved: Settings) -> Settings:
 
 
 def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
-    """Settings of one plugin by dotted name. Raises UsageError for unknown or unfit ones."""
+    """Settings of one plugin by dotted name. Raises UsageError for unknown names and invalid values."""
     from spec_core.commands import construct, find, imported
 
     cls = imported(find(name))

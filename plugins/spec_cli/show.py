@@ -1,4 +1,4 @@
-"""A text on standard output while it comes, and who proposed what of it."""
+"""Streams a text to standard output, and marks the method that drafted each token."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Show = Callable[["Emitted"], None]
 
 
 def nothing(event: Emitted) -> None:
-    """Shows no text."""
+    """Prints nothing."""
 
 
 def plain(event: Emitted) -> None:
-    """The text as it comes."""
+    """Prints the text as it is generated."""
     if event.text:
         sys.stdout.write(event.text)
         sys.stdout.flush()
 
 
 def drafts(methods: Iterable[str]) -> Show:
-    """Every token of a method in its colour, or in its brackets where there are no colours; the legend is a note."""
+    """Prints the tokens of each method in its own colour, or brackets without colours; the legend is a note."""
     marks = _colours(methods) if has_colours() else _brackets(methods)
     legend = ", ".join(mark(name) for name, mark in marks.items())
-    note(f"proposed by {legend}; {REST}" if legend else "no method drafts here; every token is the target's own choice")
+    note(f"proposed by {legend}; {REST}" if legend else "no method drafts in this run; every token is the target's own")
 
     def show(event: Emitted) -> None:
         mark = marks.get(event.source or "")

@@ -1,4 +1,4 @@
-"""Reasons to doubt times that were measured, and the limits beyond which something is one."""
+"""Warnings about doubtful timings, and their thresholds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SCATTER = 1.3
 """The same work repeats within a few per cent on a quiet machine. At 1.3 a disturbance is as large as the gain of many
 methods."""
 DISTURBED = 0.1
-"""Share of disturbed measurements that medians and intervals are left to deal with."""
+"""Share of disturbed measurements below which medians and intervals are trusted, without a warning."""
 BUSY = 0.1
-"""Share of all processors that other programs may use: a quiet machine's own services stay below it, and one busy
+"""Share of all processors that other programs may use. The services of a quiet machine stay below it; one busy
 program exceeds it on up to nine processors."""
 CROWDED = 0.5
-"""Load average per processor, where nothing better is known: it counts waiting programs, and one or two are usual."""
+"""Load average per processor, used if no other figure is available: it also counts one or two waiting programs."""
 QUIET = "measure again on a quiet machine"
 
 Kind = Literal["scatter", "bound", "load"]
@@ -34,16 +34,16 @@ class TimingWarning:
 
 
 def scattered(slowdowns: Sequence[float]) -> int:
-    """How many took more than SCATTER times as long as they should have; 0 for a share that does not matter.
+    """How many took more than SCATTER times as long as expected; 0 if their share is at most DISTURBED.
 
-    slowdowns: time over the time that the same work needs, of each measurement.
+    slowdowns: for each measurement, its time over the time that the same work needs.
     """
     slow = sum(s > SCATTER for s in slowdowns)
     return slow if slow > DISTURBED * len(slowdowns) else 0
 
 
 def of_load(load: Load) -> list[TimingWarning]:
-    """A warning where other programs used much of the machine."""
+    """A warning if other programs used much of the machine."""
     if load.others is not None:
         if load.others <= BUSY * load.processors:
             return []

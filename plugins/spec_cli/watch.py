@@ -1,4 +1,4 @@
-"""What a command sees of its texts while they are generated: moments of their tokens, and how far the prompts are."""
+"""Observes a run for a command: times of tokens, and the progress of prefill."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from spec_core import Sequence, Step
 
 PATIENCE = 1.0
-"""Seconds after which a prompt that is still being read is worth a word."""
+"""Seconds of prefill before its progress is shown."""
 
 
 @attrs.define(eq=False)
 class Watch:
-    """Seconds of the first and last token of every text. began: of the command; asked: of the requests."""
+    """Times of the first and last token of every text. began: start of the command; asked: of the requests. Seconds."""
 
     began: float
     now: Callable[[], float] = perf_counter
@@ -37,9 +37,9 @@ class Watch:
                 self.last[part.seq] = now
 
     def times(self, seq: Sequence, prompt: int, tokens: int) -> dict[str, float | None]:
-        """Seconds and rates of one text; None where it has too few tokens for one.
+        """Seconds and rates of one text; None if it has too few tokens.
 
-        prompt: tokens of it that were evaluated; tokens: those of the output.
+        prompt: number of prompt tokens that were evaluated; tokens: number of output tokens.
         """
         if seq not in self.first:
             return {**dict.fromkeys(NAMES), "startup_seconds": self.asked - self.began}
@@ -60,18 +60,18 @@ NAMES = (
 
 @attrs.define(eq=False)
 class Prefill:
-    """Says how far the prompts are, when they take long: in one line of a terminal, or a line for every tenth."""
+    """Shows the progress of a long prefill: in one line on a terminal, elsewhere in a line for every tenth."""
 
     seqs: list[Sequence]
     terminal: bool
     now: Callable[[], float] = perf_counter
     say: Callable[[str], None] = note
     began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True))
-    told: int = 0
+    shown: int = 0
     over: bool = False
 
     def look(self, _: Any) -> None:
-        """After a step. Nothing is said in the first second, nor once every prompt is read."""
+        """Called after each step. Prints nothing in the first second, nor after the end of prefill."""
         total = sum(seq.prompt_len for seq in self.seqs)
         done = sum(min(seq.evaluated, seq.prompt_len) for seq in self.seqs)
         if self.over or self.now() - self.began < PATIENCE:
@@ -79,12 +79,12 @@ class Prefill:
         self.over = done >= total
         if self.terminal:
             self._show("" if self.over else f"prompt: {done} of {total} tokens")
-        elif not self.over and (tenth := done * 10 // total) > self.told:
-            self.told = tenth
+        elif not self.over and (tenth := done * 10 // total) > self.shown:
+            self.shown = tenth
             self.say(f"prompt: {done} of {total} tokens")
 
     def _show(self, text: str) -> None:
-        """Over the line before; an empty text takes it away."""
+        """Overwrites the line before; an empty text clears it."""
         click.echo(f"\r{text:40}\r{text}", nl=False, err=True)
 
 

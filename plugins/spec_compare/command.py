@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 COMPARE = [
     click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),
-    click.option("--chat", is_flag=True, help="Put prompts through the model's chat template, as a user's message."),
+    click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
     click.option("--family", "families", multiple=True, help="Only these families of prompts."),
-    click.option("--limit", type=click.IntRange(1), help="Most prompts of each family."),
+    click.option("--limit", type=click.IntRange(1), help="Max prompts of each family."),
     click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Measurements per prompt."),
-    click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts that run together."),
+    click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts per batch."),
 ]
 
 
@@ -38,9 +38,9 @@ COMPARE = [
 def compare(out: Path | None, as_json: bool, **flags: Any) -> int:
     """Compare methods with plain decoding, measured in the same run.
 
-    Each --method is a contender; A+B is a chain of two. Prompts may ship with the model. No speed is shown for a
-    contender whose text is not plain's own; the exit code is 1 then.
-    A line of --prompts may have "messages", a chat for the model's template, or "tokens", ids, in place of "prompt".
+    Each --method is a contender; A+B is a chain of two. The default prompts come with the model. If a contender's
+    text differs from plain decoding's, its speed is not shown and the exit code is 1.
+    Instead of "prompt", a line of --prompts may have "messages", a chat for the model's template, or "tokens", ids.
     """
     from spec_cli import machine
 
@@ -87,7 +87,7 @@ def terms_of(settings: Settings, repeats: int, batch: int) -> Terms:
 
 
 def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings, terms: Terms) -> dict[str, str]:
-    """Make every run once: refusals come before measurements, and everybody warms up. Returns the labels."""
+    """Make every run once, so that refusals come before measurements, and warm it up. Returns the labels."""
     from spec_compare.contenders import labels
     from spec_compare.measure import warm
 
@@ -99,7 +99,7 @@ def prepared(entered: list[Contender], chosen: list[Prompt], settings: Settings,
 
 
 def kept(laps: Iterable[Lap], results: Results | None) -> Iterator[Lap]:
-    """The same laps; each is written before the next is run."""
+    """Passes the laps on, and writes each one before the next is run."""
     for lap in laps:
         if results is not None:
             results.add(lap)
@@ -107,20 +107,22 @@ def kept(laps: Iterable[Lap], results: Results | None) -> Iterator[Lap]:
 
 
 def measured(entered: list[Contender], chosen: list[Prompt], target: Target, terms: Terms) -> Iterator[Lap]:
-    """Laps as they are run, with progress."""
+    """Runs the laps and shows the progress."""
     from spec_compare.measure import batches, measure
     from spec_compare.progress import progress
 
     common.note(
         f"{target.info.name}: {len(chosen)} prompts, {len(entered)} contenders, at most {terms.max_tokens} tokens each"
     )
+    if said := target.info.extras.get("kernels"):
+        common.note(f"kernels: {said}")
     total = len(batches(chosen, terms.batch)) * terms.repeats * len(entered)
-    with progress(total) as told:
-        yield from measure(entered, chosen, terms, told)
+    with progress(total) as on_lap:
+        yield from measure(entered, chosen, terms, on_lap)
 
 
 def circumstances(target: Target, settings: Settings, terms: Terms) -> dict[str, Any]:
-    """What a number depends on, carried with it."""
+    """Facts that a measurement depends on, written beside it."""
     from spec_cli.env import environment
 
     return {

@@ -1,4 +1,4 @@
-"""Who is compared: plain decoding, and every --method by itself or, joined by +, as a chain."""
+"""The contenders: plain decoding, and every --method alone or, joined by +, as a chain."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spec_cli import common
-from spec_cli.common import Settings, name_of
+from spec_cli.common import Settings
 
 from spec_compare.measure import Contender
 from spec_compare.summary import PLAIN
 from spec_core import Run, Target
+from spec_core.commands import chain, joined, parsed
 from spec_core.errors import UsageError
 
 IN_DISTRIBUTION = "equal in distribution, not in tokens"
-"""Of a rule that draws with its own noise, where something is drawn."""
+"""Label of a rule that draws with its own noise, at temperatures above 0."""
 
 
 def contenders(target: Target, settings: Settings, batch: int) -> list[Contender]:
-    """Plain decoding first, without the rule; no run continues on rows of an earlier prompt."""
+    """Plain decoding without the rule comes first. No run reuses rows of an earlier prompt."""
 
     def maker(methods: list[str]) -> Callable[[], Run]:
         return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, max_sequences=batch)
@@ -29,33 +30,31 @@ def contenders(target: Target, settings: Settings, batch: int) -> list[Contender
 
 
 def chains(settings: Settings) -> list[list[str]]:
-    """The methods of each contender, plain decoding left out. Raises UsageError for one that is named twice."""
+    """The methods of each contender except plain decoding. Raises UsageError for one that is named twice."""
     for spec, times in Counter(settings["methods"]).items():
         if times > 1:
-            raise UsageError(f"--method {spec} is given {times} times", hint="give each contender once")
-    return [chain(spec) for spec in settings["methods"]]
-
-
-def chain(spec: str) -> list[str]:
-    """``a+b=FILE`` as methods; a + inside a file's name does not separate, as no method's name follows it."""
-    known = common.installed()
-    parts: list[str] = []
-    for piece in spec.split("+"):
-        if parts and name_of(piece) not in known:
-            parts[-1] += f"+{piece}"
-        else:
-            parts.append(piece)
-    return parts
+            raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")
+    return [chain(spec, common.installed()) for spec in settings["methods"]]
 
 
 def names(chains: list[list[str]]) -> list[str]:
     """Without files; with their names where two would be called the same. Settings of their own stay."""
-    short = [" + ".join(_short(part) for part in c) for c in chains]
+    short = [_title(c, _short) for c in chains]
     often = Counter(short)
-    return [
-        name if often[name] == 1 else " + ".join(_with_file(p) for p in c)
-        for name, c in zip(short, chains, strict=True)
-    ]
+    return [name if often[name] == 1 else _title(c, _with_file) for name, c in zip(short, chains, strict=True)]
+
+
+def _title(chain: list[str], of: Callable[[str], str]) -> str:
+    """Methods joined by `` + ``, and by `` ++ `` before one that extends the drafts of others."""
+    first, *rest = chain
+    return of(first) + "".join(_joint(part, of) for part in rest)
+
+
+def _joint(part: str, of: Callable[[str], str]) -> str:
+    name, settings = parsed(part)
+    if settings.get("extend") != "true":
+        return f" + {of(part)}"
+    return f" ++ {of(joined(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
 
 
 def _short(part: str) -> str:
@@ -69,7 +68,7 @@ def _with_file(part: str) -> str:
 
 
 def labels(runs: dict[str, Run], temperature: float) -> dict[str, str]:
-    """{contender: why its tokens need not be plain's}; empty for everybody whose tokens must."""
+    """{contender: why its tokens may differ from plain decoding's}; contenders that may not differ are left out."""
     found = {}
     for name, run in runs.items():
         if run.stats.lossy:

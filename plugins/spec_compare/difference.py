@@ -1,4 +1,4 @@
-"""Where two texts part, and how near the target's choice was there: numerics, or a bug."""
+"""The first difference of two texts, and the gap between the target's best scores there: numerics, or a bug."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spec_core.toolkit import adjust, gap
 class Difference:
     """position: output position of the first difference; gap: between the two best scores of the target there.
 
-    plain, other: the tokens, None where a text ends.
+    plain, other: the tokens; None at the end of a text.
     """
 
     contender: str
@@ -34,9 +34,9 @@ class Difference:
 def differences(
     laps: Iterable[Lap], labels: Iterable[str], prompts: list[Prompt], target: Target, terms: Terms
 ) -> list[Difference]:
-    """The first difference of every prompt whose text is not plain's, explained by a fresh forward.
+    """The first difference of every prompt whose text is not plain decoding's, with scores from a new forward.
 
-    labels: contenders of whom equality is not demanded.
+    labels: contenders whose text may differ.
     """
     laps, texts = list(laps), {p.id: p.given for p in prompts}
     plain = truth(laps)
@@ -58,7 +58,7 @@ def difference(record: Record, plain: list[int], given: Any, target: Target, ter
 
 
 def first_difference(a: list[int], b: list[int]) -> int:
-    """The first position at which they differ; the end of the shorter where one begins the other."""
+    """The first position at which they differ; the end of the shorter one if it is a prefix of the other."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 

@@ -1,8 +1,8 @@
-"""Run every contender on every prompt, interleaved, each counted in the same way.
+"""Run every contender on every prompt, interleaved, all timed in the same way.
 
-Decode time begins after the step that emits a prompt's first token, so prefill is apart; both sides count the tokens
-the loop emitted. Contenders take turns on each batch of prompts, in an order that rotates, after a warm-up. Nothing is
-reused from an earlier prompt, and what a method keeps between requests is empty at the start of every repeat.
+Decode time begins after the step that emits a prompt's first token, so it excludes prefill; tokens are those that the
+loop emitted. Contenders take turns on each batch of prompts, in a rotating order, after a warm-up. Nothing is
+reused from an earlier prompt, and a method's memory between requests is empty at the start of every repeat.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def now() -> Clock:
 
 @attrs.frozen(eq=False)
 class Contender:
-    """What is compared: a name, and how to make a run of it."""
+    """A name, and a function that makes its run."""
 
     name: str
     make: Callable[[], Run]
@@ -45,7 +45,7 @@ class Contender:
 
 @attrs.frozen
 class Terms:
-    """Under what all contenders generate. batch: prompts that run together."""
+    """The request settings of all contenders. batch: prompts that run together."""
 
     max_tokens: int
     sampling: Sampling
@@ -84,7 +84,7 @@ class Steps:
 
 @attrs.define(eq=False)
 class Trace:
-    """One sequence as it was watched: moments of its first and last token, and its steps."""
+    """Observations of one sequence: times of its first and last token, and its steps."""
 
     first: Clock
     last: Clock
@@ -94,9 +94,9 @@ class Trace:
 
 @attrs.frozen(eq=False)
 class Record:
-    """One prompt under one contender, once.
+    """One run of a prompt by a contender.
 
-    first_seconds: until its first token. decode_seconds: from there to its last. whole_seconds: its share of the lap.
+    first_seconds: until the first token. decode_seconds: from the first to the last. whole_seconds: share of the lap.
     cpu_seconds: processor time of decode_seconds, all threads of this process.
     """
 
@@ -117,18 +117,18 @@ class Record:
 
     @property
     def decode_tokens(self) -> int:
-        """Without the first, which prefill gave."""
+        """Tokens after the first one, which prefill produces."""
         return max(0, len(self.tokens) - 1)
 
 
 @attrs.frozen(eq=False)
 class Lap:
-    """One contender on one batch of prompts, once. split, forwards, rows: of the steps after the first token.
+    """One run of a batch of prompts by a contender. split, forwards, rows: of the steps after the first token.
 
-    seconds, cpu_seconds: of the whole lap, by the clock and of this process on all processors.
-    split: seconds by hook, ``verify`` for the target and ``host`` for everything around them, from the end of one step
-    to that of the next; they sum to the time of the steps.
-    reports: {plugin: what it says of its run so far}.
+    seconds, cpu_seconds: of the whole lap, wall time and processor time of this process, all threads.
+    split: seconds by hook, with ``verify`` for the target and ``host`` for the rest, measured from the end of one step
+    to the end of the next; they sum to the time of the steps.
+    reports: {plugin: its report of the run so far}.
     """
 
     contender: str
@@ -189,16 +189,16 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
 
 
 def warm(runs: dict[str, Run], prompts: list[Prompt], terms: Terms) -> None:
-    """Every contender once, short and unmeasured."""
+    """Runs every contender once, briefly, without measuring."""
     short = attrs.evolve(terms, max_tokens=min(terms.max_tokens, WARM_TOKENS))
     for name, run in runs.items():
         lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
 
 
 def measure(
-    contenders: list[Contender], prompts: list[Prompt], terms: Terms, told: Callable[[], None] = lambda: None
+    contenders: list[Contender], prompts: list[Prompt], terms: Terms, on_lap: Callable[[], None] = lambda: None
 ) -> Iterator[Lap]:
-    """Laps of all contenders on all batches of prompts; ``told`` is called after each."""
+    """Laps of all contenders on all batches of prompts; ``on_lap`` is called after each."""
     groups = batches(prompts, terms.batch)
     for repeat in range(terms.repeats):
         with ExitStack() as runs:
@@ -206,7 +206,7 @@ def measure(
             for g, group in enumerate(groups):
                 for name in rotated(list(watched), g + repeat):
                     yield lap(name, *watched[name], group, terms, repeat)
-                    told()
+                    on_lap()
 
 
 def observed(run: Run) -> tuple[Run, Watch]:
@@ -221,7 +221,7 @@ def rotated(names: list[str], by: int) -> list[str]:
 
 
 def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
-    """Prompts in groups that run together, each of one family."""
+    """Groups of prompts that run together, each of one family."""
     families: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         families.setdefault(prompt.family, []).append(prompt)
@@ -229,7 +229,7 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
 
 
 def lap(name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, repeat: int) -> Lap:
-    """All prompts of a group at once, to their end."""
+    """Runs all prompts of a group together until they finish."""
     watch.clear()
     began = now()
     seqs = [run.submit(terms.request(prompt)) for prompt in group]

@@ -1,4 +1,4 @@
-"""How far a comparison is, on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a comparison on standard error: a bar on a terminal, elsewhere a line for every tenth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import Progress
 from spec_cli.common import is_terminal, note
 
 LINES = 10
-"""Most lines where there is no terminal."""
+"""Max lines without a terminal."""
 
 
 @contextmanager

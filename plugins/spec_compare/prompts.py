@@ -1,4 +1,4 @@
-"""Which prompts are compared on: those of a file, by family, as far as they fit the model."""
+"""The prompts of a comparison: from a file or the model, by family, checked against the model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:
-    """At most ``limit`` prompts of each of these families, of all for none. Raises UsageError for an unknown family.
+    """At most ``limit`` prompts of each named family, or of every family. Raises UsageError for an unknown family.
 
-    name: that of the file, for the error.
+    name: of the file, for the error.
     """
     families = set(families)
     known = {p.family for p in prompts}
@@ -28,17 +28,17 @@ def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit
 
 
 def shipped(target: Target) -> Path:
-    """Prompts that came with the model. Raises UsageError where there are none."""
+    """Prompts that come with the model. Raises UsageError if there are none."""
     path = target.info.extras.get("prompts")
     if path is None:
-        raise UsageError(f"{target.info.name} ships no prompts", hint="give some: --prompts FILE.jsonl")
+        raise UsageError(f"{target.info.name} ships no prompts", hint="pass --prompts FILE.jsonl")
     return Path(path)
 
 
 def fitting(prompts: list[Prompt], target: Target) -> list[Prompt]:
-    """The prompts, messages as the token ids that the chat template makes of them: that is not measured.
+    """The prompts; messages become token ids here, so that applying the chat template is not measured.
 
-    Every prompt must leave room to generate, which is said before the first is measured. Raises UsageError.
+    Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
     """
     return [_fitting(prompt, target) for prompt in prompts]
 
@@ -52,8 +52,8 @@ def _fitting(prompt: Prompt, target: Target) -> Prompt:
         raise UsageError(f"prompt {prompt.id!r}: {error.reason}", hint=error.hint) from error
     if not 0 < len(tokens) < target.info.context:
         raise UsageError(
-            f"prompt {prompt.id!r} has {len(tokens)} tokens, the context is {target.info.context}",
-            hint="leave it out of --prompts, or load the model with a larger --context if it has one",
+            f"prompt {prompt.id!r} has {len(tokens)} tokens, but the context is {target.info.context}",
+            hint="remove it from --prompts, or load the model with a larger --context if it allows one",
         )
     return prompt if isinstance(prompt.given, str) else attrs.evolve(prompt, given=tokens)
 

@@ -1,4 +1,4 @@
-"""Results in a directory: laps as they are finished, and a summary at the end."""
+"""Writes results to a directory: each lap when it is finished, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LAPS, SUMMARY = "results.jsonl", "summary.json"
 class Results:
     """``results.jsonl``, a line per prompt, contender and repeat, and ``summary.json``.
 
-    What was finished stays when the rest is interrupted. Raises UsageError for a directory that cannot be written to,
-    or that has results already: before anything is measured.
+    Finished laps are kept if a run is interrupted. Raises UsageError before anything is measured if the directory
+    cannot be written to or has results already.
     """
 
     def __init__(self, out: Path) -> None:
@@ -30,11 +30,11 @@ class Results:
         if found:
             raise UsageError(
                 f"{out} has results already: {', '.join(found)}",
-                hint="give --out another directory, or move them away",
+                hint="pass another directory as --out, or move them away",
             )
 
     def make_room(self) -> None:
-        """The directory, for what is about to be measured."""
+        """The directory, checked before the measurement."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -50,7 +50,7 @@ class Results:
             raise common.unwritable(self.out, error) from error
 
     def conclude(self, body: dict[str, Any]) -> None:
-        """Write the summary, and say where everything is."""
+        """Write the summary, and print the paths of both files."""
         try:
             (self.out / SUMMARY).write_text(json.dumps(body, indent=1, ensure_ascii=False, default=str), "utf-8")
         except OSError as error:

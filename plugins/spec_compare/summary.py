@@ -20,14 +20,14 @@ COUNTED = (
     "steps", "accepted_per_step", "mean_acceptance_length", "draft_acceptance", "mean_draft_length", "marginal",
     "conditional", "drafted_per_pos", "tested_per_pos", "accepted_per_pos",
 )  # fmt: skip
-"""What a row takes over from the statistics of the core, under the same names."""
+"""Statistics of the core that a row has under the same names."""
 
 
 @attrs.frozen
 class Row:
-    """One contender on one family. None where there is nothing to say, or where the equality gate failed.
+    """One contender on one family. Fields are None if undefined, or if the equality gate failed.
 
-    label: why equality with plain is not demanded, or None. identical: prompts whose tokens are plain's in every
+    label: why equality with plain is not required, or None. identical: prompts whose tokens are plain's in every
     repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
     together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
@@ -69,7 +69,7 @@ class Row:
 
 @attrs.frozen
 class Cell:
-    """One contender on one prompt; seconds are medians over the repeats. cpu_seconds: 0 where nobody measured it."""
+    """One contender on one prompt; seconds are medians over the repeats. cpu_seconds: 0 if not measured."""
 
     tokens: int
     decode_tokens: int
@@ -130,7 +130,7 @@ NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 
 def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
-    """Everything that is a time, of one contender against plain on the same prompts."""
+    """All timing figures of one contender against plain on the same prompts."""
     pairs = [(mine[prompt], plain[prompt]) for prompt in mine]
     low, high = interval(pairs)
     own = sorted(s for pair in pairs if (s := _speedup([pair])) is not None)
@@ -166,7 +166,7 @@ def _whole(cells: list[Cell]) -> float | None:
 
 
 def interval(pairs: Pairs) -> tuple[float | None, float | None]:
-    """Bootstrap over prompts; None for fewer than two, whose spread nobody knows."""
+    """Bootstrap interval over prompts; None for fewer than two prompts."""
     if len(pairs) < 2:
         return None, None
     rng = random.Random(0)

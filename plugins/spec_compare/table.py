@@ -1,4 +1,4 @@
-"""Rows for people."""
+"""Prints rows as tables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spec_compare.difference import Difference
 from spec_compare.summary import ALL, INTERVAL, Row
 
 WIDE = 200
-"""Columns where the output is no terminal: nothing is folded there."""
+"""Width if the output is not a terminal: lines are not folded."""
 POSITIONS = 4
-"""How many positions of a draft have a figure of their own."""
+"""Number of draft positions whose acceptance is shown."""
 FEW = 30
-"""Drafts below which a rate is shown with their number: its standard error may be more than nine points."""
+"""A rate of fewer drafts than this is shown with their number: its standard error may exceed nine points."""
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda r: r.contender,
@@ -36,7 +36,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "identical": lambda r: identical(r),
 }
 FIRST_OUT = ("by position", "draft length", "with prefill", "by CPU time", f"{INTERVAL:.0%}", "acceptance")
-"""What a narrow terminal does without, in this order."""
+"""Columns that are left out on a narrow terminal, in this order."""
 FOLDED = "identical"
 GAP = 3
 """Characters between two columns."""
@@ -48,21 +48,21 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
 
 
 def by_position(row: Row) -> str:
-    """Conditional acceptance of the first positions; few drafts are shown as what they are, ``100% of 3``."""
+    """Conditional acceptance of the first positions; with the count if there are few drafts: ``100% of 3``."""
     tested = row.tested_per_pos[:POSITIONS]
     pairs = zip(row.conditional, tested, strict=False)
     return ", ".join(f"{rate:.0%}" if n >= FEW else f"{rate:.0%} of {n}" for rate, n in pairs) or "-"
 
 
 def identical(row: Row) -> str:
-    """Whether the output was plain decoding's."""
+    """Whether the texts equal plain decoding's."""
     if row.label is not None:
         return f"{row.label} ({row.identical} of {row.prompts} identical)"
     return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
 
 
 def show(rows: list[Row], differing: Iterable[Difference], warnings: Iterable[TimingWarning] = ()) -> None:
-    """A table per family on standard output, the one over all prompts last, then differences and warnings."""
+    """Prints a table per family, the one over all prompts last, then differences and warnings."""
     families = list(dict.fromkeys(r.family for r in rows))
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
     for family in families[:-1] if len(families) == 2 else families:
@@ -83,7 +83,7 @@ def said(d: Difference) -> str:
 
 
 def _print(console: Console, title: str, rows: list[Row]) -> None:
-    """Without blanks at the ends of lines, which a file would keep."""
+    """Removes trailing spaces of lines, for output to a file."""
     with console.capture() as captured:
         table, out = fitting(console, rows)
         console.print(Text(title, style="bold"), table, sep="\n")
@@ -93,16 +93,16 @@ def _print(console: Console, title: str, rows: list[Row]) -> None:
 
 
 def fitting(console: Console, rows: list[Row]) -> tuple[Table, list[str]]:
-    """The table, without columns of FIRST_OUT as far as it is too wide; and which were left out."""
+    """The table, and the columns of FIRST_OUT that were left out to make it fit."""
     names, out = list(COLUMNS), list[str]()
-    while len(out) < len(FIRST_OUT) and sum(least(name, rows) + GAP for name in names) > console.width:
+    while len(out) < len(FIRST_OUT) and sum(min_width(name, rows) + GAP for name in names) > console.width:
         out.append(FIRST_OUT[len(out)])
         names.remove(out[-1])
     return _table(rows, names), out
 
 
-def least(name: str, rows: list[Row]) -> int:
-    """Characters a column needs; the last one may be folded between its words."""
+def min_width(name: str, rows: list[Row]) -> int:
+    """Characters that a column needs; the last column may be folded between words."""
     cells = [name, *(COLUMNS[name](row) for row in rows)]
     return max(len(part) for cell in cells for part in (cell.split() if name == FOLDED else [cell]))
 

@@ -1,4 +1,4 @@
-"""What makes the times of a comparison doubtful: laps that scatter, speedups that cannot be, a busy machine."""
+"""Warnings about the times of a comparison: laps that scatter, impossible speedups, a busy machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spec_compare.measure import Lap
 from spec_compare.summary import Row
 
 NO_INTERVAL = 1.05
-"""How far the speedup of one prompt, which has no interval, may exceed its bound: a text of the same work repeats
+"""Factor by which the speedup of a single prompt, which has no interval, may exceed its bound: the same work repeats
 within a few per cent."""
 
 
 def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[TimingWarning]:
-    """All reasons, contender by contender, then the machine's."""
+    """All warnings: by contender, then of the machine."""
     names = dict.fromkeys(lap.contender for lap in laps)
     found = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
     if all(len(lap.records) == 1 for lap in laps):
@@ -25,7 +25,7 @@ def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[
 
 
 def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
-    """Of one contender's laps."""
+    """Warnings about laps of one contender."""
     slow = slowdowns(laps, device)
     count = scattered(slow)
     if not count:
@@ -36,9 +36,9 @@ def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
 
 
 def slowdowns(laps: list[Lap], device: str) -> list[float]:
-    """Of each lap: its time over that of the fastest repeat, or over its processor time where that is more.
+    """For each lap, its time over that of the fastest repeat, or over its processor time if that ratio is larger.
 
-    Processor time says something where the CPU computes: a process that waits for another device does not use it.
+    Processor time is used on a CPU only: a process that waits for another device does not spend it.
     """
     fastest = {key: min(lap.seconds for lap in same) for key, same in _repeats(laps).items()}
     return [max(_ratio(lap.seconds, fastest[_work(lap)]), _waited(lap, device)) for lap in laps]
@@ -52,7 +52,7 @@ def _repeats(laps: Iterable[Lap]) -> dict[tuple[str, ...], list[Lap]]:
 
 
 def _work(lap: Lap) -> tuple[str, ...]:
-    """Laps of one contender on the same prompts do the same."""
+    """Key of the repeats of a lap: laps of one contender on the same prompts do the same work."""
     return tuple(record.prompt for record in lap.records)
 
 
@@ -65,19 +65,19 @@ def _ratio(a: float, b: float) -> float:
 
 
 def bound(rows: list[Row]) -> list[TimingWarning]:
-    """Of one contender's rows, where every prompt ran alone: each step costs at least a plain step."""
+    """Warnings about rows of one contender whose prompts ran alone: a step takes at least as long as a plain step."""
     beyond = [row for row in rows if _exceeds(row)]
     if not beyond:
         return []
     worst = max(beyond, key=lambda row: row.efficiency or 0.0)
-    said = f"{worst.contender}: a speedup of {worst.speedup:.2f} at {worst.tokens_per_step:.2f} tokens per step"
+    said = f"{worst.contender}: speedup {worst.speedup:.2f} at {worst.tokens_per_step:.2f} tokens per step"
     families = ", ".join(row.family for row in beyond)
-    text = f"{said} is more than they allow ({families}): plain decoding was disturbed; {QUIET}"
+    text = f"{said} is impossible ({families}): plain decoding was disturbed; {QUIET}"
     return [TimingWarning("bound", worst.contender, text)]
 
 
 def _exceeds(row: Row) -> bool:
-    """Beyond the interval; each step costs a plain step at least, so tokens per step are the bound."""
+    """Whether the interval is above the bound: tokens per step, since a step takes at least as long as a plain step."""
     if row.speedup is None or row.tokens_per_step is None:
         return False
     low = row.speedup / NO_INTERVAL if row.low is None else row.low

@@ -1,1 +1,1 @@
-"""Methods: one file each where there are no weights, one folder where there are. None imports another."""
+"""Methods: one file each without weights, one folder each with weights. None imports another."""

@@ -1,7 +1,7 @@
-"""Partial rollback of gated delta nets: the state after the last accepted token, by one of three strategies.
+"""Partial rollback of gated delta nets: restores the state after the last accepted token, by one of three strategies.
 
-Attention rows can be dropped; in a recurrent state a rejected token cannot be undone, so the state after the last kept
-token is kept, or computed again. See ``docs/methods/gdn-rollback``.
+Attention rows can be dropped, but a recurrent state cannot undo a rejected token, so the state after the last kept
+token is either recorded or computed again. See ``docs/methods/gdn-rollback``.
 
 Example: of four drafted tokens two are kept. ``snapshot`` makes the recorded state after the second the current one;
 ``replay`` updates the committed state with the recorded inputs of the first two.
@@ -19,26 +19,26 @@ from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 TRACES: dict[str, Literal["states", "inputs"] | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
-"""What each strategy asks the target to record."""
+"""What each strategy records in a forward."""
 SIZES = {"layers", "state_bytes", "record_bytes"}
-"""What a target with gated delta layers says of them, and nobody else does."""
+"""The key in ``info.extras`` by which a target with gated delta layers describes them."""
 SHARE = 0.5
-"""Of the free memory that traces may take."""
+"""Share of the free memory that traces may take."""
 
 
 @attrs.define(eq=False)
 class GdnRollback:
-    """Owns ``recurrent``.
+    """Owns the recurrent state of gated delta nets and advances it to the last accepted token.
 
-    ``snapshot`` keeps the state after each of the first ``n`` drafts and makes the right one current by changing an
-    index; where more drafts are kept it rewinds to the last state it has. ``replay`` records the inputs of every
-    draft and runs those of the kept path again. ``checkpoint`` keeps the committed state and lets the kept drafts be
-    evaluated again with the next forward. ``auto`` is ``replay`` where its records fit, else ``checkpoint``.
+    ``snapshot`` records the state after each of the first ``n`` drafts and selects the right one by changing an
+    index; if more drafts are kept, it rewinds to the last recorded state. ``replay`` records the inputs of every
+    draft and repeats the updates of the kept path. ``checkpoint`` keeps the committed state, and the kept drafts are
+    evaluated again with the next forward. ``auto`` is ``replay`` if its records fit in memory, else ``checkpoint``.
     """
 
     strategy: Strategy = attrs.field(default="auto", metadata={"help": "auto, snapshot, replay or checkpoint"})
     n: int = attrs.field(
-        default=16, validator=attrs.validators.ge(0), metadata={"help": "longest draft that memory is planned for"}
+        default=16, validator=attrs.validators.ge(0), metadata={"help": "max draft length that memory is planned for"}
     )
     sequences: int = attrs.field(
         default=1, validator=attrs.validators.ge(1), metadata={"help": "sequences that memory is planned for"}
@@ -49,8 +49,8 @@ class GdnRollback:
     def compat(self, target: Target) -> Compat:
         sizes = target.info.extras.get("recurrent")
         if not (isinstance(sizes, Mapping) and set(sizes) >= SIZES):
-            reason = f"{target.info.name} has no gated delta layers that say their sizes"
-            return Compat(refusals=[Refusal(reason, hint="name the owner of its state instead, or nobody")])
+            reason = f"{target.info.name} does not describe any gated delta layers"
+            return Compat(refusals=[Refusal(reason, hint="choose another owner with --rollback, or none")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)
         self.chosen = self.strategy if self.strategy != "auto" else choose(need, free)
@@ -69,7 +69,7 @@ class GdnRollback:
                 getattr(self, f"_{self.chosen}")(step, seq)
 
     def _snapshot(self, step: Step, seq: Sequence) -> None:
-        """The last kept draft whose state there is; rows after it are evaluated again."""
+        """Select the state after the last kept draft that has one; rows after it are evaluated again."""
         rows = step.kept(seq)
         places = step.output.trace.places if step.output.trace is not None else {}
         known = [i for i, row in enumerate(rows) if row in places]
@@ -86,10 +86,10 @@ class GdnRollback:
 
 
 def memory(sizes: Mapping[str, Any], n: int) -> dict[str, int]:
-    """Bytes that each strategy takes beside the committed state, for one sequence with drafts of n.
+    """Bytes that each strategy needs besides the committed state, for one sequence with drafts of n.
 
-    sizes: ``layers``, ``state_bytes`` and ``record_bytes`` of one layer and token. Verifying computes states it does
-    not keep in one more place of one layer.
+    sizes: ``layers``, ``state_bytes`` and ``record_bytes`` of one layer and token. Verification computes states that it
+    does not keep in one additional state of one layer.
     """
     layers, state, record = sizes["layers"], sizes["state_bytes"], sizes["record_bytes"]
     return {"snapshot": layers * n * state, "replay": layers * n * record + state, "checkpoint": state}
@@ -104,7 +104,7 @@ def too_large(strategy: str, need: Mapping[str, int], free: int) -> list[Refusal
     if need[strategy] <= SHARE * free:
         return []
     reason = f"{strategy} needs {need[strategy] >> 20} MiB, {free >> 20} MiB are free"
-    hint = "ask for strategy=replay or checkpoint, or a smaller n" if strategy == "snapshot" else "free some memory"
+    hint = "use strategy=replay or checkpoint, or a smaller n" if strategy == "snapshot" else "free some memory"
     return [Refusal(reason, hint=f"{hint} (-o gdn-rollback.strategy=..., -o gdn-rollback.n=...)")]
 
 

@@ -1,7 +1,7 @@
-"""Copy what followed an earlier occurrence of the last tokens: prompt lookup with a verified index.
+"""Copies the continuation of an earlier occurrence of the last tokens: prompt lookup with a verified index.
 
-Idea: Saxena, "Prompt Lookup Decoding", 2023; the index learns every committed token, compares tokens before it drafts,
-and takes its length from evidence: how long the match is, and how drafts of such matches fared in this sequence.
+Idea: Saxena, "Prompt Lookup Decoding", 2023. The index learns every committed token and compares tokens before it
+drafts. The draft's length depends on the match's length and on the acceptance of such drafts in this sequence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spec_core import Compat, Draft, Rows, Sequence, StashKey, Step, Target, hoo
 from spec_core.toolkit import AcceptanceEstimates, match_estimates
 
 DECAY = 0.98
-"""What a bucket's evidence keeps per look-up: a bad round lowers a score and is forgotten."""
+"""Decay of the counts at each look-up, so that old rejections lose weight."""
 PRIOR_WEIGHT = 2.0
 P_MIN = 0.3
 """Where neither the user nor a controller gives one."""
@@ -28,21 +28,21 @@ Place = tuple[Log, int]
 
 @attrs.define(eq=False)
 class Index:
-    """From every n-gram of one length to the places that follow it, latest last. Keys are the tokens themselves."""
+    """From every n-gram of one length to the positions after it, latest last. Keys are the tokens themselves."""
 
     n: int
     ways: int
-    most: int
+    entries_max: int
     places: dict[tuple[int, ...], deque[Place]] = attrs.field(factory=dict)
 
     def learn(self, log: Log, start: int) -> None:
-        """Enter the n-grams that end at or after ``start``; those across the border are among them."""
+        """Add the n-grams that end at or after ``start``, including those that begin before it."""
         for end in range(max(start + 1, self.n), len(log) + 1):
             key = tuple(log[end - self.n : end])
             places = self.places.pop(key, None) or deque(maxlen=self.ways)
             places.append((log, end))
             self.places[key] = places
-        while len(self.places) > self.most:
+        while len(self.places) > self.entries_max:
             del self.places[next(iter(self.places))]
 
     def find(self, history: list[int]) -> deque[Place]:
@@ -50,42 +50,45 @@ class Index:
 
 
 def evidence() -> AcceptanceEstimates:
-    """How drafts of a match length fared."""
+    """Acceptance estimates by match length."""
     return match_estimates(PRIOR_WEIGHT, DECAY)
 
 
 @attrs.define(eq=False)
 class Memory:
-    """What is kept about one sequence. matched: match length of the draft under way."""
+    """Data of one sequence. matched: match length of each current draft, by the leaf that it follows."""
 
     index: Index
     log: Log = attrs.field(factory=list)
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
-    matched: int = 0
+    matched: dict[int, int] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
 class Ngram:
-    """Drafts from the sequence's own text; needs nothing."""
+    """Drafts the tokens that followed an earlier occurrence of the last n-gram; needs no model."""
 
-    n_min: int = attrs.field(
-        default=2, validator=[ge(1), le(32)], metadata={"help": "shortest match that drafts", "off": 1}
+    n_min: int = attrs.field(default=2, validator=[ge(1), le(32)], metadata={"help": "min match length", "off": 1})
+    n_max: int = attrs.field(default=16, validator=[ge(1), le(64)], metadata={"help": "max match length"})
+    draft_max: int = attrs.field(
+        default=12, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    n_max: int = attrs.field(default=16, validator=[ge(1), le(64)], metadata={"help": "longest match looked for"})
-    draft_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "draft while its estimated survival is above this; default: 0.3, or a controller's price",
+            "help": "draft while its estimated acceptance probability is above this; 0.3, or a controller's price",
             "off": 0.0,
         },
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "look into the texts of all sequences of the run; visible to others in timing"}
+        default=False, metadata={"help": "use the texts of all sequences of the run; others can notice it by timing"}
     )
     ways: int = attrs.field(default=8, validator=ge(1), metadata={"help": "occurrences kept per n-gram"})
-    entries_max: int = attrs.field(default=65536, validator=ge(1), metadata={"help": "n-grams kept; oldest go first"})
+    entries_max: int = attrs.field(
+        default=65536, validator=ge(1), metadata={"help": "n-grams kept; the oldest are dropped first"}
+    )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Index = attrs.field(init=False)
     eog: frozenset[int] = attrs.field(default=frozenset(), init=False)
@@ -96,7 +99,7 @@ class Ngram:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """What is shared is of one run: drafts that outlived it could meet the coins they came from."""
+        """Clear shared data, which belongs to one run: later drafts could meet the noise of their tokens."""
         self.common = self._index()
 
     def _index(self) -> Index:
@@ -105,22 +108,23 @@ class Ngram:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
-        return Compat(drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
+        return Compat(drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if ids := self._after(seq, path, leaf, budget, step.price(seq, self.p_min, P_MIN)):
+                step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            memory = seq.stash.get(self.memory)
-            if memory is None:
-                continue
-            if ids := self._ahead(memory, seq.tokens, budget, step.price(seq, self.p_min, P_MIN)):
+            if ids := self._after(seq, [], -1, budget, step.price(seq, self.p_min, P_MIN)):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            memory.evidence.of(memory.matched).learn(part.drafted, len(part.uncut.path))
+            memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.uncut.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -130,7 +134,7 @@ class Ngram:
             memory.index.learn(memory.log, span.start)
 
     def _memory(self, seq: Sequence, start: int) -> Memory:
-        """A text that goes on differently than before is learned anew; only a shared index still knows the old one."""
+        """The data of a sequence. After a rewind the text is learned anew; only a shared index keeps the old text."""
         memory = seq.stash.get(self.memory)
         if memory is None or start < len(memory.log):
             memory = Memory(self.common if self.shared else self._index(), log=seq.tokens[:start])
@@ -138,22 +142,29 @@ class Ngram:
             seq.stash[self.memory] = memory
         return memory
 
-    def _ahead(self, memory: Memory, history: list[int], budget: int, p_min: float = P_MIN) -> list[int]:
-        """The draft: what followed the best match, as long as the evidence carries."""
+    def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int, p_min: float) -> list[int]:
+        """What may follow committed text and the drafted tokens ``path``."""
+        memory, history = seq.stash.get(self.memory), seq.tokens + path if path else seq.tokens
+        return [] if memory is None else self._ahead(memory, history, budget, p_min, leaf)
+
+    def _ahead(
+        self, memory: Memory, history: list[int], budget: int, p_min: float = P_MIN, leaf: int = -1
+    ) -> list[int]:
+        """The continuation of the best match, as long as its estimated acceptance allows."""
         best = best_match(memory.index.find(history), history, self.n_max)
         if best is None:
             return []
         match, (log, at) = best
-        memory.matched = match
+        memory.matched[leaf] = match
         memory.evidence.of(match).fade()
         length = min(budget, self.draft_max, carried(memory.evidence.value(match), p_min))
         ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)
         return until(ids, self.eog)
 
 
-def best_match(places: deque[Place], history: list[int], most: int) -> tuple[int, Place] | None:
-    """The longest verified match; among equals the most frequent continuation, then the most recent."""
-    verified = [(length, place) for place in places if (length := agreement(place, history, most))]
+def best_match(places: deque[Place], history: list[int], longest: int) -> tuple[int, Place] | None:
+    """The longest verified match; ties go to the most frequent continuation, then to the most recent."""
+    verified = [(length, place) for place in places if (length := agreement(place, history, longest))]
     if not verified:
         return None
     longest = max(length for length, _ in verified)
@@ -165,24 +176,24 @@ def best_match(places: deque[Place], history: list[int], most: int) -> tuple[int
     return longest, max(latest_first, key=lambda place: votes[place[0][place[1]]])
 
 
-def agreement(place: Place, history: list[int], most: int) -> int:
-    """How many tokens before the place equal the end of the history; stale places agree on nothing."""
+def agreement(place: Place, history: list[int], longest: int) -> int:
+    """How many tokens before the place equal the end of the history; 0 for stale places."""
     log, at = place
     n = 0
-    while n < most and n < at <= len(log) and n < len(history) and log[at - 1 - n] == history[-1 - n]:
+    while n < longest and n < at <= len(log) and n < len(history) and log[at - 1 - n] == history[-1 - n]:
         n += 1
     return n
 
 
 def carried(survival: float, p_min: float) -> int:
-    """Most tokens whose joint survival stays at or above ``p_min``."""
+    """Max tokens whose joint acceptance probability is at least ``p_min``."""
     if survival >= 1 or p_min <= 0:
         return 1 << 30
     return int(math.log(p_min) / math.log(survival)) if p_min < 1 else 0
 
 
 def follow(text: list[int], at: int, length: int, own: bool) -> list[int]:
-    """Tokens from ``at`` on; past the end of the own text the draft itself continues, as in a period."""
+    """Tokens from ``at`` on; past the end of the own text it continues with the draft itself, as in a period."""
     ids = text[at : at + length]
     while own and ids and len(ids) < length:
         ids.append(ids[at + len(ids) - len(text)])
@@ -190,7 +201,7 @@ def follow(text: list[int], at: int, length: int, own: bool) -> list[int]:
 
 
 def until(ids: list[int], eog: frozenset[int]) -> list[int]:
-    """Nothing after a token that ends the text, and nothing that is no token (a row given as an embedding)."""
+    """Cut after a token that ends the text, and before a row given as an embedding."""
     for i, token in enumerate(ids):
         if token < 0:
             return ids[:i]

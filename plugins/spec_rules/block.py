@@ -1,4 +1,4 @@
-"""Block verification: the whole chain is judged at once, and is never kept shorter on average than token by token.
+"""Block verification: judges the whole chain at once; on average it keeps at least as much as token-by-token tests.
 
 Sun et al., "Block Verification Accelerates Speculative Decoding", 2403.10444, algorithm 2.
 """
@@ -17,7 +17,7 @@ from spec_rules.traversal import chance
 
 @attrs.define(eq=False)
 class Block:
-    """Keep the longest prefix that passes as a block. Lossless in distribution. Trees by its generalisation."""
+    """Keep the longest prefix that is accepted as a block. Lossless in distribution. Trees use its generalisation."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -29,7 +29,7 @@ class Block:
 
 
 def verify(case: Case, coins: Coins) -> Verdict:
-    """From the end: the first prefix whose coin falls below its chance. Its last token is drawn from what is left."""
+    """Keep the longest prefix whose coin is below its probability, then draw a token from the residual."""
     if case.draft.parents is not None:
         return traversal.verify(case, coins)
     r = ratios(case)
@@ -41,7 +41,7 @@ def verify(case: Case, coins: Coins) -> Verdict:
         left = excess(r[i] * p, case.q(i))
         if coins.accept(chance(left.sum(), r[i]), 1.0):
             return Verdict(range(i), coins.draw(normalised(left, otherwise=p)))
-    raise AssertionError("the empty prefix has chance 1")
+    raise AssertionError("the empty prefix has probability 1")
 
 
 def ratios(case: Case) -> list[float]:

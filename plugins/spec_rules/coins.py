@@ -1,4 +1,4 @@
-"""The coins a rule decides by: private, counter-based, new in every step and for every request."""
+"""A rule's random numbers: private, counter-based, new in every step and for every request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spec_core import Sequence, Step
 
 
 class Coins(Protocol):
-    """What a rule may ask chance for. Tests integrate over it exactly."""
+    """The random decisions of a rule. Tests integrate over them exactly."""
 
     def accept(self, p: float, q: float) -> bool:
         """True with probability min(1, p / q); never for p = 0."""
@@ -23,7 +23,7 @@ class Coins(Protocol):
 
 @attrs.define
 class Uniforms:
-    """Coins made of uniforms in (0, 1), one for each question."""
+    """Coins from uniforms in (0, 1), one uniform per decision."""
 
     values: Iterator[float]
 
@@ -35,12 +35,12 @@ class Uniforms:
 
 
 def inverse(weights: np.ndarray, u: float) -> int:
-    """The index at which the running sum passes ``u`` of the total; its weight is never 0. weights: [V] float64."""
+    """The index at which the cumulative sum passes ``u`` of the total; never one of weight 0. weights: [V] float64."""
     sums = weights.cumsum()
     at = int(np.searchsorted(sums, u * sums[-1], side="right"))
     return at if at < len(sums) else int(weights.nonzero()[0][-1])
 
 
 def coins(step: Step, seq: Sequence, drafted: int) -> Uniforms:
-    """Enough for one test of every drafted token and of the root, and one draw at every node."""
+    """Enough uniforms to test every drafted token and the root, and to draw once at every node."""
     return Uniforms(iter(step.coins(seq, 2 * (drafted + 1)).tolist()))

@@ -1,4 +1,4 @@
-"""What a rule reads: a draft, the target's distribution of every row, and that which each drafted token was drawn from.
+"""The input of a rule: a draft, the target's distribution at every row, and the distribution of every drafted token.
 
 All distributions are [V] float64 numpy arrays that sum to 1.
 """
@@ -21,9 +21,9 @@ Rows = Callable[[int], np.ndarray]
 class Case:
     """A draft to be judged.
 
-    p: row -> the target's distribution after everything the user asked for; row 0 follows committed text, row 1 + j
+    p: row -> the target's distribution under the request's sampling parameters; row 0 follows committed text, row 1 + j
         draft j.
-    q: j -> the distribution draft j was drawn from, given its ancestors and the siblings drawn before it.
+    q: j -> the distribution that draft j was drawn from, given its ancestors and the siblings drawn before it.
     """
 
     draft: Draft
@@ -31,14 +31,14 @@ class Case:
     q: Rows
 
     def children(self, node: int) -> list[int]:
-        """Drafts that follow ``node`` (-1: committed text), in the order drawn; equal ones too."""
+        """Drafts that follow ``node`` (-1: committed text), in the order drawn; equal ones included."""
         if self.draft.parents is None:
             return [node + 1] if node + 1 < len(self.draft) else []
         return [j for j, parent in enumerate(self.draft.parents) if parent == node]
 
 
 def case(step: Step, seq: Sequence) -> Case:
-    """The case of a sequence with a draft. A row is evaluated when a rule first asks for it, and kept for this step."""
+    """The case of a sequence with a draft. A row is evaluated when a rule first reads it, and kept for this step."""
     draft = step.part(seq).draft
     assert draft is not None
     vocab = step.target.info.vocab
@@ -55,7 +55,7 @@ def excess(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """norm((p - q)+): what is left of p once a draft from q was rejected; p where nothing is left but rounding."""
+    """norm((p - q)+): the residual of p after a draft from q was rejected; p if only rounding errors remain."""
     return normalised(excess(p, q), otherwise=p)
 
 

@@ -1,4 +1,4 @@
-"""The hook that the rules for sampled text share."""
+"""The accept hook that the rules for sampled text share."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spec_rules.coins import Coins, coins
 from spec_rules.distributions import Case, case
 
 Verify = Callable[[Case, Coins], Verdict]
-DRAWN = frozenset({"sampled", "deterministic"})
-"""Kinds of proposal that a rule with ratios p / q can judge: q is given, or a point mass."""
+DRAWN = frozenset({"sampled", "deterministic", "mixed"})
+"""Kinds of proposal that a rule with ratios p / q can judge: q of every token is known, or is a point mass."""
 
 
 def judge(step: Step, verify: Verify) -> None:
-    """Decide the sequences that sample and were drafted.
+    """Decide the sequences that sample and have a draft.
 
-    At temperature 0 every rule is exact match, and without a draft the token is the target's own: the core does both.
+    The core decides the others: at temperature 0 every rule is exact match, and without a draft the target chooses.
     """
     for seq in step.undecided:
         drafted = step.part(seq).drafted

@@ -1,4 +1,4 @@
-"""K-SEQ: siblings drawn independently from one distribution, tested with one threshold that all of them share.
+"""K-SEQ: siblings drawn independently from one distribution, tested with one shared threshold.
 
 Sun et al., "SpecTr: Fast Speculative Decoding via Optimal Transport", 2310.15141, algorithm 3.
 """
@@ -31,15 +31,20 @@ class KSeq:
 
 
 def verify(case: Case, coins: Coins) -> Verdict:
-    """Point masses are no independent draws: they are rejected one after the other."""
-    return rejection.top_down(case, coins, rejection.among if case.draft.proposal == "deterministic" else among)
+    """Verify a draft."""
+    return rejection.top_down(case, coins, among)
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first sibling that is accepted, or None; and what is left of the target's distribution when none is."""
+    """The first accepted sibling, or None; and the residual of the target's distribution if none is accepted.
+
+    Point masses are not independent draws: such siblings are rejected one after the other.
+    """
     p, siblings = case.p(1 + node), case.children(node)
     if not siblings:
         return None, p
+    if all(case.q(child)[case.draft.ids[child]] == 1 for child in siblings):
+        return rejection.among(case, node, coins)
     q = shared_distribution(case, siblings)
     rho = threshold(p, q, len(siblings))
     for child in siblings:
@@ -50,28 +55,28 @@ def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
 
 
 def shared_distribution(case: Case, siblings: list[int]) -> np.ndarray:
-    """The one distribution all siblings were drawn from. Raises ValueError where their rows differ."""
+    """The distribution that all siblings were drawn from. Raises ValueError if their rows differ."""
     q = case.q(siblings[0])
     if not all(np.array_equal(q, case.q(j)) for j in siblings[1:]):
         raise ValueError(
-            "k-seq judges siblings drawn independently from one distribution, and these have different rows of probs; "
+            "k-seq judges siblings drawn independently from one distribution, but these have different rows of probs; "
             "use --rule rejection or traversal for siblings drawn without replacement"
         )
     return q
 
 
 def overlap(p: np.ndarray, q: np.ndarray, rho: float) -> float:
-    """beta(rho): the chance that one sibling is accepted."""
+    """beta(rho): the probability that one sibling is accepted."""
     return float(np.minimum(p / rho, q).sum())
 
 
 def taken(beta: float, k: int) -> float:
-    """(1 - (1 - beta)^k) / beta: how often an accepted token is expected, for one accepted by a single sibling."""
+    """(1 - (1 - beta)^k) / beta: accepted probability of k siblings relative to a single one."""
     return (1 - (1 - beta) ** k) / beta if beta > 0 else float(k)
 
 
 def threshold(p: np.ndarray, q: np.ndarray, k: int) -> float:
-    """rho in [1, k] with 1 - (1 - beta)^k = rho beta, from above: the side on which no more than p is taken."""
+    """rho in [1, k] with 1 - (1 - beta)^k = rho beta, rounded up, so that no more than p is accepted."""
     low, high = 1.0, float(k)
     for _ in range(BISECTIONS if k > 1 else 0):
         middle = (low + high) / 2

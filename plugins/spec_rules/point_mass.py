@@ -1,7 +1,7 @@
 """Sample, then match: the target draws its token, and a child that equals it is kept.
 
-The form for every kind of proposal: the children are only guesses, so no probabilities of theirs are needed. Equal in
-distribution to the core's rule, with coins of its own in place of noise that drafters can read.
+Works for every kind of proposal, since the children's probabilities are not needed. Equal in
+distribution to the core's rule, but with private coins instead of noise that drafters can read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spec_rules.judging import judge
 
 @attrs.define(eq=False)
 class PointMass:
-    """Keep what the target draws by itself. Lossless in distribution, for every kind of proposal."""
+    """Keep drafted tokens that equal independent draws of the target. Lossless in distribution, for all proposals."""
 
     @hookimpl
     def compat(self) -> Compat:

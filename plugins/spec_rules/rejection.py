@@ -27,7 +27,7 @@ class Rejection:
 
     @hookimpl
     def compat(self) -> Compat:
-        # A drafter that learns from rejected tokens would carry shared noise into its next length: private is safe.
+        # A drafter that learns from rejected tokens would make its next length depend on shared noise.
         return Compat(judges=DRAWN, noise="private")
 
     @hookimpl
@@ -40,7 +40,7 @@ def verify(case: Case, coins: Coins) -> Verdict:
 
 
 def top_down(case: Case, coins: Coins, among: Among) -> Verdict:
-    """At every kept node its children, then one token of what is left. among: which child is kept, see below."""
+    """Test the children of every kept node, then draw one token from the residual. among: chooses the child to keep."""
     path: list[int] = []
     node = -1
     while True:
@@ -52,7 +52,7 @@ def top_down(case: Case, coins: Coins, among: Among) -> Verdict:
 
 
 def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first child that is accepted, or None; and the target's distribution at the node, less what was rejected."""
+    """The first accepted child, or None; and the residual of the target's distribution after the rejected ones."""
     p = case.p(1 + node)
     for child in case.children(node):
         q, token = case.q(child), case.draft.ids[child]

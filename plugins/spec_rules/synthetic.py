@@ -1,6 +1,6 @@
-"""Synthetic acceptance: keep drafts at given rates, whatever they are. The text is NOT the target's.
+"""Synthetic acceptance: keeps drafts at given rates, whatever their tokens. The text is NOT the target's.
 
-For measuring what a serving path costs at an acceptance that no method reaches yet. Rates are by position and
+To measure the cost of serving at an acceptance rate that no method reaches yet. Rates are by position and
 unconditional, as in vLLM's ``synthetic_acceptance_rates``.
 """
 
@@ -22,7 +22,7 @@ def _check(instance: object, attribute: attrs.Attribute, rates: tuple[float, ...
     falling = all(a >= b for a, b in zip((1.0, *rates), (*rates, 0.0), strict=True))
     if not rates or not falling:
         raise UsageError(
-            f"synthetic.rates = {', '.join(map(str, rates))}: a draft is not kept longer more often",
+            f"synthetic.rates = {', '.join(map(str, rates))}: rates must not rise",
             hint="give numbers from 1 down to 0: -o synthetic.rates=0.9,0.7,0.5",
         )
 
@@ -34,14 +34,14 @@ class Synthetic:
     rates: tuple[float, ...] = attrs.field(
         default=(0.8, 0.6, 0.4, 0.2),
         validator=_check,
-        metadata={"help": "chance that a draft is kept to each position, falling; 0 after the last"},
+        metadata={"help": "probability that a draft is kept up to each position, falling; 0 after the last"},
     )
-    seed: int = attrs.field(default=0, metadata={"help": "of the pattern of acceptance"})
+    seed: int = attrs.field(default=0, metadata={"help": "seed of the acceptance pattern"})
 
     @hookimpl
     def compat(self) -> Compat:
         rates = ", ".join(f"{rate:g}" for rate in self.rates)
-        return Compat(lossy=f"synthetic acceptance at rates {rates}: not real text")
+        return Compat(lossy=f"synthetic acceptance at rates {rates}: the text is meaningless")
 
     @hookimpl
     def accept(self, step: Step) -> None:
@@ -52,17 +52,17 @@ class Synthetic:
                 step.decide(seq, Verdict(path, choice(1 + path[-1] if path else 0)))
 
     def coin(self, seq: Sequence) -> float:
-        """One per step: the pattern of a prompt depends on the setting's seed, not on the text or the drafter."""
+        """One uniform per step: the pattern of a prompt depends on the setting's seed, not on text or drafter."""
         prompt = crc32(np.array(seq.tokens[: seq.prompt_len], dtype=np.int64).tobytes())
         return float(uniform(self.seed, seq.t, np.array([prompt]), seq.stream, DOMAIN_SYNTHETIC)[0])
 
 
 def kept(rates: tuple[float, ...], u: float) -> int:
-    """How many positions one coin keeps: at least i + 1 with probability rates[i], since rates fall."""
+    """How many positions are kept for one uniform: at least i + 1 with probability rates[i], since rates fall."""
     return sum(u < rate for rate in rates)
 
 
 def longest(draft: Draft) -> tuple[int, ...]:
-    """The path to the deepest draft, the first of equals."""
+    """The path to the deepest draft, the first of equally deep ones."""
     depths = draft.depths
     return draft.ancestry(depths.index(draft.depth))

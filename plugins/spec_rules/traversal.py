@@ -1,4 +1,4 @@
-"""Bottom-up verification of a tree: a leaf is tested with its whole path, rejected ones make room for their siblings.
+"""Bottom-up verification of a tree: each leaf is tested with its whole path; rejected leaves are removed.
 
 After Weng et al., "Traversal Verification for Speculative Tree Decoding", 2505.12398, written from its description; on
 a chain it is block verification (2403.10444).
@@ -16,7 +16,7 @@ from spec_rules.judging import DRAWN, judge
 
 @attrs.define(eq=False)
 class Traversal:
-    """Keep the first path, from the leaves up, that passes as a whole. Lossless in distribution."""
+    """Keep the first path, from the leaves up, that is accepted as a whole. Lossless in distribution."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -29,14 +29,14 @@ class Traversal:
 
 def verify(case: Case, coins: Coins) -> Verdict:
     found = visit(case, -1, 1.0, coins)
-    assert found is not None  # the root's chance stays 1
+    assert found is not None  # the root's probability is always 1
     return found
 
 
 def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
-    """The verdict if the path to ``node``, or one that goes on from it, is kept. pa: chance of the path so far.
+    """The verdict if the path to ``node``, or a longer one through it, is kept. pa: probability of the path so far.
 
-    A node is tested once all its children are gone; what they took is taken from its distribution and its chance.
+    A node is tested after all its children were rejected; each rejection reduces its distribution and probability.
     """
     p = case.p(1 + node)
     for child in case.children(node):
@@ -52,6 +52,6 @@ def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
 
 
 def chance(mass: float, before: float) -> float:
-    """m / (m + 1 - r): the chance of a path whose next token was rejected. mass: of (r p - q)+; before: r."""
-    whole = mass + (1 - before)  # exactly the mass where the path was certain
+    """m / (m + 1 - r): probability of a path whose next token was rejected. mass: of (r p - q)+; before: r."""
+    whole = mass + (1 - before)  # equals mass if the path has probability 1
     return mass / whole if whole > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Typical acceptance: keep what is not unlikely under the target. LOSSY.
+"""Typical acceptance: keeps tokens that are not unlikely under the target. LOSSY.
 
 Cai et al., "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", 2401.10774, section
 2.3.1: a drafted token is kept while p(x) > min(epsilon, delta exp(-H(p))).
@@ -25,15 +25,17 @@ class Typical:
     """Keep the longest path whose tokens are typical of the target."""
 
     epsilon: float = attrs.field(
-        default=0.09, validator=[ge(0.0), le(1.0)], metadata={"help": "a chance above this is always typical"}
+        default=0.09, validator=[ge(0.0), le(1.0)], metadata={"help": "a probability above this is always typical"}
     )
     delta: float = attrs.field(
-        default=0.3, validator=[ge(0.0), le(1.0)], metadata={"help": "share of exp(-entropy) that is typical"}
+        default=0.3,
+        validator=[ge(0.0), le(1.0)],
+        metadata={"help": "share of exp(-entropy) that is typical"},
     )
     token: Literal["greedy", "sampled"] = attrs.field(
         default="greedy",
         validator=in_(("greedy", "sampled")),
-        metadata={"help": "the token after the kept path: the most likely one, as in the paper, or drawn"},
+        metadata={"help": "how the token after the kept path is chosen: most likely (as in the paper), or drawn"},
     )
 
     @hookimpl
@@ -53,7 +55,7 @@ class Typical:
         return Verdict(path, int(p.argmax()), spent + 1 - p.max())
 
     def kept(self, case: Case) -> tuple[int, ...]:
-        """The longest typical path; of equally long ones the likeliest, then the first."""
+        """The longest typical path; ties go to the likeliest, then to the first."""
         fit: dict[int, tuple[int, float]] = {-1: (0, 0.0)}
         for node in range(-1, len(case.draft)):
             if node in fit and (children := case.children(node)):
@@ -71,6 +73,6 @@ def threshold(p: np.ndarray, epsilon: float, delta: float) -> float:
 
 
 def entropy(p: np.ndarray) -> float:
-    """In nats."""
+    """Entropy in nats."""
     some = p[p > 0]
     return float(-(some * np.log(some)).sum())

@@ -1,4 +1,4 @@
-"""What a bare path is, by a look at it. Imports nothing heavy: asked before anything is loaded."""
+"""Recognises a bare path by its first bytes or files. Imports nothing heavy, as it runs before anything is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAGIC = b"GGUF"
 
 
 def gguf(path: Path) -> bool:
-    """A file that begins as GGUF files do."""
+    """Whether a file begins like a GGUF file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -16,5 +16,5 @@ def gguf(path: Path) -> bool:
 
 
 def hf(path: Path) -> bool:
-    """A directory with a config.json."""
+    """Whether a directory has a config.json."""
     return (path / "config.json").is_file()

@@ -1,1 +1,1 @@
-"""``spec train``: draft heads for one's own model, in the layouts that others read."""
+"""``spec train``: trains draft heads for any model, in the file layouts of other projects."""

@@ -46,7 +46,7 @@ DATA = [
         default="0",
         show_default=True,
         callback=temperatures,
-        help="Of the answers; of several, 0,0.8, one is drawn for each answer.",
+        help="Temperature of the answers; of several, 0,0.8, one is drawn for each answer.",
     ),
     click.option(
         "--held-out",
@@ -64,7 +64,7 @@ SCHEDULE = [
         type=click.IntRange(1),
         help="Steps, in place of a duration; the same steps give the same head.",
     ),
-    click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Texts of a step."),
+    click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Texts per step."),
     click.option("--length", type=click.IntRange(8), default=512, show_default=True, help="Max tokens of a text."),
     click.option(
         "--lr", type=click.FloatRange(0, 1000, min_open=True), help="Learning rate; the default depends on the width."
@@ -84,7 +84,7 @@ HEAD = [
     click.option(
         "--from", "first", type=click.Path(path_type=Path), help="A head to start from, of the same sizes and sources."
     ),
-    click.option("--sources", help="Hidden states it reads: 2,5,7 are the inputs of blocks 2, 5 and 7."),
+    click.option("--sources", help="Hidden states that the head reads: 2,5,7 are the inputs of blocks 2, 5 and 7."),
     click.option("--heads", type=click.IntRange(1), help="Attention heads."),
     click.option("--ff", type=click.IntRange(1), help="Width of the feed-forward layer."),
     click.option(

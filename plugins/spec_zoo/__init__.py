@@ -1,7 +1,7 @@
-"""Models at hand: ``zoo:NAME``. Loading one reads nothing from anywhere else.
+"""Models for examples and tests: ``zoo:NAME``. Nothing is downloaded to load one.
 
-Small ones ship with the package; they were trained from scratch by the scripts in ``training`` and serve to show, not
-to be useful. One of practical use is found where somebody else's package of it is installed.
+Small ones ship with the package. They were trained from scratch by the scripts in ``training``, for demonstration
+only. A chat model is found if the package that contains it is installed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PROMPTS = HERE / "prompts.jsonl"
 CHAT_PROMPTS = HERE / "prompts-chat.jsonl"
 """Prompts of four families for a model that answers: {"id", "family", "messages"} per line."""
 TASKS = 4000
-"""Edit and record tasks among the texts."""
+"""Number of edit and record tasks among the texts."""
 
 
 @attrs.frozen
 class Model:
-    """A file, what it is for, and who goes with it.
+    """A model file and what belongs to it.
 
-    file: a shipped one, or one of another package. companions: {method: name in the zoo}. prompts: what it is shown on.
+    file: shipped, or of another package. companions: {method: name in the zoo}. prompts: the default prompts.
     """
 
     file: str | Package
@@ -39,7 +39,7 @@ class Model:
     prompts: Path = PROMPTS
 
     def there(self) -> bool:
-        """Whether its file is on this machine."""
+        """Whether its file is installed."""
         return (HERE / "models" / self.file).is_file() if isinstance(self.file, str) else self.file.find() is not None
 
 
@@ -64,24 +64,24 @@ ZOO = {
 
 
 def path(name: str) -> Path:
-    """The file of a model. Raises UsageError listing the known names, or saying how to get the file."""
+    """The file of a model. Raises UsageError with the known names, or with the command that installs the file."""
     if name not in ZOO:
         raise UsageError(f"the zoo has no model {name!r}", hint=f"it has: {nearest(name, ZOO)}")
     file = ZOO[name].file
     if isinstance(file, Package):
         return file.path(name)
     if not ZOO[name].there():
-        raise UsageError(f"zoo:{name}: this installation lacks {file}", hint="install it again, whole")
+        raise UsageError(f"zoo:{name}: this installation lacks {file}", hint="reinstall spec-core")
     return HERE / "models" / file
 
 
 def companions(name: str) -> dict[str, str]:
-    """{method: location} of the files that go with a model, as far as they are there."""
+    """{method: location} of the installed files that belong to a model."""
     return {method: f"zoo:{other}" for method, other in ZOO[name].companions.items() if ZOO[other].there()}
 
 
 def texts() -> list[str]:
-    """What the models were trained on: files, prose, docstrings and tasks."""
+    """The training texts of the models: files, prose, docstrings and tasks."""
     from spec_zoo.training import data, tokens
 
     train, _ = data.split()
@@ -90,7 +90,7 @@ def texts() -> list[str]:
 
 
 def questions(count: int) -> list[str]:
-    """Prompts of four families from text that the models were trained on."""
+    """Prompts of four families from the training texts of the models."""
     from spec_zoo.training import prompts
 
     return prompts.questions(count)
@@ -104,7 +104,7 @@ def chats(count: int) -> list[list[dict[str, str]]]:
 
 
 def load(location: str, **options: Any) -> Target:
-    """``zoo:NAME``; options as for ``gguf:``. The target knows its companions and its prompts."""
+    """``zoo:NAME``; options as for ``gguf:``. The target has its companions and its prompts."""
     from spec_core import load as load_model
 
     file = path(location)

@@ -1,15 +1,16 @@
-"""From what the user named to the plugins of a run, asked and matched before any weight is read."""
+"""From the user's choice of plugins to the plugins of a run, checked before any weight is read."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen, make
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
 from spec_core.assembly.matching import admitted, asked, check_needs, check_owned, check_owners, check_proposals
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.settings.named import chain
 
 log = logging.getLogger("spec_core")
 NO_CONTROL = "fixed"
@@ -20,9 +21,9 @@ Given = Mapping[str, Mapping[str, Any]]
 def assemble(
     target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
 ) -> list[Chosen]:
-    """The plugins of a run in the user's order: methods, rule, owners of state, the target itself.
+    """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself.
 
-    Raises Refused with all refusals together. Weights are read last, once everything is clean.
+    Raises Refused with all refusals together. Weights are read last, if no plugin refuses.
     """
     plugins = check(target, methods, rule, rollback, given, control)
     for c in plugins:
@@ -44,9 +45,9 @@ def _load(chosen: Chosen, target: Any) -> None:
 def check(
     target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
 ) -> list[Chosen]:
-    """The same, without reading a weight."""
+    """Like ``assemble``, but without reading weights."""
     _check_given(given)
-    chosen = [make(spec, given) for spec in methods]
+    chosen = [make(spec, given) for spec in _one_by_one(methods)]
     if rule is not None and rule != DEFAULT_RULE:
         chosen.append(make(rule, given, ("rule",)))
     chosen.append(Chosen("target", target))
@@ -66,8 +67,15 @@ def check(
     return plugins
 
 
+def _one_by_one(methods: Iterable[Any]) -> Iterator[Any]:
+    """``a+b`` and ``a++b`` as the methods that they name."""
+    known = {entry.name for entry in discover(("method", "control"))}
+    for method in methods:
+        yield from chain(method, known) if isinstance(method, str) else (method,)
+
+
 def _controlled(answered: list[Chosen], target: Any, control: Any, given: Given) -> list[Chosen]:
-    """With the controller of the settings first, where something drafts and no controller was named as a method."""
+    """With the controller of the settings first, if something drafts and no controller was named as a method."""
     made = make(control, given, ("control",))
     if any(c.controls for c in answered) or not any(c.proposals for c in answered):
         return answered
@@ -75,20 +83,20 @@ def _controlled(answered: list[Chosen], target: Any, control: Any, given: Given)
 
 
 def _check_given(given: Given) -> None:
-    """Settings are for plugins that are installed, in use or not. Raises UsageError."""
+    """Every plugin with settings must be installed, whether it is used or not. Raises UsageError."""
     known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
     for name in given:
         if name not in known:
             raise UsageError(
                 f"settings are given for {name!r}, no plugin of that name is installed",
-                hint=f"installed: {nearest(name, known)}; an instance has its settings already",
+                hint=f"installed: {nearest(name, known)}; a plugin instance takes its settings in its constructor",
             )
 
 
 def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chosen]:
-    """The installed owners that accept this target, for kinds of state without one; of several the user must choose.
+    """The installed owners that accept this target, for states without an owner. If several fit, the user must choose.
 
-    Raises Refused with every reason where nobody accepts it.
+    Raises Refused with every reason if none accepts it.
     """
     owned = frozenset().union(*(c.compat.owns for c in plugins))
     missing = target.info.states - owned
@@ -111,7 +119,7 @@ def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chos
 
 
 def _asked_alone(name: str, target: Any, given: Given) -> Chosen | SpecError:
-    """An installed owner with its answer. One that fails when asked takes no part: others may know this target."""
+    """An installed owner with its ``compat``, or its error: an owner that fails here is skipped, others may fit."""
     try:
         return asked([make(name, given, ("rollback",))], target)[0]
     except SpecError as error:
@@ -130,4 +138,4 @@ def _log(able: list[Chosen], reasons: list[str]) -> None:
     for c in able:
         log.info("%s owns the target's %s state", c.name, ", ".join(sorted(c.compat.owns)))
     for reason in reasons:
-        log.info("takes no part: %s", reason)
+        log.info("not used: %s", reason)

@@ -1,4 +1,4 @@
-"""A plugin from what the user named, with its settings."""
+"""Makes a plugin, with its settings, from what the user named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_RULE = "coupled"
 
 @attrs.frozen
 class Chosen:
-    """A plugin in use: its name in this run, its object, its answer to ``compat``, and what it is installed as."""
+    """A plugin in use: its name in this run, its object, its answer to ``compat``, and its kind when installed."""
 
     name: str
     plugin: Any
@@ -32,7 +32,7 @@ class Chosen:
 
     @cached_property
     def _options(self) -> dict[str, dict[str, Any]]:
-        """{hook: options of its mark}."""
+        """{hook: options of its ``@hookimpl``}."""
         return {hook: options for hook, (_, options) in implementations(self.plugin, self.name).items()}
 
     @property
@@ -41,7 +41,7 @@ class Chosen:
 
     @property
     def proposals(self) -> frozenset[str]:
-        """Kinds of proposal it drafts. Not declared: deterministic, unless it is a controller or asked out of order."""
+        """Kinds of proposal it drafts. Default: deterministic, unless it is a controller or marked out of order."""
         if self.compat.drafts is not None:
             return self.compat.drafts
         unsaid = self.kind != "control" and not self._marks and "draft" in self.hooks
@@ -49,12 +49,12 @@ class Chosen:
 
     @property
     def controls(self) -> bool:
-        """It has a draft hook and drafts nothing: asked before all methods, where a limit still means something."""
+        """Whether it has a draft hook and never drafts: called before all methods, so that limits apply."""
         return "draft" in self.hooks and not self.proposals
 
     @property
     def _marks(self) -> frozenset[str]:
-        """Its draft hook is marked to be asked out of the user's order."""
+        """Options of its draft hook that change the order of calls."""
         options = self._options.get("draft", {})
         return frozenset(mark for mark in ("tryfirst", "trylast", "wrapper") if options.get(mark))
 
@@ -66,13 +66,13 @@ class Chosen:
             )
         if self._marks and self.proposals:
             raise UsageError(
-                f"{self.name} drafts and is marked tryfirst, trylast or wrapper: it would jump the user's order",
+                f"{self.name} drafts and is marked tryfirst, trylast or wrapper: that overrides the user's order",
                 hint="remove the mark from its draft hook",
             )
         if "trylast" in self._marks:
             raise UsageError(
-                f"{self.name} drafts nothing and its draft hook is marked trylast: nobody is left whom it could limit",
-                hint="remove the mark: what drafts nothing is asked first; to look at drafts use a wrapper or accept",
+                f"{self.name} never drafts and its draft hook is marked trylast: no method is left to limit",
+                hint="remove the mark: controllers are called first; to read drafts use a wrapper or accept",
             )
 
 
@@ -103,24 +103,24 @@ def _check_takes_file(cls: type, name: str, file: str | None) -> None:
 
 
 def _check_no_settings(cls: type, name: str, own: Mapping[str, str]) -> None:
-    """``NAME=FILE:key=value`` would read the settings as a part of the file's name. Raises UsageError."""
+    """``NAME=FILE:key=value`` would read the settings as part of the file name. Raises UsageError."""
     if set(own) != {"file"} or not attrs.has(cls) or Path(own["file"]).exists():
         return
     declared = "|".join(re.escape(f.name) for f in attrs.fields(cls) if f.init)
     if match := re.fullmatch(rf"(.+?):((?:{declared})=.*)", own["file"], re.DOTALL):
         raise UsageError(
-            f"{name}={own['file']}: settings follow the file, {name}=FILE takes none",
+            f"{name}={own['file']}: {name}=FILE takes no settings after the file",
             hint=f"write {name}:file={match[1]},{match[2]}",
         )
 
 
 def kebab(name: str) -> str:
-    """TwoWords -> two-words."""
+    """TwoWords becomes two-words."""
     return "".join(f"-{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
 def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
-    """An instance of a plugin class from its settings. Raises UsageError for unknown or unfit ones."""
+    """An instance of a plugin class from its settings. Raises UsageError for unknown or invalid ones."""
     if not attrs.has(cls):
         if given:
             raise UsageError(f"{plugin} has no settings, got {', '.join(given)}", hint="leave them out")

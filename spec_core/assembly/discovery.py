@@ -1,4 +1,4 @@
-"""What is installed, from entry-point metadata: nothing is imported until it is selected."""
+"""Installed plugins, from entry-point metadata: nothing is imported until it is selected."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ GROUPS = {
     "target": "spec_core.targets",
     "command": "spec_core.commands",
 }
-"""What a plugin is for, and the entry-point group that says so."""
+"""The kinds of plugin, and the entry-point group of each."""
+TABLES = "spec_core.settings"
+"""The entry-point group of tables of settings, by the name of the command that has them."""
 PLUGIN_KINDS = ("method", "rule", "rollback", "control")
 
 
 @attrs.frozen
 class Entry:
-    """An installed plugin, known from metadata; what its distribution is called is read when it is asked for."""
+    """An installed plugin, known from metadata; the name of its distribution is read on demand."""
 
     name: str
     kind: str
@@ -55,22 +57,27 @@ def installed(group: str) -> list[metadata.EntryPoint]:
 
 @lru_cache(maxsize=2)
 def _points(read: Callable[[], Any], places: tuple[tuple[str, int], ...]) -> Any:
-    """Entry points of everything installed in these places: a file of every distribution, read when one has changed."""
+    """Entry points of everything installed in these places. Metadata files are read again when a place has changed."""
     return read()
 
 
 def _changed(folder: str) -> int:
-    """When something was installed in a folder of the path, or removed; 0 where there is none."""
+    """Modification time of a folder of ``sys.path``; 0 if it does not exist."""
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
         return 0
 
 
+def configured() -> set[str]:
+    """First parts of dotted settings: names of plugins, and of commands that have settings."""
+    return {entry.name for entry in discover(PLUGIN_KINDS)} | {point.name for point in installed(TABLES)}
+
+
 def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
     """The installed plugin of that name.
 
-    Raises UsageError listing the known ones, nearest first, or all that have the name: nobody takes another's place.
+    Raises UsageError with the known names, nearest first, or with all plugins of that name if there are several.
     """
     kinds = tuple(kinds)
     entries = discover(kinds)
@@ -90,20 +97,20 @@ def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
 
 
 def _instead(name: str) -> str | None:
-    """What may be meant by a name that no plugin of the wanted kinds has."""
+    """A suggestion for a name that no plugin of the wanted kinds has."""
     kinds = {entry.name: entry.kind for entry in discover(PLUGIN_KINDS)}
     if name in kinds:
-        return f"{name} is a {kinds[name]}: give it as --{kinds[name]}"
+        return f"{name} is a {kinds[name]}: use --{kinds[name]}"
     if "," in name and set(name.split(",")) <= set(kinds):
-        return f"give one at a time: {' '.join(f'--method {part}' for part in name.split(','))}"
+        return f"give each one its own option: {' '.join(f'--method {part}' for part in name.split(','))}"
     return None
 
 
 def imported(entry: Entry) -> Any:
-    """The object an entry point names. Raises UsageError when it cannot be imported."""
+    """The object that an entry point names. Raises UsageError if it cannot be imported."""
     try:
         return entry.point.load()
-    except Exception as error:  # its module runs at import, and can fail like any other
+    except Exception as error:  # importing runs the module, which may raise anything
         kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         raise UsageError(
             f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: "

@@ -1,4 +1,4 @@
-"""Which hooks a plugin implements, and how."""
+"""Which hooks a plugin implements, with their options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK = f"{PROJECT}_impl"
 
 
 def hooks_of(cls: type) -> list[str]:
-    """Hooks that a plugin's class implements, in their order; nothing is checked."""
+    """Hooks that a plugin's class implements, in the order of the contract; nothing is checked."""
     return [hook for hook in HOOKS if hasattr(getattr(cls, hook, None), MARK)]
 
 
@@ -25,7 +25,7 @@ def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any
     found = {}
     kind = plugin if inspect.ismodule(plugin) else type(plugin)
     for attribute in dir(kind):
-        # Asked of the class: a property of the plugin may read what is not loaded yet.
+        # Read from the class: a property of the instance may need what is not loaded yet.
         options = getattr(getattr(kind, attribute, None), MARK, None)
         if isinstance(options, dict):
             method = getattr(plugin, attribute)
@@ -37,7 +37,7 @@ def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any
 
 
 def _check(method: Callable[..., Any], hook: str, name: str) -> None:
-    """A misspelt hook or argument would be silent otherwise."""
+    """Refuse a misspelt hook or argument, which pluggy would ignore or report late."""
     if hook not in HOOKS:
         raise UsageError(
             f"plugin {name!r} implements {hook!r}, which is not a hook", hint=f"hooks: {nearest(hook, HOOKS)}"
@@ -56,22 +56,22 @@ def _check(method: Callable[..., Any], hook: str, name: str) -> None:
 
 
 def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, name: str) -> None:
-    """A body that yields or awaits is not run by calling it: it would do nothing, without an error."""
+    """Refuse a generator or coroutine, whose body would never run, without an error."""
     if options["hookwrapper"]:
-        raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", hint="mark it @hookimpl(wrapper=True)")
+        raise UsageError(f"plugin {name!r}: {hook} is an old-style hookwrapper", hint="use @hookimpl(wrapper=True)")
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        raise UsageError(f"plugin {name!r}: {hook} is async, and nobody awaits it", hint="remove async")
+        raise UsageError(f"plugin {name!r}: {hook} is async, but hooks are not awaited", hint="remove async")
     if inspect.isgeneratorfunction(method) and not options["wrapper"]:
         raise UsageError(
-            f"plugin {name!r}: {hook} yields and is not a wrapper: its body would never run",
+            f"plugin {name!r}: {hook} yields but is not a wrapper, so its body would never run",
             hint="remove the yield, or mark it @hookimpl(wrapper=True)",
         )
     if options["wrapper"] and not inspect.isgeneratorfunction(method):
-        raise UsageError(f"plugin {name!r}: the wrapper {hook} never yields", hint="yield once: the others' turn")
+        raise UsageError(f"plugin {name!r}: the wrapper {hook} never yields", hint="yield exactly once")
 
 
 def ask_compat(plugin: Any, name: str, target: Any) -> Any:
-    """The plugin's own answer, or None where it does not implement ``compat``."""
+    """The plugin's own answer, or None if it does not implement ``compat``."""
     found = implementations(plugin, name).get("compat")
     if found is None:
         return None

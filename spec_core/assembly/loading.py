@@ -1,25 +1,30 @@
-"""A target from where it is: ``SCHEME:LOCATION``, or a bare path that a target recognises."""
+"""A target from its location: ``SCHEME:LOCATION``, or a bare path that a target recognises."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from spec_core.assembly.discovery import Entry, discover, find, imported
 from spec_core.assembly.recognise import recognise
 from spec_core.contract.target import Target, lacking
 from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
+from spec_core.settings.convert import structure
+from spec_core.settings.tables import LoadSettings
 
 
 def load(model: str | Path, **options: Any) -> Target:
-    """Load a target by scheme, or by what a bare path is.
+    """Load a target by scheme, or from a bare path.
 
-    options: those of ``LoadSettings`` (``device``, ``dtype``, ``threads``, ``context``, ``kernels``, ...);
+    options: fields of ``LoadSettings`` (``device``, ``dtype``, ``threads``, ``context``, ``kernels``, ...);
     ``weights=False`` reads metadata only: ``info`` and ``tokenizer`` are complete, ``forward`` is not possible.
 
-    Raises UsageError for an unknown scheme or a path that is no model, SpecError for a damaged file, LoadError with
-    the loader's name for anything else that the loader raises.
+    Raises UsageError for an unknown scheme, a path that is not a model, or ``threads`` or ``context`` out of range;
+    SpecError for a damaged file; LoadError with the loader's name for anything else that the loader raises.
     """
+    options |= limited(options)
     scheme, location = split(str(model))
     entry = find(scheme, ("target",))
     loader = imported(entry)
@@ -29,22 +34,29 @@ def load(model: str | Path, **options: Any) -> Target:
         raise
     except Exception as error:
         raise _failed(entry, location, f"{type(error).__name__}: {message(error)}") from error
-    # What only lends its tensors, such as a draft head, may lack the rest.
+    # A location of which only tensors are read, such as a draft head, may lack the rest.
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
     if not described and (found := lacking(target)):
         raise _failed(entry, location, found)
     return target
 
 
+def limited(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that have a min or max, checked. Raises UsageError."""
+    fields = attrs.fields_dict(attrs.resolve_types(LoadSettings))
+    bounded = {name: field for name, field in fields.items() if field.validator is not None}
+    return {name: structure(value, bounded[name], name) for name, value in options.items() if name in bounded}
+
+
 def _failed(entry: Entry, location: str, why: str) -> LoadError:
     return LoadError(
         f"target {entry.name!r} of {entry.distribution} {entry.version} failed to load {location!r}: {why}",
-        hint=f"check what is there, or report it to the author of {entry.distribution}",
+        hint=f"check the file or directory, or report it to the author of {entry.distribution}",
     )
 
 
 def split(model: str) -> tuple[str, str]:
-    """(scheme, location) of "scheme:location"; the scheme of a bare path is found by looking at it."""
+    """(scheme, location) of "scheme:location"; targets are asked for the scheme of a bare path."""
     scheme, colon, location = model.partition(":")
     schemes = {entry.name for entry in discover(("target",))}
     if colon and scheme in schemes:
@@ -52,7 +64,7 @@ def split(model: str) -> tuple[str, str]:
     path = Path(model)
     if not path.exists():
         if colon and not scheme.startswith((".", "/")) and len(scheme) > 1:
-            raise UsageError(f"{model}: no target scheme {scheme!r}", hint=f"schemes: {nearest(scheme, schemes)}")
+            raise UsageError(f"{model}: unknown target scheme {scheme!r}", hint=f"schemes: {nearest(scheme, schemes)}")
         raise UsageError(
             f"{model}: no such file or directory",
             hint=f"give a model's file or directory, or SCHEME:LOCATION; schemes: {nearest(scheme, schemes)}",

@@ -1,8 +1,9 @@
-"""Plugins constructed with settings, asked what they can, and matched: the user's order, and refusals."""
+"""Calls ``compat`` of every plugin and matches the answers, or refuses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import attrs
@@ -19,7 +20,7 @@ def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
 
 
 def admitted(answered: list[Chosen]) -> list[Chosen]:
-    """The same plugins, if none refuses and all fit together. Raises Refused with all refusals together."""
+    """The same plugins, if none refuses and no names clash. Raises Refused with all refusals together."""
     refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
     if refusals:
         raise Refused(
@@ -40,9 +41,7 @@ def _answer(chosen: Chosen, target: Any) -> Compat:
     except Exception as error:
         raise PluginError(chosen.name, "compat", error) from error
     if answer is not None and not isinstance(answer, Compat):
-        raise UsageError(
-            f"compat of {chosen.name} returned {type(answer).__name__}", hint="it must return a Compat, or None"
-        )
+        raise UsageError(f"compat of {chosen.name} returned {type(answer).__name__}", hint="return a Compat, or None")
     return answer or Compat()
 
 
@@ -50,15 +49,13 @@ def _check_names(chosen: list[Chosen]) -> None:
     names = [c.name for c in chosen]
     for name in names:
         if name == DEFAULT_RULE:
-            raise UsageError(f"the name {name!r} is the core's own", hint="give the plugin another name")
+            raise UsageError(f"the name {name!r} is reserved for the core's rule", hint="give the plugin another name")
         if names.count(name) > 1:
-            raise UsageError(
-                f"{name} is asked for twice", hint="name it once, or give the second another name in Python"
-            )
+            raise UsageError(f"{name} is named twice", hint="name it once, or give the second another name in Python")
 
 
 def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
-    """Every kind of target state has exactly one owner when drafting: leaving it out would be wrong text."""
+    """When drafting, every kind of target state needs exactly one owner: without one the text would be wrong."""
     for state in sorted(states):
         owners = [c.name for c in chosen if state in c.compat.owns]
         if len(owners) != 1:
@@ -71,7 +68,7 @@ def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
 
 
 def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
-    """A kind of state that the target does not have is misspelt, or its owner is made for another target."""
+    """A kind of state that the target does not have is misspelt, or the owner is made for another target."""
     for c in chosen:
         for state in sorted(c.compat.owns - states):
             raise Refused(
@@ -81,34 +78,50 @@ def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
 
 
 def wants_probs(chosen: Iterable[Chosen]) -> bool:
-    """Does a rule in force read the rows that drafts were drawn from?"""
+    """Whether an active rule reads the rows that drafts were drawn from."""
     return any("sampled" in (c.compat.judges or ()) for c in chosen)
 
 
 def drafted_proposals(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
-    """{plugin: kinds of proposal it may draft in this run}: with probs where it can and a rule reads them."""
+    """{plugin: kinds of proposal it may draft in this run}: ``sampled`` only if a rule reads probs."""
     wanted = wants_probs(chosen)
     return {c.name: c.proposals - {"unknown"} if wanted and "sampled" in c.proposals else c.proposals for c in chosen}
 
 
 def check_proposals(chosen: list[Chosen]) -> None:
-    """Rules and methods are matched before anything runs: a rule must be able to judge what is drafted."""
+    """Every method's kinds of proposal must be judged by the rule. Raises Refused before anything runs."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
     drafted = drafted_proposals(chosen)
     for rule in rules:
+        _check_mixed(rule, chosen, drafted)
         for method in chosen:
             unfit = drafted[method.name] - (rule.compat.judges or frozenset())
             if unfit:
                 raise Refused(
-                    f"rule {rule.name} judges proposals that are {', '.join(sorted(rule.compat.judges or ()))}; "
+                    f"rule {rule.name} judges the proposals {', '.join(sorted(rule.compat.judges or ()))}; "
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
                     hint="leave --rule out (the default judges every proposal), "
                     f"or run {rule.name} without {method.name}",
                 )
 
 
+def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozenset[str]]) -> None:
+    """A rule that was not written for drafts of which only some tokens were drawn never meets one."""
+    if "mixed" in (rule.compat.judges or ()):
+        return
+    for extender in (c for c in chosen if c.compat.extends):
+        for other in chosen:
+            kinds = product(drafted[other.name], drafted[extender.name])
+            if other is not extender and any({"sampled", "deterministic"} == {*pair} for pair in kinds):
+                raise Refused(
+                    f"rule {rule.name} judges no draft in which some tokens were drawn and others not; "
+                    f"{extender.name} may extend what {other.name} drafts to one",
+                    hint=f"run {extender.name} with extend=false, or leave --rule out (the default judges every draft)",
+                )
+
+
 def check_needs(chosen: list[Chosen], target: Any) -> None:
-    """What plugins need must be there: layers that exist, trees where the target takes them."""
+    """The target must have what plugins need: layers that exist, trees if it accepts them."""
     _check_traces(chosen)
     for c in chosen:
         if c.compat.needs.trees and not target.info.trees:
@@ -122,7 +135,7 @@ def check_needs(chosen: list[Chosen], target: Any) -> None:
 
 
 def _check_traces(chosen: list[Chosen]) -> None:
-    """A forward records one kind of trace: two wishes would leave one plugin with what it did not ask for."""
+    """A forward records one kind of trace, so two plugins may not need different kinds."""
     wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
     if len(wishes) > 1:
         (one, first), (other, second) = sorted(wishes.items())

@@ -1,4 +1,4 @@
-"""Whose a bare path is: every target that says how its locations look is asked."""
+"""Finds the target of a bare path: every installed target is asked whether it recognises the path."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from spec_core.assembly.discovery import installed
 from spec_core.errors import UsageError, message
 
 RECOGNISE = "spec_core.recognise"
-"""Entry points named as the scheme: functions ``path -> bool`` of a path that exists, which import nothing heavy."""
+"""Entry points named like the scheme: functions ``path -> bool`` for an existing path, with cheap imports."""
 
 
 def recognise(path: Path) -> str:
     """The scheme of a path that exists.
 
-    Raises UsageError where no target recognises it, or several do; one whose function fails is named.
+    Raises UsageError if no target recognises it, or several do; a function that raised is named in the message.
     """
     points = installed(RECOGNISE)
     found, failed = asked(path, points)
@@ -25,22 +25,22 @@ def recognise(path: Path) -> str:
     schemes = ", ".join(point.name for point in points) or "none"
     if found:
         raise UsageError(
-            f"{path} is a model to several targets: {', '.join(found)}", hint=f"say which: {found[0]}:{path}"
+            f"{path} is recognised by several targets: {', '.join(found)}", hint=f"choose one: {found[0]}:{path}"
         )
     raise UsageError(
         f"{path} is not a model that an installed target recognises; asked: {'; '.join([schemes, *failed])}",
-        hint="give a model's file or directory, or say what it is: SCHEME:PATH",
+        hint="give a model's file or directory, or name its scheme: SCHEME:PATH",
     )
 
 
 def asked(path: Path, points: Iterable[metadata.EntryPoint]) -> tuple[list[str], list[str]]:
-    """Schemes that claim the path, and what those said that failed."""
+    """Schemes that recognise the path, and messages of those that failed."""
     found: list[str] = []
     failed: list[str] = []
     for point in points:
         try:
             if point.load()(path):
                 found.append(point.name)
-        except Exception as error:  # a stranger's function may fail in any way; the others are asked all the same
+        except Exception as error:  # a plugin's function may raise anything; the others are still asked
             failed.append(f"{point.name} failed ({type(error).__name__}: {message(error)})")
     return found, failed

@@ -1,1 +1,1 @@
-"""What plugins see: values, sequences, batches, steps, and the protocol of a target."""
+"""The types that plugins use: values, sequences, batches, steps, and the protocol of a target."""

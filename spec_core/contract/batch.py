@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Batch:
     """Rows of one forward: for each part its pending tokens, then its draft tokens.
 
-    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; of a draft row the
+    tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; for a draft row, the
         position of the last committed token plus its depth.
     parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row, ``part.spec`` the
         first draft row.
@@ -32,7 +32,7 @@ class Batch:
 
     @property
     def parents(self) -> list[int]:
-        """Batch row each row follows; -1 where it follows what the slot already holds."""
+        """For each row the batch row that it follows; -1 if it follows the rows that the slot already holds."""
         parents: list[int] = []
         for part in self.parts:
             parents += [-1, *range(part.row, part.spec - 1)]
@@ -48,9 +48,9 @@ class TargetOutput:
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
         with ``Needs.all_logits`` every row of the batch.
-    hidden: {i: [R, D]} hidden states asked for; another i raises NotAskedFor.
+    hidden: {i: [R, D]} the requested hidden states; another i raises NotAskedFor.
     final: [R, D] after the final norm, or None.
-    trace: what the owner of recurrent state asked to be recorded, or None.
+    trace: what was recorded as ``Needs.trace`` requests, or None.
     """
 
     logits: Tensor
@@ -59,20 +59,42 @@ class TargetOutput:
     trace: Any = None
 
 
+@attrs.frozen(eq=False)
+class Piece:
+    """What one method proposed in a step.
+
+    source: the method. draft: as it proposed it. first: index of its first token in the whole draft. leaf: index in the
+    whole draft of the token that it follows, -1 for committed text.
+    """
+
+    source: str
+    draft: Draft
+    first: int = 0
+    leaf: int = -1
+
+    def own(self, path: Iterable[int]) -> tuple[int, ...]:
+        """Of a path of the whole draft, this piece's tokens, by their index in its own draft."""
+        return tuple(i - self.first for i in path if self.first <= i < self.first + len(self.draft))
+
+    def reached(self, path: Iterable[int]) -> bool:
+        """Whether a path of the whole draft holds the token that this piece follows: else nothing of it was tested."""
+        return self.leaf < 0 or self.leaf in path
+
+
 @attrs.define(eq=False)
 class Part:
     """A sequence's share of a step.
 
     start: position of the first pending row. pending: committed tokens that are not yet evaluated.
     decides: the pending rows include the last committed token, so a verdict follows.
-    budget: longest path that may be drafted, 0 where drafting is not offered. nodes: most tokens of a tree.
-    draft, source: what was proposed, and the plugin that did.
+    budget: longest path that may be drafted, 0 if none. nodes: max tokens of a tree.
+    draft: the proposed draft. pieces: which plugin proposed which of its tokens, in the order proposed.
     row, spec: batch rows of the first pending token and of the first draft token.
     at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
-    verdict: what is kept, after the cut at stop tokens and limits. uncut: the verdict before that cut.
+    verdict: the verdict after the cut at stop tokens and limits. uncut: the verdict before that cut.
     rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
     prices: {plugin, or None for all: min chance of a drafted token}. emitted: tokens committed by this step.
-    rewound: position it was rewound to, or None.
+    rewound: position the sequence was rewound to, or None.
     """
 
     seq: Sequence
@@ -82,7 +104,7 @@ class Part:
     budget: int = 0
     nodes: int = 0
     draft: Draft | None = None
-    source: str | None = None
+    pieces: list[Piece] = attrs.field(factory=list)
     row: int = 0
     spec: int = 0
     at: int = 0
@@ -100,6 +122,55 @@ class Part:
         return 0 if self.draft is None else len(self.draft.ids)
 
     @property
+    def source(self) -> str | None:
+        """The plugin that drafted first, None without a draft."""
+        return self.pieces[0].source if self.pieces else None
+
+    @property
+    def sources(self) -> list[str]:
+        """The plugin that proposed it, for every draft token."""
+        return [piece.source for piece in self.pieces for _ in piece.draft.ids]
+
+    @property
     def end(self) -> int:
         """One past the last pending row."""
         return self.start + len(self.pending)
+
+
+@attrs.frozen(eq=False)
+class Judged:
+    """One method's own share of a decided draft.
+
+    draft: as it proposed it. leaf: index in the whole draft of the token that it follows, -1 for committed text.
+    uncut: of its own tokens those that were kept, and the token after them, before the cut at stop tokens and limits.
+    verdict: the same after that cut. part: the sequence's whole share of the step.
+    """
+
+    draft: Draft
+    leaf: int
+    uncut: Verdict
+    verdict: Verdict
+    part: Part
+
+    @property
+    def drafted(self) -> int:
+        """Number of its own draft tokens."""
+        return len(self.draft.ids)
+
+
+def shares(part: Part, method: str) -> list[Judged]:
+    """What a method proposed in a part and what was kept of it; without what follows a token that was rejected."""
+    whole, uncut, verdict = part.draft, part.uncut, part.verdict
+    if whole is None or uncut is None or verdict is None:
+        return []
+    mine = [piece for piece in part.pieces if piece.source == method and piece.reached(uncut.path)]
+    return [Judged(p.draft, p.leaf, _own(p, whole, uncut), _own(p, whole, verdict), part) for p in mine]
+
+
+def _own(piece: Piece, whole: Draft, verdict: Verdict) -> Verdict:
+    """Of a verdict on the whole draft, the part on a piece: its own path, and the token that follows that."""
+    path = piece.own(verdict.path)
+    if len(path) == len(verdict.path):
+        return Verdict(path, verdict.next_token, verdict.tv_distance)
+    later = [i for i in verdict.path if i >= piece.first + len(piece.draft)]
+    return Verdict(path, whole.ids[later[0]] if later else verdict.next_token, verdict.tv_distance)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Span:
     """Committed rows of one sequence, positions ``start`` ... ``start + n - 1``, delivered once.
 
-    What a plugin stored for positions at or after ``start`` is no longer valid.
+    Whatever a plugin stored for positions at or after ``start`` is no longer valid.
     start: position of the first row.
     tokens: the n tokens of these rows.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
@@ -42,13 +42,13 @@ class Span:
 
 @attrs.frozen(eq=False)
 class Rows:
-    """Everything committed in one step, by sequence."""
+    """All rows committed in one step, by sequence."""
 
     step: Step
     spans: Mapping[Sequence, Span]
 
     def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
-        """(sequence, span) of the sequences that the asking plugin may serve."""
+        """(sequence, span) of the sequences that the calling plugin may serve."""
         for seq, span in self.spans.items():
             if seq.wants(self.step.asking):
                 self.step.about = seq

@@ -1,4 +1,4 @@
-"""A sequence: one request in flight, the slot of target memory it runs in, and what plugins keep about it."""
+"""A sequence: one running request, its slot of target memory, and the data that plugins keep about it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class StashKey(Generic[T]):
-    """A key made by the plugin that owns the entry; no other plugin has the same one.
+    """A key made by the plugin that owns the entry; it is unique, so no other plugin can use it.
 
-    Make it a field of the *instance* (``attrs.field(factory=StashKey, init=False)``): two instances may run together.
+    Make it a field of the *instance* (``attrs.field(factory=StashKey, init=False)``): a run may have two instances.
     """
 
     __slots__ = ()
 
 
 class Stash:
-    """What plugins keep about a sequence: a dict by StashKey. It is dropped with its slot: nothing to clean up."""
+    """The data that plugins keep about a sequence, by StashKey. It is dropped with its slot, without a hook call."""
 
     __slots__ = ("_values",)
 
@@ -54,11 +54,11 @@ class Stash:
 
 @attrs.define(eq=False)
 class Slot:
-    """One place in the target's memory. It outlives a request, so that an equal prefix can be reused.
+    """Memory of the target for one sequence. It outlives the request, so that an equal prefix can be reused.
 
     stash: plugins' data about the rows. state: the target's memory, None until ``target.open``.
     tokens: the token of each row; -1 where it was given as an embedding.
-    evaluated: rows that are valid. checkpoints: {position: recurrent state}.
+    evaluated: number of valid rows. checkpoints: {position: recurrent state}.
     seen: {plugin: first position whose row ``process`` has not delivered to it}.
     """
 
@@ -72,19 +72,20 @@ class Slot:
 
 @attrs.define(eq=False)
 class Sequence:
-    """One request in flight. Written by the core only; a plugin's own data lives in ``seq.stash[key]``.
+    """One running request. Only the core writes its fields; a plugin keeps its own data in ``seq.stash[key]``.
 
     tokens: prompt and output; the core appends. prompt_len: number of prompt tokens.
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
-    max_tokens: most output tokens. methods: the plugins this request may be drafted by; None is all of the run.
-    draft_max: longest draft for this request; None is the run's.
-    evaluated: rows the target holds. delivered: rows that ``process`` has delivered.
+    max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
+    draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
+        priority: as in Request.
+    evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
-    number: how many requests the run had before it; it keys private noise, so no two requests share any.
-    rounds: steps in which a verdict was reached for it. finish: "stop", "length", "cancelled", "error" or None.
+    number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
+    rounds: number of steps with a verdict for it. finish: "stop", "length", "cancelled", "error" or None.
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
-    offset, stream: as in Request. stop: what ends it. slot: its place in the target's memory.
+    offset, stream: as in Request. stop: tokens and texts that end it. slot: its memory in the target.
     """
 
     tokens: list[int]
@@ -97,6 +98,10 @@ class Sequence:
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     methods: frozenset[str] | None = None
     draft_max: int | None = None
+    draft_min: int = 0
+    confidence_min: float = 0.0
+    reuse: bool = True
+    priority: int = 0
     offset: int = 0
     stream: int = 0
     number: int = 0
@@ -120,7 +125,7 @@ class Sequence:
         return self.slot.stash
 
     def wants(self, plugin: str) -> bool:
-        """May this plugin serve the sequence?"""
+        """Whether this plugin may serve the sequence."""
         return self.methods is None or plugin in self.methods
 
     def __repr__(self) -> str:

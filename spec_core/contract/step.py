@@ -1,10 +1,11 @@
-"""One round over all running sequences: what hooks read, and what they write into.
+"""One step over all running sequences: the object that hooks read and write.
 
-A call in the wrong hook raises PhaseError: it would have no effect, or change what was decided.
+A call in the wrong hook raises PhaseError: it would have no effect, or would change a decision.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
@@ -15,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Part, TargetOutput
-from spec_core.contract.checks import check_draft, check_proposal, check_verdict
+from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
+from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
+from spec_core.contract.splice import joined, leaves
+from spec_core.contract.trimming import wanted
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
 from spec_core.sampling.noise import (
@@ -50,18 +53,20 @@ class Step:
 
     target: the run's target. parts: the sequences of the step, in batch order.
     proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
-    wants_probs: the rule in force reads ``Draft.probs``. trees: drafts may branch.
-    private: the rule in force draws with noise that drafters cannot read. drafting: a sequence of it may draft.
-    phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it asked for last.
+    extenders: plugins that may extend the drafts of others.
+    wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
+    private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
+    phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
-    number: steps of the run before it. before: what the last step that came to its end took, None in the first.
+    number: steps of the run before it. before: time of the last completed step, None in the first.
     priced: plugins that asked for a price that a controller had set.
-    seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": how many in this step}.
+    seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
     target: Target
     proposals: Mapping[str, frozenset[str]]
     owners: frozenset[str] = frozenset()
+    extenders: frozenset[str] = frozenset()
     parts: list[Part] = attrs.field(factory=list)
     wants_probs: bool = False
     trees: bool = False
@@ -85,7 +90,7 @@ class Step:
     # always
 
     def add(self, part: Part) -> None:
-        """The core's: a sequence joins the step."""
+        """Add a sequence to the step. Only the core calls this."""
         self.parts.append(part)
         self._by_seq[part.seq] = part
         self.drafting |= part.budget > 0
@@ -97,7 +102,7 @@ class Step:
         return part
 
     def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
-        """A plugin reports forwards of its own and the rows they had."""
+        """Report forwards that the plugin ran itself, and their rows."""
         self.forwards[self.asking] = self.forwards.get(self.asking, 0) + forwards
         self.rows[self.asking] = self.rows.get(self.asking, 0) + rows
 
@@ -125,15 +130,15 @@ class Step:
         return min(part.budget, limits.get(None, part.budget), limits.get(self.asking, part.budget))
 
     def nodes(self, seq: Sequence) -> int:
-        """Most tokens that a tree for this sequence may have; its depth is bounded by the budget."""
+        """Max tokens of a tree for this sequence; the budget limits its depth."""
         self._in("nodes", "draft")
         return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
 
     def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
-        """Draft at most ``n`` tokens here, by anybody or by one method. Only downwards; 0 is a plain step.
+        """Limit drafts for this sequence to ``n`` tokens, for all methods or one. It can only be lowered; 0: no draft.
 
-        For a plugin that drafts nothing, which is asked before all that do: Compat(drafts=()). Raises ValueError for
-        a plugin that drafts: asked after the methods, its limit would have no effect.
+        For controllers, which are called before all methods: Compat(drafts=()). Raises ValueError if the plugin
+        drafts: it could be called after other methods, when a limit has no effect.
         """
         self._controls("limit")
         n, limits = index(n), self._by_seq[seq].limits
@@ -152,7 +157,7 @@ class Step:
         self._in(what, "draft")
         if self.proposals.get(self.asking):
             raise ValueError(
-                f"step.{what} is for a plugin that drafts nothing, which is asked first: return Compat(drafts=()) "
+                f"step.{what} is for controllers, which never draft: return Compat(drafts=()) "
                 "from compat, or propose a shorter draft"
             )
 
@@ -173,40 +178,93 @@ class Step:
         return max(prices.get(None, 0.0), prices.get(self.asking, 0.0))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
-        """Propose a draft. Raises ValueError or TypeError where it breaks the contract."""
+        """Propose a draft. Raises ValueError or TypeError if it breaks the contract."""
         self._in("propose", "draft")
         part = self.part(seq)
         if part.draft is not None or not part.budget or not seq.wants(self.asking):
-            raise ValueError("this sequence was not offered: it has a draft already, or may not draft in this step")
+            raise ValueError("this sequence was not offered: it already has a draft, or may not draft in this step")
         check_proposal(draft, self.proposals.get(self.asking, frozenset()))
         if draft.proposal == "sampled":
             draft = own(draft)
         budget = self._budget(part)
         check_draft(draft, budget, part.nodes if self.trees else budget, self.target.info.vocab, self.trees)
-        part.draft, part.source = draft, self.asking
+        if seq.confidence_min or seq.draft_min:
+            draft = wanted(draft, seq.confidence_min, seq.draft_min)
+        if draft is not None:
+            part.draft = draft
+            part.pieces.append(Piece(self.asking, draft))
+
+    @property
+    def leaves(self) -> Iterator[tuple[Sequence, Draft, int, int]]:
+        """(sequence, draft, leaf, budget): the ends of other methods' drafts, where more may be drafted.
+
+        For a plugin that declared ``Compat(extends=True)``; nothing for any other. draft: what was proposed so far.
+        leaf: index of a token that nothing follows; a chain has one, its last. budget: longest path that may follow it,
+        at least 1. Of a tree the leaf whose path is the most likely comes first, by the confidence of its tokens.
+        """
+        self._in("leaves", "draft")
+        for part in self.parts:
+            if part.draft is None or self.asking not in self.extenders or not part.seq.wants(self.asking):
+                continue
+            draft, depths = part.draft, part.draft.depths
+            for leaf in _likely_first(draft):
+                budget = self._further(part, depths[leaf])
+                if budget > 0 and draft.ids[leaf] not in part.seq.stop.tokens:
+                    self.about = part.seq
+                    yield part.seq, draft, leaf, budget
+
+    def _further(self, part: Part, depth: int) -> int:
+        """Longest path that the asking plugin may add behind a token of this depth."""
+        whole = min(part.budget, part.limits.get(None, part.budget)) - depth
+        nodes = (part.nodes if self.trees else part.budget) - part.drafted
+        return min(whole, nodes, part.limits.get(self.asking, whole))
+
+    def extend(self, seq: Sequence, draft: Draft, leaf: int) -> None:
+        """Append a draft behind a token that nothing follows: its first tokens follow ``leaf``.
+
+        Raises ValueError or TypeError where it breaks the contract, and for a leaf that ``leaves`` did not offer.
+        """
+        self._in("extend", "draft")
+        part, leaf = self.part(seq), index(leaf)
+        if part.draft is None or self.asking not in self.extenders or not seq.wants(self.asking):
+            raise ValueError("there is no draft to extend, or compat did not declare extends=True")
+        check_extension(part.draft, leaf)
+        check_proposal(draft, self.proposals.get(self.asking, frozenset()))
+        if draft.proposal == "sampled":
+            draft = own(draft)
+        left = (part.nodes if self.trees else part.budget) - part.drafted
+        check_draft(draft, self._further(part, part.draft.depths[leaf]), left, self.target.info.vocab, self.trees)
+        if seq.confidence_min:
+            draft = wanted(draft, seq.confidence_min, 0)
+        if draft is not None:
+            part.pieces.append(Piece(self.asking, draft, part.drafted, leaf))
+            part.draft = joined(part.draft, draft, leaf)
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
-        """Gumbel noise [V] float64, or [n] of some tokens, of the i-th token to be drafted (0: the next output token).
+        """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).
 
-        The default rule decides by the same noise, so ``argmax(log q + noise)`` usually is the target's own choice.
-        Under a rule with private noise it is the drafter's alone and new in every round and for every request of the
-        run: a position that was rejected must not be drawn again from the same numbers.
+        The default rule uses the same noise, so ``argmax(log q + noise)`` is often the token that the target chooses.
+        Under a rule with private noise, only drafters use this noise, and it is new in every step and for every
+        request of the run: a rejected position must not be drawn again from the same numbers.
 
-        :param i: from 0; the longest draft is the budget. The tensor is the caller's own.
-        :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all of them;
-            private noise is not, since a rule may look below a node before it rejects it.
-        :param ids: of these tokens only; a few cost little, the whole vocabulary some hundred microseconds.
+        The returned tensor is a copy.
+
+        :param i: from 0, below the budget.
+        :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all nodes;
+            private noise differs, since a rule may look below a node before it rejects it.
+        :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
         """
         self._in("noise", "draft")
         if (i := index(i)) < 0:
-            raise ValueError(f"noise of the token {i}: tokens to be drafted count from 0")
+            raise ValueError(f"noise was requested for drafted token {i}, the first is 0")
         source, t = self.drawing(seq, i, index(branch))
         seed, stream, domain = source
-        of = self.target.info.vocab if ids is None else torch.as_tensor(ids, dtype=torch.int64)
-        return gumbel(seed, t, of, stream, domain)
+        if ids is not None and not isinstance(ids, Tensor):
+            ids = torch.from_numpy(np.array(ids, dtype=np.int64))  # torch takes five times as long for a list
+        return gumbel(seed, t, self.target.info.vocab if ids is None else ids, stream, domain)
 
     def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[Source, int]:
-        """Where the noise of ``noise(seq, i, branch)`` comes from: (seed, stream, domain), and its position."""
+        """The key of ``noise(seq, i, branch)``: (seed, stream, domain), and its output position."""
         if not self.private:
             return (seq.seed, seq.stream, DOMAIN_TOKEN), seq.t + i
         return (private_key(seq.seed, seq.stream), seq.number, draft_domain(i, branch)), seq.t
@@ -216,20 +274,20 @@ class Step:
     def coins(self, seq: Sequence, n: int) -> np.ndarray:
         """Uniforms in (0, 1) for a rule with private noise: [n] float64; every call in a step gives the same numbers.
 
-        No drafter can read them, and no other step or request of the run gets the same ones.
+        Drafters cannot read them, and no other step or request of the run gets the same numbers.
         """
         self._in("coins", "accept")
         return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
 
     def choosing(self, seq: Sequence) -> Source:
-        """(seed, stream, domain) of the noise by which the core chooses a token."""
+        """(seed, stream, domain) of the noise with which the core chooses a token."""
         if not self.private:
             return seq.seed, seq.stream, DOMAIN_TOKEN
         return private_key(seq.seed, seq.stream), seq.number, DOMAIN_CHOICE
 
     @property
     def undecided(self) -> Iterator[Sequence]:
-        """Sequences that reach a decision in this step and have none yet."""
+        """Sequences that need a verdict in this step and have none yet."""
         self._in("undecided", "accept")
         for part in self.parts:
             if part.decides and part.verdict is None and part.seq.finish != "error":
@@ -252,14 +310,14 @@ class Step:
         return seq.tokens + [draft.ids[i] for i in draft.ancestry(row - 1)]
 
     def decide(self, seq: Sequence, verdict: Verdict) -> None:
-        """Decide what is kept; the first decision on a sequence stands.
+        """Set the verdict of a sequence; the first one is final.
 
-        Raises ValueError for a path the draft does not have, and for a second decision.
+        Raises ValueError for a path that the draft does not have, and for a second verdict.
         """
         self._in("decide", "accept")
         part = self.part(seq)
         if part.verdict is not None or not part.decides:
-            raise ValueError("this sequence is decided already, or reaches no decision in this step")
+            raise ValueError("this sequence already has a verdict, or needs none in this step")
         check_verdict(verdict, part.draft, self.target.info.vocab)
         part.verdict, part.rule = verdict, self.asking
 
@@ -267,7 +325,7 @@ class Step:
 
     @property
     def verdicts(self) -> dict[Sequence, Verdict]:
-        """What is kept, per sequence that decided, after the cut at stop tokens and limits."""
+        """The verdict of each sequence that has one, after the cut at stop tokens and limits."""
         self._in("verdicts", "rollback", "process")
         return {p.seq: p.verdict for p in self.parts if p.verdict is not None}
 
@@ -278,35 +336,45 @@ class Step:
         return [part.spec + i for i in part.verdict.path] if part.verdict else []
 
     @property
-    def judged(self) -> Iterator[tuple[Sequence, Part]]:
-        """(sequence, part) of the asking plugin's own drafts in this step: where a method learns what was accepted.
+    def judged(self) -> Iterator[tuple[Sequence, Judged]]:
+        """(sequence, share) of the calling plugin's own drafts in this step, to learn what was accepted.
 
-        ``part.uncut`` is the verdict before it was cut at a stop or limit; ``part.verdict`` is what was kept.
+        ``share.uncut`` is the verdict on them before the cut at a stop or limit, ``share.verdict`` the one after it.
+        Tokens that extended a draft appear only if all tokens before them were accepted: otherwise none was tested.
         """
         for seq in self.verdicts:
-            if self._by_seq[seq].source == self.asking:
-                yield seq, self._by_seq[seq]
+            for share in shares(self._by_seq[seq], self.asking):
+                yield seq, share
 
     def rewind(self, seq: Sequence, position: int) -> None:
         """Evaluate the tokens from ``position`` on again, as pending rows of the next forward.
 
-        Only for a sequence that decided in this step: a long prompt that is rewound would never end. Only by an owner
-        of target state, after it has put that state back to ``position``. Raises ValueError otherwise.
+        Only for a sequence with a verdict in this step, since rewinding a long prompt could repeat forever. Only an
+        owner of target state may call it, after it restored that state to ``position``. Raises ValueError otherwise.
         """
         self._in("rewind", "rollback")
         part = self.part(seq)
         if self.asking not in self.owners:
             raise ValueError("only an owner of target state can rewind a sequence: Compat(owns={...})")
         if part.verdict is None:
-            raise ValueError("only a sequence that decided in this step can be rewound")
+            raise ValueError("only a sequence with a verdict in this step can be rewound")
         if not 0 <= position <= part.end + len(part.verdict.path):
             raise ValueError(f"cannot rewind to position {position}: rows 0 to {part.end} are committed")
         part.rewound = position if part.rewound is None else min(part.rewound, position)
 
     def fail(self, seq: Sequence, error: Exception) -> None:
-        """End this sequence with an error; its slot is dropped. Tokens emitted before stay."""
+        """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
+
+
+def _likely_first(draft: Draft) -> list[int]:
+    """The leaves of a draft, by the joint confidence of their paths; in their order where the draft has none."""
+    found = leaves(draft)
+    chance = draft.confidence
+    if len(found) < 2 or chance is None:
+        return found
+    return sorted(found, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
 
 
 def own(draft: Draft) -> Draft:

@@ -1,7 +1,7 @@
 """The values that travel between the core, the target and the plugins.
 
-Alphabet of shapes: K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width, L layers.
-All are frozen: what a hook was given does not change later.
+Shapes: K drafted tokens of one sequence, R rows of one forward, V vocabulary, D width, L layers.
+All are frozen: a value that a hook received does not change later.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from spec_core.errors import NotAskedFor, nearest
 from spec_core.sampling.given import ints, strings
 
 Proposal = Literal["deterministic", "sampled", "unknown"]
+Kind = Literal["deterministic", "sampled", "unknown", "mixed"]
 Trace = Literal["states", "inputs"]
 PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown"})
+"""Kinds of proposal that a method may draft."""
+KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
+"""Kinds of proposal that a rule may judge."""
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
 
 UNORDERED = (Mapping, Set, str, bytes, bytearray, memoryview)
-"""Iterables that are no row of numbers: a dict would give its keys, a set has no order, a text gives characters."""
+"""Iterables that are refused as a list of numbers: a dict yields its keys, a set has no order, a text characters."""
 ROWS, INT = (list, tuple), frozenset({int})
-"""What comes without exception nearly always."""
+"""The usual types, accepted without further checks."""
 
 
 def _ids(tokens: Any) -> tuple[int, ...]:
@@ -46,7 +50,7 @@ def _integers(values: Iterable[Any], what: str) -> tuple[int, ...]:
 
 def _row(values: Iterable[Any], what: str) -> tuple[Any, ...]:
     if type(values) not in ROWS and isinstance(values, UNORDERED):
-        raise TypeError(f"{what} are a list or tensor, got the {type(values).__name__} {values!r}")
+        raise TypeError(f"{what} must be a list or tensor, got the {type(values).__name__} {values!r}")
     return tuple(values)
 
 
@@ -61,17 +65,25 @@ def _integer(value: Any) -> int:
 
 
 def _proposals(given: Iterable[str]) -> frozenset[str]:
-    """Refuse a misspelt name: no rule would match it, and its drafts would be judged as another kind of proposal."""
+    return _among(given, PROPOSALS)
+
+
+def _kinds(given: Iterable[str]) -> frozenset[str]:
+    return _among(given, KINDS)
+
+
+def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
+    """Names of proposal kinds. Raises ValueError for an unknown name, which no rule could match."""
     names = _names(given)
-    for name in sorted(names - PROPOSALS, key=str):
-        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), PROPOSALS)}")
+    for name in sorted(names - known, key=str):
+        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), known)}")
     return names
 
 
 def _names(given: Iterable[str]) -> frozenset[str]:
-    """A single text is refused: iterating over it would give its letters as names."""
+    """A set of names. A single text is refused: iterating over it would give its letters."""
     if isinstance(given, str):
-        raise TypeError(f"{given!r} is one name, a set is wanted: {{{given!r}}}")
+        raise TypeError(f"a set of names is needed, got the text {given!r}: write {{{given!r}}}")
     return frozenset(given)
 
 
@@ -79,12 +91,12 @@ def _path(path: Iterable[Any]) -> tuple[int, ...]:
     return _integers(path, "indices of a path")
 
 
-def _check_claim(proposal: Proposal, probs: Tensor | None) -> None:
-    """A rule takes ``probs`` for the distributions that the tokens were drawn from: others are refused."""
-    if probs is not None and proposal != "sampled":
+def _check_claim(proposal: Kind, probs: Tensor | None) -> None:
+    """Refuse ``probs`` of tokens that were not sampled: a rule reads them as the distributions drawn from."""
+    if probs is not None and proposal not in ("sampled", "mixed"):
         raise ValueError(
-            f"probs are what tokens of a proposal 'sampled' were drawn from; one that is {proposal!r} has none: "
-            f"leave probs out, or the proposal where every token was drawn from its row"
+            f"probs belong to the proposal 'sampled', got them with {proposal!r}: "
+            f"leave out probs, or leave out proposal if every token was drawn from its row of probs"
         )
 
 
@@ -98,15 +110,17 @@ class Draft:
 
     ids: the K token ids on the host, drafted in this order.
     proposal: how the tokens were chosen: ``deterministic`` by a function of committed text and earlier drafts,
-        ``sampled`` by drawing from ``probs`` (what Leviathan et al., 2211.17192, need), ``unknown`` otherwise.
-    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from; with another proposal than
-        ``sampled`` it is refused (ValueError).
-    parents: K indices, -1 ... i-1; -1 is the last committed token. None is a chain.
-    confidence: [K] floats in [0, 1], how likely the method thinks each token is to be accepted; or None.
+        ``sampled`` by drawing from ``probs`` (needed by Leviathan et al., 2211.17192), ``unknown`` otherwise. The core
+        makes ``mixed`` drafts when a method extends the draft of another: only some of their tokens were drawn.
+    probs: [K, V] float32 or float64, row i the distribution that token i was drawn from. Raises ValueError for a
+        proposal that is ``deterministic`` or ``unknown``. In a ``mixed`` draft, the row of a token that was not drawn
+        is a point mass.
+    parents: K indices, -1 ... i-1; -1 is the last committed token. None means a chain.
+    confidence: [K] floats in [0, 1], the method's estimate of each token's acceptance probability; or None.
     """
 
     ids: tuple[int, ...]
-    proposal: Proposal
+    proposal: Kind
     probs: Tensor | None = attrs.field(eq=tensor_eq)
     parents: tuple[int, ...] | None
     confidence: tuple[float, ...] | None
@@ -114,14 +128,14 @@ class Draft:
     def __init__(
         self,
         tokens: Tensor | Iterable[int],
-        proposal: Proposal | None = None,
+        proposal: Kind | None = None,
         probs: Tensor | None = None,
         parents: Tensor | Iterable[int] | None = None,
         confidence: Tensor | Iterable[float] | None = None,
     ) -> None:
         proposal = proposal or ("deterministic" if probs is None else "sampled")
-        if proposal not in PROPOSALS:
-            raise ValueError(f"proposal is one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}")
+        if proposal not in KINDS:
+            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}")
         _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
         self.__attrs_init__(_ids(tokens), proposal, probs, _parents(parents), floats)
@@ -146,7 +160,7 @@ class Draft:
 
     @property
     def depth(self) -> int:
-        """Length of the longest path; 0 for no tokens."""
+        """Length of the longest path; 0 for an empty draft."""
         return len(self.ids) if self.parents is None else max(self.depths, default=0)
 
     def ancestry(self, i: int) -> tuple[int, ...]:
@@ -160,9 +174,9 @@ class Draft:
         return tuple(reversed(path))
 
     def children(self, i: int) -> dict[int, int]:
-        """Token id -> index of the drafts that follow draft ``i`` (-1: the last committed token).
+        """{token id: draft index} of the children of draft ``i`` (-1: the last committed token).
 
-        Of equal siblings the first counts.
+        Of equal siblings, the first is returned.
         """
         if self.parents is None:
             return {self.ids[i + 1]: i + 1} if i + 1 < len(self.ids) else {}
@@ -178,8 +192,8 @@ class Verdict:
     """Which tokens of a draft are kept, and the token that follows them.
 
     path: draft indices from the root to the last kept token; a chain of k kept tokens is 0 ... k-1.
-    next_token: the token after the path, the target's own.
-    tv_distance: of a lossy rule, the total variation distance between what it emits here and the target's distribution,
+    next_token: the token after the path, which is not a drafted one.
+    tv_distance: for a lossy rule, the total variation distance between the distribution of its tokens and the target's,
         summed over positions.
     """
 
@@ -190,13 +204,13 @@ class Verdict:
 
 @attrs.frozen
 class Needs:
-    """What a forward must deliver beside the logits of the rows that decide.
+    """What a forward must return besides the logits that the rules need.
 
     hidden: indices i of hidden states: i < L is the residual stream at the entry of block i, i = L after the last.
-    final: the hidden state after the final norm, which the output matrix reads.
+    final: the hidden state after the final norm, the input of the output matrix.
     trees: drafts may branch. all_logits: a logits row for every row of the batch.
     trace: what to record of recurrent layers for draft rows: their states, or the inputs of their update.
-    depth: record it only for the first ``depth`` drafted tokens of each sequence; None is all.
+    depth: record it only for the first ``depth`` drafted tokens of each sequence; None means all.
     """
 
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
@@ -229,26 +243,28 @@ class Refusal:
 
 
 def _refusals(given: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    """Annotated, as ``tuple`` itself is not for type checkers."""
+    """``tuple`` with annotations, which type checkers need for an attrs converter."""
     return tuple(given)
 
 
 @attrs.frozen
 class Compat:
-    """A plugin's answer to ``compat``: its capabilities and demands.
+    """A plugin's answer to ``compat``: its capabilities and requirements.
 
-    owns: kinds of target state whose rollback it does.
-    needs: what each target forward must deliver for it.
+    owns: kinds of target state that it rolls back.
+    needs: what each target forward must return for it.
     refusals: reasons why it cannot run here; any refusal stops the run before a weight is read.
-    drafts: the kinds of proposal its drafts can be; None is ``deterministic`` for a plugin with a draft hook, empty is
-        none at all.
-    judges: for a rule, the kinds of proposal it can judge; None is all.
-    noise: for a rule, ``shared`` if it decides by the noise that drafters may read, else ``private``.
-    lossy: for a rule, why the text is not the target's own; None if it is.
-    forwards: most forwards of its own per step, by drafted length K; what the conformance kit holds it to.
-    notes: what a user may want to know before the run, such as memory it will take; printed by ``spec compat``.
-    load: called after all answers are clean; the only moment when weights are read.
-    report: what the plugin did in the run, for statistics and JSON; with a text ``summary``, also for people.
+    drafts: the kinds of proposal that it drafts; None means ``deterministic`` for a plugin with a draft hook, empty
+        means that it never drafts.
+    extends: it may extend the drafts of other methods, with ``step.leaves`` and ``step.extend``.
+    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts of which only some tokens were drawn;
+        None means all.
+    noise: for a rule, ``shared`` if it decides with the noise that drafters may read, else ``private``.
+    lossy: for a rule, why its text does not have the target's distribution; None if it has.
+    forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
+    notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
+    load: called once no plugin refuses; weights are read only there.
+    report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
     owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
@@ -257,7 +273,8 @@ class Compat:
         default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
     )
     drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
+    extends: bool = False
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_kinds))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
@@ -268,12 +285,12 @@ class Compat:
 
 @attrs.frozen
 class TargetInfo:
-    """Facts of a target that plugins ask for.
+    """Facts about a target, for plugins.
 
     vocab: V, rows of the output matrix. width: D. layers: L, blocks of the trunk.
     states: kinds of state a step changes, such as ``attention`` and ``recurrent``.
-    context: most positions a sequence may have. vocab_id: identity of the tokenizer, equal ids mean equal tokens.
-    trees: whether ``forward`` takes drafts that branch. family: the architecture, as its file calls it.
+    context: max positions of a sequence. vocab_id: identity of the tokenizer; if equal, equal ids are equal tokens.
+    trees: whether ``forward`` accepts drafts that branch. family: the architecture, as named in its file.
     bos: the id a text begins with, or None. eog: ids that end a text.
     extras: facts without a field of their own, such as the file.
     """
@@ -295,10 +312,10 @@ class TargetInfo:
 
 
 class Streams(dict[int, Tensor]):
-    """{i: hidden states} that some plugin asked for; any other i raises NotAskedFor, which says how to ask."""
+    """{i: hidden states} that a plugin requested; any other i raises NotAskedFor, which says how to request it."""
 
     def __missing__(self, i: int) -> Tensor:
         there = ", ".join(map(str, sorted(self))) or "none"
         raise NotAskedFor(
-            f"hidden[{i}] was not asked for (there: {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
+            f"hidden[{i}] was not requested (got {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
         )

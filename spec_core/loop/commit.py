@@ -1,7 +1,9 @@
-"""After the verdicts: cut at what ends a sequence, append, collect the rows for ``process`` and what was emitted."""
+"""After the verdicts: cut at stop or limit, append tokens, collect the rows for ``process`` and the events."""
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from spec_core.contract.batch import Part
@@ -17,7 +19,7 @@ from spec_core.sampling.logprob import Logprob, logprob
 def cut(step: Step) -> None:
     """Cut every verdict at the first stop token, stop text or limit inside it.
 
-    The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's token.
+    The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's ``next_token``.
     """
     for part in step.parts:
         if part.verdict is None or part.seq.finish == "error":
@@ -46,7 +48,7 @@ def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
 
 
 def commit(step: Step, deliver: bool) -> Rows:
-    """Append the emitted tokens and build the rows that have not been delivered yet; none where nobody learns."""
+    """Append the emitted tokens and build the rows that are not delivered yet; none if no plugin has ``process``."""
     spans = {}
     for part in step.parts:
         seq = part.seq
@@ -67,7 +69,7 @@ def commit(step: Step, deliver: bool) -> Rows:
 
 
 def _hold(seq: Sequence) -> None:
-    """The slot remembers what its rows hold."""
+    """Record in the slot which tokens its rows hold."""
     slot = seq.slot
     have = min(slot.evaluated, seq.evaluated)
     slot.tokens[have:] = seq.tokens[have : seq.evaluated]
@@ -89,12 +91,14 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
     )
 
 
-def _rows(part: Part, start: int, end: int) -> slice | list[int]:
-    """Batch rows of positions start ... end-1; a slice where they lie together."""
+def _rows(part: Part, start: int, end: int) -> slice | Tensor:
+    """Batch rows of positions start ... end-1: a slice where they are adjacent, else a tensor, faster than a list."""
     if part.verdict is None or part.draft is None or part.draft.parents is None:
         return slice(part.row + start - part.start, part.row + end - part.start)
     rows = [*range(part.row, part.spec), *(part.spec + i for i in part.verdict.path)]
-    return rows[start - part.start : end - part.start]
+    rows = rows[start - part.start : end - part.start]
+    together = rows[-1] - rows[0] + 1 == len(rows)
+    return slice(rows[0], rows[-1] + 1) if together else torch.from_numpy(np.array(rows))
 
 
 def emitted(step: Step) -> list[Emitted]:
@@ -109,6 +113,7 @@ def emitted(step: Step) -> list[Emitted]:
 def _events(step: Step, part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
     drafted = len(part.uncut.path) if part.uncut else 0
+    sources = part.sources
     logprobs = _logprobs(step, part)
     pieces = _pieces(seq, count)
     first = seq.t - count
@@ -118,7 +123,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
             token,
             first + i,
             pieces[i],
-            part.source if i < drafted else None,
+            sources[part.uncut.path[i]] if i < drafted else None,
             logprobs[i] if logprobs else None,
         )
         for i, token in enumerate(part.emitted)
@@ -126,7 +131,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
 
 
 def _pieces(seq: Sequence, count: int) -> list[str]:
-    """A piece of text per emitted token; a stop token has none."""
+    """A piece of text per emitted token; empty for a stop token."""
     if seq.text is None:
         return [""] * count
     if seq.finish:
@@ -136,7 +141,7 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
 
 
 def _logprobs(step: Step, part: Part) -> list[Logprob] | None:
-    """Exact for accepted tokens too: each from the row that chose it."""
+    """Log probabilities of the emitted tokens, each from the logits row that chose it: exact for accepted tokens."""
     best = part.seq.sampling.logprobs
     if best is None or part.uncut is None:
         return None

@@ -1,9 +1,9 @@
 """The lossless default of ``accept``: seed-coupled sample-then-match.
 
-At every kept node the target chooses its token by the shared noise; a child that equals it is kept. The token chosen
-at output position t depends on committed text, seed and t only, so the text of a seed is the same with every method,
-every draft length and every batch, and for plain decoding. What a rule with private noise leaves undecided is chosen
-in the same way by noise that no other request and no drafter reads. Sampling by shared noise: Daliri, Musco, Suresh,
+At every kept node the target chooses its token with the shared noise; a child that equals it is kept. The token chosen
+at output position t depends only on committed text, seed and t, so a seed gives the same text with every method,
+every draft length and every batch, and with plain decoding. Sequences that a rule with private noise leaves undecided
+are decided in the same way, with noise that no other request and no drafter reads. Shared noise: Daliri, Musco, Suresh,
 "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2408.07978.
 """
 
@@ -44,7 +44,7 @@ class Coupled:
 
 
 def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
-    """What each undecided sequence keeps of its draft and the token after it, or why its rows give none."""
+    """The verdict of each undecided sequence, or the error of its logits."""
     logits = step.output.logits
     if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
         for seq, choice in choosers(step):
@@ -53,12 +53,12 @@ def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     ready, jobs = _jobs(step, logits)
     for seq, found in zip(ready, native.module.walk(jobs), strict=True):
         yield seq, _verdict(*found)
-    for seq in step.undecided:  # the target forgot rows of these: an IndexError
+    for seq in step.undecided:  # the target returned too few rows for these: an IndexError
         yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
 
 
 def _jobs(step: Step, logits: Tensor) -> tuple[list[Sequence], list[tuple[Any, ...]]]:
-    """Sequences whose rows are there, with these and what is to be chosen from them, as the native form takes it."""
+    """Sequences whose logits rows exist, and for each the arguments of the native ``walk``."""
     first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
     (rows, n), kind = logits.shape, KINDS[logits.dtype]
     ready, jobs = [], []

@@ -1,7 +1,7 @@
 """An iterator of one request's events, built on ``Run.step``.
 
-A consumer that stops reading interrupts nothing: a step is always finished before its events are handed out. Whoever
-makes the run step, each sequence's events wait for its own iterator.
+A consumer that stops reading interrupts nothing: a step always finishes before its events are returned. Any iterator
+may drive the run; each sequence's events are queued for its own iterator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spec_core.contract.sequence import Sequence
 
 
 class Steps(Protocol):
-    """A run, as far as its iterators need it."""
+    """The part of a run that its iterators use."""
 
     def step(self) -> list[Emitted]: ...
 
@@ -28,17 +28,17 @@ class Steps(Protocol):
 
 @attrs.define(eq=False)
 class Stream:
-    """Where a run leaves what it has for one iterator. The run forgets it when the sequence ends."""
+    """Events and result that a run queues for one iterator. The run drops its reference when the sequence ends."""
 
     events: deque[Emitted] = attrs.field(factory=deque)
     result: Result | None = None
 
 
 class Generation:
-    """Iterate for events; read ``result`` for the whole (it runs to the end first).
+    """Iterate over the events of one request, or read ``result``, which runs to the end first.
 
-    Closed or dropped before its end, it cancels its request, like a generator. Iterators of one run may be read in
-    threads of their own: they take turns, and a step of one serves all.
+    Closing or dropping it before the end cancels the request, as with a generator. Iterators of one run may be read
+    in different threads: they take turns, and each step serves all of them.
     """
 
     def __init__(self, run: Steps, seq: Sequence, stream: Stream) -> None:
@@ -66,7 +66,7 @@ class Generation:
 
     @property
     def result(self) -> Result:
-        """The whole. Raises the error that ended the sequence."""
+        """The result of the request. Raises the error that ended the sequence."""
         for _ in self:
             pass
         if self.seq.error is not None:
@@ -76,11 +76,11 @@ class Generation:
 
     @property
     def text(self) -> str:
-        """The whole text. Raises the error that ended the sequence."""
+        """The text of the result. Raises the error that ended the sequence."""
         return self.result.text
 
     def close(self) -> None:
-        """Stop early: the request is cancelled, and the run keeps nothing of it."""
+        """Cancel the request; the run keeps nothing of it."""
         self.run.cancel(self.seq)
 
     def __del__(self) -> None:

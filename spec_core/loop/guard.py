@@ -1,7 +1,7 @@
 """Between pluggy and a plugin: every hook implementation is wrapped once.
 
-pluggy's results are anonymous and one exception ends a broadcast. Wrapped, the step knows who is asking, time is
-counted per plugin, and one plugin's exception withholds nothing from the next.
+pluggy does not say which plugin returned a result, and one exception ends the whole call. With the wrapper, the step
+knows which plugin is running, time is counted per plugin, and later plugins are called even after one raises.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Call = Callable[[Any], Any]
 class Hooks:
     """The hooks of a run: its plugins, and how each hook calls them.
 
-    failed: called when a plugin raises; a bound method is held weakly.
-    call: {hook: calls every plugin that has it}. learning: whether a plugin has ``process``.
+    failed: called when a plugin raises; a bound method, held weakly.
+    call: {hook: function that calls every plugin that has it}. learning: whether any plugin has ``process``.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
-        """pluggy asks the last registered first: reversed, the user's order is the order of asking."""
+        """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
         failed = weakly(failed)
         for chosen in reversed(list(plugins)):
@@ -43,22 +43,22 @@ class Hooks:
         self._bind()
 
     def _bind(self) -> None:
-        """Who is called in each hook; anew whenever a plugin goes."""
+        """Bind the calls of each hook; repeated when a plugin is switched off."""
         self.call = {name: broadcast(self.manager, name) for name in ("draft", "accept", "rollback", "process")}
         self.learning = bool(self.manager.hook.process.get_hookimpls())
 
     def switch_off(self, name: str) -> None:
-        """Call this plugin no longer."""
+        """Stop calling this plugin."""
         self.manager.unregister(name=name)
         self._bind()
 
 
 class Proxy:
-    """Carries the guarded hooks of one plugin. Compared by identity: two plugins may look alike."""
+    """Carries the guarded hooks of one plugin. Compared by identity: two plugins may compare equal."""
 
 
 def weakly(failed: Failed) -> Failed:
-    """A run's method, called without holding the run: it holds its plugins already, and would hold itself."""
+    """Call a method of the run without a reference to the run, which already refers to its plugins: no cycle."""
     method = weakref.WeakMethod(failed)  # type: ignore[type-var]
 
     def call(name: str, hook: str, error: Exception, step: Step) -> None:
@@ -70,7 +70,7 @@ def weakly(failed: Failed) -> Failed:
 
 
 def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
-    """What is registered with pluggy in the plugin's place. controls: its draft hook is asked before the methods'."""
+    """The object registered with pluggy for a plugin. controls: its draft hook is called before those of methods."""
     proxy = Proxy()
     for hook, (method, options) in implementations(plugin, name).items():
         if hook == "compat":
@@ -84,7 +84,7 @@ def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> A
 
 
 def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., Any]:
-    """A wrapper: it sees the other plugins' turns begin and end. If it raises, theirs are not lost."""
+    """Guard a hook wrapper, which runs before and after the other plugins. If it raises, their work is kept."""
     takes_argument = bool(inspect.signature(method).parameters)
 
     def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
@@ -100,7 +100,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
         try:
             around.send(result)
             around.close()
-            raise RuntimeError("a wrapper yields once")
+            raise RuntimeError("a wrapper must yield exactly once")
         except StopIteration:
             pass
         except Exception as error:
@@ -138,7 +138,8 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
 def broadcast(manager: PluginManager, name: str) -> Call:
     """How a run calls a hook: one implementation after the other, in pluggy's order.
 
-    Where one is a wrapper, pluggy calls them; without, its calling costs more than the core's own hooks do.
+    With a wrapper among them, pluggy makes the calls; without one, a loop does, as pluggy's overhead exceeds the cost
+    of the core's own hooks.
     """
     hook = getattr(manager.hook, name)
     implementations = hook.get_hookimpls()
@@ -155,7 +156,7 @@ def broadcast(manager: PluginManager, name: str) -> Call:
 
 
 def concerned(name: str, hook: str, step: Step) -> list[Part]:
-    """The parts that are in doubt when an owner of state, or the core's own rule, raises in this hook."""
+    """The parts whose state is unknown when an owner of state, or the core's own rule, raises in this hook."""
     if name == DEFAULT_RULE:
         return [p for p in step.parts if p.decides and p.verdict is None]
     if hook == "rollback":
@@ -164,6 +165,6 @@ def concerned(name: str, hook: str, step: Step) -> list[Part]:
 
 
 def forget(manager: PluginManager) -> None:
-    """A manager refers to itself: plugins, and what they hold, would stay until it is collected."""
+    """Break a manager's reference cycle, which would keep plugins alive until the garbage collector runs."""
     for name, _ in manager.list_name_plugin():
         manager.unregister(name=name)

@@ -1,4 +1,4 @@
-"""What a run has for its callers: events and results, for an iterator or until ``take`` fetches them."""
+"""The events and results of a run: queued for an iterator, or kept until ``take`` is called."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spec_core.sampling.logprob import Logprob
 class Outputs:
     """Events and results of the sequences of a run.
 
-    stats: of the run; a sequence that ends is counted there. results: of ended sequences that no iterator reads.
-    streams: of sequences that an iterator reads. logprobs: of sequences that asked for them and have not ended.
+    stats: of the run; a sequence that ends is counted there. results: of ended sequences without an iterator.
+    streams: of sequences with an iterator. logprobs: of running sequences that requested them.
     """
 
     stats: Stats
@@ -25,7 +25,7 @@ class Outputs:
     logprobs: dict[Sequence, list[Logprob]] = attrs.field(factory=dict)
 
     def deliver(self, events: list[Emitted]) -> None:
-        """Put the events of a step where their iterators find them."""
+        """Queue the events of a step for their iterators."""
         for event in events:
             if event.logprob is not None:
                 self.logprobs.setdefault(event.seq, []).append(event.logprob)
@@ -33,7 +33,7 @@ class Outputs:
                 stream.events.append(event)
 
     def finish(self, seq: Sequence) -> None:
-        """The result goes to the sequence's iterator, or waits for ``take``. Nothing else of it stays."""
+        """Pass the result to the sequence's iterator, or keep it for ``take``. Drop everything else of the sequence."""
         result = self._result(seq)
         if (stream := self.streams.pop(seq, None)) is not None:
             stream.result = result
@@ -54,7 +54,7 @@ class Outputs:
         )
 
     def take(self, seq: Sequence) -> Result:
-        """A result that waits. Raises the error that ended the sequence, KeyError where no result waits."""
+        """Return a kept result and forget it. Raises the sequence's own error, or KeyError if no result is kept."""
         result = self.results.pop(seq)
         if seq.error is not None:
             raise seq.error

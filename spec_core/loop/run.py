@@ -1,4 +1,4 @@
-"""A run: one target, some plugins, and the loop. ``_step`` is the page to hold against the paper."""
+"""A run: one target, some plugins, and the loop. ``_step`` is the loop of the paper."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ from spec_core.toolkit.dropped import inside, when_gone
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
 Prompts = list[Prompt] | list[Request] | list[str] | list[list[int]] | list[list[dict[str, Any]]] | tuple[Prompt, ...]
-"""One by one, as a list of requests is no list of prompts to a type checker."""
+"""Listed separately: for a type checker, a list of requests is not a list of prompts."""
 
 
 class Run:
     """Generate texts with one target and some methods, all running sequences in every step.
 
-    It may be used from several threads: whatever one of them asks for happens between two steps.
-    It is a context manager: at the end of ``with Run(...) as run`` it is closed. A run that nobody holds any longer
-    gives its memory back too.
+    It may be used from several threads: their calls take effect between two steps.
+    It is a context manager: the end of ``with Run(...) as run`` closes it. A run that is garbage collected also
+    frees its memory.
 
-    :param target: what ``spec_core.load`` returned, or a location that it takes.
-    :param methods: in the order of asking: names, ``"name=FILE"``, ``(name, settings)``,
+    :param target: a target from ``spec_core.load``, or a location that ``load`` accepts.
+    :param methods: in the order in which they are called: names, ``"name=FILE"``, ``(name, settings)``,
         ``(name, instance)``, instances.
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
     :param rollback: the owner of recurrent state, where several are installed.
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
-    :param control: a controller's name, where none is among ``methods``; ``"fixed"`` is none.
-    :param settings: a RunSettings; keywords of one are stronger.
-    :param keywords: fields of RunSettings; with a location, those of LoadSettings too (``device``, ``threads``, ...).
+    :param control: a controller's name, unless one is among ``methods``; ``"fixed"`` means none.
+    :param settings: a RunSettings; keywords override its fields.
+    :param keywords: fields of RunSettings; with a location, also those of LoadSettings (``device``, ``threads``, ...).
 
     Raises UsageError, or Refused with every plugin's refusal, before a weight is read.
     """
@@ -93,14 +93,16 @@ class Run:
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
         slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
         self._scheduler = Scheduler(self.target, slots, self._outputs.finish)
+        self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._new_step = partial(
             Step,
             self.target,
             self.proposals,
             self._owners,
+            frozenset(c.name for c in self.plugins if c.compat.extends),
             wants_probs=wants_probs(self.plugins),
             trees=self.needs.trees,
-            private=any(c.compat.noise == "private" for c in self.plugins),
+            private=self._private,
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
@@ -158,7 +160,7 @@ class Run:
         return step.output is not None
 
     def _count(self, step: Step) -> None:
-        """Statistics first: an observer sees a step that is counted, and its own time is none of the step's."""
+        """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
         self._spent = Spent(step.number, perf_counter() - step.began, step.seconds)
         self.stats.add(step)
         if self._unoffered.before:
@@ -175,7 +177,7 @@ class Run:
         return events
 
     def step(self) -> list[Emitted]:
-        """One round over all running sequences; returns what they emitted. Not to be called from within a step."""
+        """Run one step for all running sequences; returns their events. Raises UsageError from within a step."""
         with self._turns:
             self._not_within_a_step("step")
             self._stepping = True
@@ -190,7 +192,7 @@ class Run:
     def _not_within_a_step(self, asked: str) -> None:
         if self._stepping:
             hint = f"call {asked}, or read a text, outside of hooks"
-            raise UsageError(f"a {asked} was asked for within a step", hint=hint)
+            raise UsageError(f"{asked} was called from within a step", hint=hint)
 
     def __iter__(self) -> Iterator[Emitted]:
         """Events of all sequences until none runs or waits."""
@@ -200,24 +202,25 @@ class Run:
     # requests
 
     def submit(self, request: Prompt, **keywords: Any) -> Sequence:
-        """Queue a request; it joins at the next step. Arguments as those of ``generate``. Raises UsageError."""
+        """Queue a request; it joins at the next step. Takes the arguments of ``generate``. Raises UsageError."""
         return self._queue(self._checked(request, keywords))
 
     def _checked(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
         always = frozenset(c.name for c in self.plugins) - self.drafters
-        return sequence(request_of(request, keywords), self.target, always, self.drafters, self.stats.switched_off)
+        made = request_of(request, keywords)
+        return sequence(made, self.target, always, self.drafters, self.stats.switched_off, self._private)
 
     def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
         with self._turns:
             if self.closed:
-                raise UsageError("the run is closed", hint="make another Run, on the same target if you like")
+                raise UsageError("the run is closed", hint="make a new Run; it may use the same target")
             if stream is not None:
                 self._outputs.streams[seq] = stream
             self._scheduler.add(seq)
         return seq
 
     def cancel(self, seq: Sequence) -> None:
-        """End a sequence now; from within a step, with that step or the next. Tokens emitted before stay."""
+        """End a sequence now; within a step, at the end of that step or the next. Emitted tokens are kept."""
         with self._turns:
             if seq.finish is None:
                 seq.finish = "cancelled"
@@ -231,14 +234,14 @@ class Run:
     def generate(self, request: Prompts, **keywords: Any) -> list[Generation]: ...
 
     def generate(self, request: Any = None, **keywords: Any) -> Generation | list[Generation]:
-        """An iterator of events of one request; ``.result`` is the Result once it is exhausted.
+        """An iterator over the events of one request; ``.result`` is the Result once it is exhausted.
 
-        request: a Request; a text; token ids; messages, a list of ``{"role": ..., "content": ...}``, which go through
-        the model's chat template; or a list of any of these, for as many Generations in the same order, which run
-        together. keywords: fields of Request, or of Sampling (``temperature=0.8``), for every one of them. A list
-        gets one seed: equal prompts give equal texts, unless their ``stream`` differs.
+        request: a Request; a text; token ids; messages, a list of ``{"role": ..., "content": ...}``, formatted with
+        the model's chat template; or a list of any of these, which returns a list of Generations in the same order
+        that run together. keywords: fields of Request, or of Sampling (``temperature=0.8``), for all requests. All
+        prompts of a list share one seed: equal prompts give equal texts, unless their ``stream`` differs.
 
-        Raises UsageError; of a list with a wrong prompt, nothing is generated.
+        Raises UsageError; if one prompt of a list is wrong, nothing is generated.
         """
         if request is None:
             request = keywords.pop("prompt", None)
@@ -251,18 +254,18 @@ class Run:
         return Generation(self, self._queue(seq, stream), stream)
 
     def take(self, seq: Sequence) -> Result:
-        """The result of a finished sequence that was submitted, handed over once.
+        """The result of a finished sequence that was submitted; it can be taken once.
 
-        Raises the error that ended it, its own or that of the step it was in. After an interruption (Ctrl-C) there is
-        none: ``finish_reason`` is "error", and the text is as far as it came.
+        Raises the error that ended it, its own or that of its step. An interruption (Ctrl-C) raises nothing here:
+        ``finish_reason`` is "error", and the text is what was generated so far.
         """
         return self._outputs.take(seq)
 
     def close(self) -> None:
-        """Give back all memory that the run has in the target, and what plugins keep in it. A closed run stays closed.
+        """Free all memory of this run in the target and in plugins. A closed run cannot be reopened.
 
-        Sequences that run or wait end as cancelled: their iterators stop, and ``take`` gives what they have. Afterwards
-        ``submit`` and ``generate`` raise UsageError; statistics stay. Waits for a step under way in another thread;
+        Running and waiting sequences end as cancelled: their iterators stop, and ``take`` returns their text so far.
+        ``submit`` and ``generate`` then raise UsageError; statistics stay. Waits for a step that another thread runs;
         raises UsageError from within a step. A second call does nothing.
         """
         with self._turns:
@@ -284,13 +287,13 @@ class Run:
         self._scheduler.drop(seq)
 
     def observe(self, look: Callable[[Step], None]) -> None:
-        """Call ``look(step)`` at the end of every step, when everything in it is decided and counted."""
+        """Call ``look(step)`` at the end of every step, after the step is counted."""
         with self._turns:
             self._observers.append(look)
 
     @property
     def waiting(self) -> list[Sequence]:
-        """Sequences that wait for a slot, in the order of submission."""
+        """Sequences that wait for a slot, in the order in which they will start."""
         return list(self._scheduler.waiting)
 
     @property
@@ -311,7 +314,7 @@ class Run:
     # failures
 
     def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
-        """A plugin raised. Nobody can stand in for an owner: it fails its sequences. Others follow ``on_error``."""
+        """A plugin raised. An owner of state cannot be replaced: its sequences fail. Others follow ``on_error``."""
         failure = PluginError(name, hook, error, step.about.name if step.about else "")
         failure.__cause__ = error
         if self.settings.on_error == "raise":

@@ -1,4 +1,4 @@
-"""Which sequences wait, run and take part in a step; their pending rows, their budgets."""
+"""Which sequences wait, run and take part in a step; their pending rows and budgets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from spec_core.settings.tables import RunSettings
 class Scheduler:
     """The sequences of a run: those that wait for a slot, in the order of submission, and those that run.
 
-    ended: called with every sequence that leaves, when it waits and runs no longer.
-    dropped: sequences whose iterator is gone.
+    ended: called with every sequence that leaves, after it was removed from both lists.
+    dropped: sequences whose iterator was dropped.
     """
 
     target: Target
@@ -33,21 +33,22 @@ class Scheduler:
     numbers: count[int] = attrs.field(factory=count)
 
     def add(self, seq: Sequence) -> None:
-        """A sequence waits from now on; without a token to generate it ends at once."""
+        """Queue a sequence; one with no token to generate ends at once."""
         seq.number = next(self.numbers)
         if seq.max_tokens == 0:
             seq.finish = "length"
             self.ended(seq)
         else:
-            self.waiting.append(seq)
+            behind = (i for i, other in enumerate(self.waiting) if other.priority > seq.priority)
+            self.waiting.insert(next(behind, len(self.waiting)), seq)
 
     def drop(self, seq: Sequence) -> None:
-        """Its iterator is gone: it ends at the next step. Waits for no lock: the garbage collector may call it."""
+        """End a sequence whose iterator is gone, at the next step. Takes no lock: the garbage collector may call it."""
         if seq.finish is None:
             self.dropped.append(seq)
 
     def admit(self) -> None:
-        """Cancelled sequences leave, waiting ones take slots."""
+        """Remove cancelled sequences and give slots to waiting ones."""
         while self.dropped:
             seq = self.dropped.popleft()
             seq.finish = seq.finish or "cancelled"
@@ -56,7 +57,7 @@ class Scheduler:
             self.waiting.popleft()
 
     def _enter(self, seq: Sequence) -> bool:
-        """Give a waiting sequence a slot; False when all are taken. Without memory for it, it ends with the error."""
+        """Give a waiting sequence a slot; False if all are taken. If there is no memory, it ends with that error."""
         try:
             entered = self.slots.admit(seq, self.target)
         except Exception as error:
@@ -68,7 +69,7 @@ class Scheduler:
         return entered
 
     def release(self) -> None:
-        """Sequences that are finished leave."""
+        """Remove finished sequences."""
         for seq in [s for s in self.running if s.finish]:
             self._leave(seq)
         for seq in [s for s in self.waiting if s.finish]:
@@ -81,7 +82,7 @@ class Scheduler:
         self.ended(seq)
 
     def after(self, step: Step) -> None:
-        """Slots keep how far plugins have seen their rows; sequences that ended in this step leave."""
+        """Record how far plugins have seen the rows of each slot; remove sequences that ended in this step."""
         for part in step.parts:
             for name in self.slots.learners:
                 if part.seq.wants(name):
@@ -90,13 +91,13 @@ class Scheduler:
             self._leave(seq)
 
     def cancel_all(self) -> None:
-        """Every sequence ends now."""
+        """End every sequence now."""
         for seq in (*self.running, *self.waiting):
             seq.finish = seq.finish or "cancelled"
         self.release()
 
     def fail_running(self, error: BaseException) -> None:
-        """A step was interrupted: what the slots hold is unknown, so every running sequence closes with its error."""
+        """After an interrupted step the contents of slots are unknown: every running sequence ends with the error."""
         for seq in list(self.running):
             seq.finish = "error"
             if seq.error is None and isinstance(error, Exception):
@@ -105,26 +106,52 @@ class Scheduler:
 
 
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
-    """Fill a step with parts: decoding sequences first, prompts share the room that is left."""
+    """Fill a step with parts: decoding sequences first; prompts share the remaining rows."""
     room, context = settings.max_batched_tokens, target.info.context
     decoding = [s for s in running if len(s.tokens) > s.prompt_len]
     prompts = [s for s in running if len(s.tokens) == s.prompt_len]
     kept = len(decoding)
-    for seq in [*decoding, *prompts]:
+    for seq in decoding:
         if room <= 0:
             break
-        kept = max(0, kept - 1)  # a draft leaves room for the rows of later sequences
+        kept = max(0, kept - 1)  # a draft leaves rows for later sequences
         part = share(seq, room, kept, context, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
+    if decoding and settings.prefill_budget:
+        room = min(room, settings.prefill_budget)
+    for seq, rows in shared(prompts, room, settings).items():
+        step.add(share(seq, rows, 0, context, settings, drafting))
     return step
 
 
+def shared(prompts: list[Sequence], room: int, settings: RunSettings) -> dict[Sequence, int]:
+    """Rows of this step for every prompt that gets some.
+
+    Half of the room is kept for the prompt that has run longest, the rest goes to the shortest remainders first: a
+    short prompt does not wait for long ones, and no prompt waits without end.
+    """
+    most = chunk(settings)
+    needs = {seq: min(len(seq.tokens) - seq.evaluated, most) for seq in prompts}
+    rows, kept = dict.fromkeys(prompts, 0), -(-room // 2)
+    order = sorted(prompts[1:], key=lambda seq: needs[seq])
+    for seq, limit in [*((s, kept) for s in prompts[:1]), *((s, room) for s in (*order, *prompts[:1]))]:
+        more = max(0, min(needs[seq] - rows[seq], limit, room))
+        rows[seq] += more
+        room -= more
+    return {seq: n for seq, n in rows.items() if n}
+
+
+def chunk(settings: RunSettings) -> int:
+    """Max pending rows of one sequence in one step."""
+    return max(settings.prefill_chunk, 1 + settings.draft_max)
+
+
 def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
-    """Pending rows of a sequence and how long a path may be drafted after them. kept: rows of others."""
+    """Pending rows of a sequence and the longest path that may be drafted. kept: rows reserved for others."""
     start, there = seq.evaluated, len(seq.tokens)
-    most = min(max(settings.prefill_chunk, 1 + settings.draft_max), room)
-    pending = seq.tokens[start : start + most]
+    pending_max = min(chunk(settings), room)
+    pending = seq.tokens[start : start + pending_max]
     decides = start + len(pending) == there
     if not (drafting and decides and there > seq.prompt_len and seq.delivered == there - 1):
         return Part(seq, start, pending, decides)
@@ -139,5 +166,5 @@ def draft_limit(seq: Sequence, settings: RunSettings) -> int:
 
 
 def remaining(seq: Sequence, context: int) -> int:
-    """Output tokens that may still come."""
+    """How many output tokens may still follow."""
     return min(seq.max_tokens + seq.prompt_len, context) - len(seq.tokens)

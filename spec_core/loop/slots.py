@@ -1,4 +1,4 @@
-"""The places of the target's memory, and which of them a sequence gets."""
+"""The slots of the target's memory, and which of them a sequence gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spec_core.toolkit import dropped
 
 
 def common_prefix(slot: Slot, tokens: list[int]) -> int:
-    """Equal leading tokens of what a slot holds; comparison stops at a row given as an embedding."""
+    """Length of the common prefix of a slot and a prompt; it ends at the first row given as an embedding."""
     n = 0
     for held, wanted in zip(slot.tokens[: slot.evaluated], tokens, strict=False):
         if held != wanted or held < 0:
@@ -23,25 +23,26 @@ def common_prefix(slot: Slot, tokens: list[int]) -> int:
 
 @attrs.define(eq=False)
 class Slots:
-    """The places of the target's memory: free ones keep what they hold, so that a prefix can be reused.
+    """The slots of the target's memory. Free slots keep their rows, so that a prefix can be reused.
 
-    learners: plugins that keep something about rows; a slot is reused only as far as all of them have seen.
+    count: max slots. learners: plugins with a ``process`` hook; a slot is reused only up to the rows that all of them
+        have seen.
     free: the least recently used first. taken: those of running sequences.
     """
 
-    most: int
+    count: int
     reuse: bool
     learners: tuple[str, ...]
     free: list[Slot] = attrs.field(factory=list)
     taken: set[Slot] = attrs.field(factory=set)
 
     def __iter__(self) -> Iterator[Slot]:
-        """All that have memory."""
+        """All slots that have memory."""
         yield from (*self.free, *self.taken)
 
     def admit(self, seq: Sequence, target: Target) -> bool:
-        """Give the sequence a slot, and start it after the rows that can be reused; False when all are taken."""
-        if len(self.taken) >= self.most:
+        """Give the sequence a slot, and start it after the rows that can be reused; False if all are taken."""
+        if len(self.taken) >= self.count:
             return False
         slot, want = self._best(seq)
         seq.slot = slot
@@ -60,15 +61,15 @@ class Slots:
         return True
 
     def _best(self, seq: Sequence) -> tuple[Slot, int]:
-        """The slot with the longest usable prefix; if none helps a new one, or the least recently used."""
-        usable = [max(0, self._usable(slot, seq)) if self.reuse else 0 for slot in self.free]
+        """The slot with the longest usable prefix; if there is none, a new slot or the least recently used."""
+        usable = [max(0, self._usable(slot, seq)) if self.reuse and seq.reuse else 0 for slot in self.free]
         want = max(usable, default=0)
-        if not want and len(self.free) + len(self.taken) < self.most:
+        if not want and len(self.free) + len(self.taken) < self.count:
             return Slot(), 0
         return self.free.pop(usable.index(want)), want
 
     def _usable(self, slot: Slot, seq: Sequence) -> int:
-        # The last equal row is followed by another token than before: pairs made from it would be stale.
+        # A different token follows the last equal row now: pairs made from that row would be stale.
         want = common_prefix(slot, seq.tokens) - 1
         return min([want, *(slot.seen.get(p, 0) for p in self.learners if seq.wants(p))])
 
@@ -79,7 +80,7 @@ class Slots:
         slot.seen = {name: min(position, start) for name, position in slot.seen.items()}
 
     def leave(self, seq: Sequence, target: Target) -> None:
-        """Free the slot of a finished sequence; after an error its memory is not trusted and is dropped."""
+        """Free the slot of a finished sequence; after an error its contents are unknown and its memory is dropped."""
         self.taken.discard(seq.slot)
         if seq.finish == "error":
             target.close(seq)
@@ -87,7 +88,7 @@ class Slots:
             self.free.append(seq.slot)
 
     def close(self, target: Target) -> None:
-        """Give all memory back. Raises the first error of the target when every slot was tried."""
+        """Free the memory of all slots, then raise the target's first error, if any."""
         errors = []
         for slot in self:
             try:

@@ -1,7 +1,7 @@
 """From steps to statistics. A step is one verify forward of the generation phase in which the sequence decided.
 
-The step that emits the first token of a prompt is none; a step without a draft counts with nothing drafted. Tokens
-cut off after a stop are neither emitted nor accepted.
+The step that emits the first token after a prompt is not counted; a step without a draft counts with 0 drafted tokens.
+Tokens cut off after a stop are neither emitted nor accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spec_core.toolkit.tally import Tally, ratio
 
 @attrs.define(eq=False)
 class Stats:
-    """Statistics of a run: every step is added once, after it was decided."""
+    """Statistics of a run: every step is added once, after its verdicts."""
 
     pooled: Tally = attrs.field(factory=Tally)
     running: dict[Sequence, Tally] = attrs.field(factory=dict)
@@ -47,7 +47,7 @@ class Stats:
                 mine[name] = mine.get(name, 0) + n
 
     def close(self, seq: Sequence) -> Tally:
-        """Fold a finished sequence into the totals; its own tally is returned."""
+        """Add a finished sequence to the totals; returns its own tally."""
         tally = self.running.pop(seq, None) or Tally()
         self.pooled.merge(tally)
         self.requests += 1
@@ -57,7 +57,7 @@ class Stats:
         return tally
 
     def report(self) -> dict[str, Any]:
-        """The whole run: pooled counts, the mean over requests, time split and forwards."""
+        """Statistics of the whole run: pooled counts, the mean over requests, time per hook and forwards."""
         return {
             "requests": self.requests,
             **self.pooled.report(),

@@ -1,4 +1,4 @@
-"""Threads take turns at a run."""
+"""A fair lock, by which threads share a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from spec_core.toolkit import dropped
 
 
 class Turns:
-    """A lock that is handed on: a thread that waits goes before the one that had the last turn. Whoever has it
-    may take it again.
+    """A fair reentrant lock: a waiting thread gets it before the thread that held it last.
 
-    A plain lock is not enough: a thread that steps without pause takes it back before anybody who waits is awake.
+    A plain lock is not fair: a thread that steps without pause takes it again before a waiting thread wakes up.
     """
 
     __slots__ = ("_again", "_holder", "_next", "_now")

@@ -1,4 +1,4 @@
-"""Plugins that never had anything to do: an undeclared controller looks like a method that was named too late."""
+"""Plugins that were never offered a sequence: undeclared controllers, or methods named after one that always drafts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log = logging.getLogger("spec_core")
 
 @attrs.define
 class Unoffered:
-    """Watches plugins with a draft hook that do not say what they draft, until each was offered a sequence once.
+    """Watches plugins with a draft hook and no declared ``drafts``, until each was offered a sequence once.
 
-    before: {plugin: those asked before it}. steps: {plugin: steps in which these had served every sequence}.
+    before: {plugin: plugins called before it}. steps: {plugin: steps in which those drafted for every sequence}.
     """
 
     before: dict[str, frozenset[str]]
@@ -27,10 +27,16 @@ class Unoffered:
     def among(cls, plugins: Iterable[Chosen]) -> Unoffered:
         drafters = [c for c in plugins if c.proposals]
         names = [c.name for c in drafters]
-        return cls({c.name: frozenset(names[:i]) for i, c in enumerate(drafters) if i and c.compat.drafts is None})
+        return cls(
+            {
+                c.name: frozenset(names[:i])
+                for i, c in enumerate(drafters)
+                if i and c.compat.drafts is None and not c.compat.extends
+            }
+        )
 
     def look(self, step: Step) -> None:
-        """After a step's drafts are made."""
+        """Count a step, after its drafts are made."""
         for name, before in list(self.before.items()):
             served = [part.source in before for part in step.parts if part.budget and part.seq.wants(name)]
             if all(served):
@@ -39,12 +45,12 @@ class Unoffered:
                 del self.before[name]
 
     def say(self) -> None:
-        """When nothing runs or waits; once for each."""
+        """Log a warning for each such plugin, once, when no sequence runs or waits."""
         for name, before in self.before.items():
             if count := self.steps.get(name):
                 log.warning(
-                    "%s was offered no sequence in %d steps: %s served all. To draft, name it before; "
-                    "to limit what others draft, return Compat(drafts=()) from compat",
+                    "%s was offered no sequence in %d steps: %s drafted for all. For a method: name it earlier; "
+                    "for a controller: return Compat(drafts=()) from compat",
                     name,
                     count,
                     " and ".join(sorted(before)),

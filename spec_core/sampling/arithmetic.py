@@ -1,7 +1,7 @@
-"""Logarithm and exponential of our own: numpy's and a C library's differ by machine, and a seed gives one text on all.
+"""Logarithm and exponential with equal bits on every machine; those of numpy and C libraries differ.
 
-float64 throughout; every line is one IEEE operation, or exact, and the native form does the same ones in the same
-order.
+float64 throughout; every line is one IEEE operation, or exact, and the native form does the same operations in the
+same order.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SERIES = (
 )
 """log(1 + f) = f - f^2/2 + s (f^2/2 + R), s = f / (2 + f), R = s^2 (SERIES of s^2): as in fdlibm (Sun, 1993)."""
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-"""ln 2 in two parts: the first has so few bits that its product with a small whole number is exact."""
+"""ln 2 in two parts: the first has so few bits that its product with a small integer is exact."""
 LOG2_E = 1.4426950408889634
 ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)
 """Bits of the square root of 1/2."""
 FACTORS = tuple(1 / math.factorial(i) for i in range(13, -1, -1))
-"""Taylor: the rest is below 4e-18 for |r| <= ln(2) / 2."""
+"""Taylor series: the error is below 4e-18 for |r| <= ln(2) / 2."""
 FLOOR = -64.0
-"""Fine weights below exp of this are 0."""
+"""Fine weights of values below exp of this are 0."""
 LN2_HIGH_SINGLE, LN2_LOW_SINGLE = np.float32(float.fromhex("0x1.62ep-1")), np.float32(float.fromhex("0x1.0bfbe8p-15"))
 FACTORS_SINGLE = tuple(np.float32(1) / np.float32(math.factorial(i)) for i in range(7, -1, -1))
-"""Taylor: the rest is below 6e-9."""
+"""Taylor series: the error is below 6e-9."""
 LIGHT = -40.0
-"""Weights below exp of this are 0."""
+"""Weights of values below exp of this are 0."""
 BITS = 30
-"""Of a weight."""
+"""Fraction bits of a weight."""
 
 
 def log(x: np.ndarray) -> np.ndarray:
@@ -52,9 +52,9 @@ def log(x: np.ndarray) -> np.ndarray:
 
 
 def weights(z: np.ndarray) -> np.ndarray:
-    """exp(z) as whole numbers, int64: multiples of 2**-BITS, rounded down, from float32. z: at most 0.
+    """exp(z) as integers, int64: multiples of 2**-BITS, rounded down, from float32. z: max 0.
 
-    Their sums are exact, in whatever order, and so is what is cut by them.
+    Sums of integers are exact in any order, and so are the cuts made from them.
     """
     x = np.maximum(z, LIGHT).astype(np.float32)
     k = np.rint(x * np.float32(LOG2_E))
@@ -64,12 +64,12 @@ def weights(z: np.ndarray) -> np.ndarray:
 
 
 def fine_bits(count: int) -> int:
-    """Bits of a fine weight, so that the sum of ``count`` has less than 63."""
+    """Fraction bits of a fine weight, so that the sum of ``count`` weights fits in 63 bits."""
     return min(50, 62 - count.bit_length())
 
 
 def fine_weights(z: np.ndarray, bits: int) -> np.ndarray:
-    """The same for probabilities that are shown: to the nearest multiple of 2**-bits, from float64."""
+    """Weights for reported probabilities: rounded to the nearest multiple of 2**-bits, from float64."""
     z = np.maximum(z, FLOOR)
     k = np.rint(z * LOG2_E)
     r = (z - k * LN2_HIGH) - k * LN2_LOW
@@ -78,7 +78,7 @@ def fine_weights(z: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _series(factors: tuple, x: np.ndarray) -> np.ndarray:
-    """By Horner: the first is that of the highest power."""
+    """Horner's method; the first factor is that of the highest power."""
     sum = np.full_like(x, factors[0])
     for factor in factors[1:]:
         sum = sum * x + factor

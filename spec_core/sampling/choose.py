@@ -1,9 +1,9 @@
-"""From a target row to a token: what the user asked for, and the seeded choice.
+"""From a target row to a token: bias, penalties and cuts, then the seeded choice.
 
-Plain decoding and verification call the same function, so a method changes neither the distribution nor, for a
+Plain decoding and verification call the same function, so a method changes neither the distribution nor, for one
 seed, the text.
 Order: logit bias, penalties, temperature, top-k, top-p, min-p (the order of transformers and vLLM).
-What is done here is done natively or by ``reference``, with the same result to the bit.
+The native code and ``reference`` give the same result to the bit.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from spec_core.sampling.parameters import LOWEST, Sampling
 from spec_core.sampling.reference import Source
 
 History = tuple[Sequence[int], int, Sequence[int]]
-"""What penalties look at: text before a choice, how much of it is the prompt, and drafts after it."""
+"""What penalties read: the text before a choice, the prompt's length, and drafts after it."""
 NOTHING: History = ((), 0, ())
 KINDS = {torch.float32: 0, torch.float64: 1}
-"""Types of rows, as the native form numbers them."""
+"""Types of rows, as numbered in the native code."""
 
 
 def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> Tensor:
-    """The row after bias and penalties: in float64, rounded to its type after bias, repetition, and both others.
+    """The row after bias and penalties: in float64, rounded to its type after bias, after repetition, and at the end.
 
-    row: [V] logits. history: all tokens before this choice, the drafted prefix included. prompt: how many of them are
+    row: [V] logits. history: all tokens before this choice, drafted prefix included. prompt: how many of them are
     the prompt.
     """
     if not sampling.adjusts:
@@ -51,7 +51,7 @@ def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> 
 
 
 def _counted(tokens: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Distinct ids and how often each occurs; rows given as embeddings (-1) are no tokens."""
+    """Distinct ids and their counts; rows given as embeddings (-1) are skipped."""
     ids = torch.tensor([t for t in tokens if t >= 0], dtype=torch.int64, device=device)
     return torch.unique(ids, return_counts=True)
 
@@ -63,7 +63,7 @@ def _penalise_repetition(row: Tensor, penalty: float, history: list[int]) -> Non
 
 
 def host(row: Tensor) -> Tensor:
-    """The row as the two forms read it: on the host, float32 or float64, in one piece."""
+    """The row as both forms read it: contiguous on the host, float32 or float64."""
     row = row.detach()
     return (row if row.dtype in KINDS else row.float()).cpu().contiguous()
 
@@ -71,8 +71,8 @@ def host(row: Tensor) -> Tensor:
 def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Token ids [n] that may be drawn, ascending, and their z = logits / temperature [n], float64, unnormalised log p.
 
-    For a temperature above 0. Each cut keeps a beginning of the order by descending z, then ascending id, so none
-    depends on the batch.
+    For a temperature above 0. Each cut keeps a prefix of the order by descending z, then ascending id, so the result
+    does not depend on the batch.
     """
     here = host(row)
     if native.module is None:
@@ -85,10 +85,10 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
 
 
 def drawn(row: Tensor, sampling: Sampling, source: Source, t: int, history: History) -> tuple[int, float, float]:
-    """The token after a row of the target [V], its largest logit, and the distance of the two best scores.
+    """The token after a row of the target [V], its largest logit, and the difference of the two best scores.
 
-    The argmax of z + g over the support, at temperature 0 of the row; of equals the lowest id. Where the largest logit
-    is no number, or not above -inf, the token means nothing: ``number`` says so.
+    The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id. If the largest logit
+    is NaN or -inf, the token is meaningless: ``number`` raises for it.
     """
     here = host(row)
     if native.module is not None:
@@ -99,20 +99,20 @@ def drawn(row: Tensor, sampling: Sampling, source: Source, t: int, history: Hist
 
 
 def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, domain: int = DOMAIN_TOKEN) -> int:
-    """The token at output position t. row: [V], adjusted already. Raises TargetError where there is none."""
+    """The token at output position t. row: [V], already adjusted. Raises TargetError if there is none."""
     token, logit, _ = drawn(row, sampling._unadjusted, (seed, stream, domain), t, NOTHING)
     return number([token], [logit])
 
 
 def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:
-    """Distance of the two best scores of ``choose``: how near the choice was to going the other way."""
+    """Difference of the two best scores of ``choose``: the smaller, the closer the choice."""
     return drawn(row, sampling._unadjusted, (seed, stream, DOMAIN_TOKEN), t, NOTHING)[2]
 
 
 def likeliest(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
     """The ``count`` most likely tokens of every row [R, V], best first, and their probabilities within 2e-6.
 
-    Of equals the lowest id comes first. A row that is no distribution has tokens of probability 0.
+    Ties go to the lowest id. In a row that is not a distribution, all tokens have probability 0.
     """
     here = host(rows)
     if native.module is None:
@@ -122,14 +122,14 @@ def likeliest(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
 
 
 def place(rows: Tensor, **stride: int) -> tuple[int, ...]:
-    """Where rows lie, for the native form: address, (stride,) type, length."""
+    """Location of rows for the native code: address, (stride,) type, length."""
     return rows.data_ptr(), *stride.values(), KINDS[rows.dtype], rows.shape[-1]
 
 
 def largest(rows: Tensor) -> tuple[list[int], list[float]]:
-    """Where the largest of each row is, the first of equals, and its value; NaN counts as largest. rows: [n, V]."""
+    """Index of the max of each row, the first of equals, and its value; NaN counts as max. rows: [n, V]."""
     if rows.is_cpu and rows.dtype in KINDS:
-        values = rows.detach().numpy()  # its argmax is twenty times as fast as torch's on a CPU
+        values = rows.detach().numpy()  # argmax of numpy is 20 times as fast as torch's on a CPU
         ids = values.argmax(-1)
         return ids.tolist(), values[np.arange(len(ids)), ids].tolist()
     best, at = rows.max(-1)
@@ -138,9 +138,9 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
 
 
 def number(ids: list[int], values: list[float], row: int = 0) -> int:
-    """The id of one row of ``largest``. Raises TargetError where its value is NaN, or no token is left."""
-    if values[row] > LOWEST:  # NaN is not
+    """The id of one row of ``largest``. Raises TargetError if its value is NaN, or every token is banned."""
+    if values[row] > LOWEST:  # False for NaN
         return ids[row]
     if math.isnan(values[row]):
-        raise TargetError("the target's logits are not numbers (NaN)", hint="load it with another --dtype")
-    raise TargetError("every token is banned: no logit is above -inf", hint="leave a token without that bias")
+        raise TargetError("the target's logits are NaN", hint="load it with another --dtype")
+    raise TargetError("every token is banned: no logit is above -inf", hint="remove a bias of -inf")

@@ -1,4 +1,4 @@
-"""Numbers and lists as users give them: Python's, numpy's, and whatever else counts or measures. A bool is neither."""
+"""Numbers and lists from users: of Python, numpy or any other numeric type. A bool is refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 COUNTS = 1 << 63
-"""What is counted is below it: it fits the native forms."""
+"""Counts must be below this, to fit the native code."""
 
 
 def whole(value: Any) -> int | None:
-    """The whole number that ``value`` is, of whatever type; None where it is none."""
+    """The integer value of any integer type; None for anything else."""
     if isinstance(value, bool) or (isinstance(value, torch.Tensor) and (value.dim() or value.dtype == torch.bool)):
         return None
     try:
@@ -25,7 +25,7 @@ def whole(value: Any) -> int | None:
 
 
 def real(value: Any) -> float | None:
-    """The number that ``value`` is, of whatever type, infinite and NaN too; None where it is none."""
+    """The value of any real number type, infinite and NaN included; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
@@ -39,5 +39,5 @@ def ints(values: Iterable[int]) -> frozenset[int]:
 
 
 def strings(values: str | Iterable[str]) -> tuple[str, ...]:
-    """One text stands for a list of one."""
+    """A tuple of texts; a single text becomes a tuple of one."""
     return (values,) if isinstance(values, str) else tuple(values)

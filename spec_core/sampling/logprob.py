@@ -1,4 +1,4 @@
-"""Log-probabilities of the chosen token and of the best ones."""
+"""Log-probabilities of the chosen token and of the most likely ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spec_core.sampling.choose import host, likeliest, place
 
 @attrs.frozen
 class Logprob:
-    """log p of the chosen token under the target's own row, and the best tokens with theirs."""
+    """log p of the chosen token under the target's row, and the most likely tokens with theirs."""
 
     value: float
     top: tuple[tuple[int, float], ...] = ()
 
 
 def logprob(row: Tensor, token: int, best: int) -> Logprob:
-    """From the verifying row, before temperature and penalties, within 1e-9. row: [V]."""
+    """From the verified row, before temperature and penalties, within 1e-9. row: [V]."""
     here = host(row)
     values = here.numpy()
     first, _, total = reference.mass(values) if native.module is None else native.module.mass(*place(here))

@@ -1,14 +1,14 @@
 """Counter-based Gumbel noise: a pure function of (seed, output position, token id).
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). Plain decoding and every method
-read the same noise, so the same seed gives the same text with all of them.
+read the same noise, so one seed gives the same text with all of them.
 
-A counter gives four words. Those of one serve four ids, 16 apart: id 64 b + 16 w + j has word w of counter 16 b + j.
-They are the upper halves of uniforms; the lower halves are the words of the same counter with its highest bit set. Who
-looks for the best of many tokens needs these for a few only.
+A counter gives four words, for four ids that are 16 apart: id 64 b + 16 w + j has word w of counter 16 b + j.
+They are the upper halves of uniforms; the lower halves are the words of the same counter with its highest bit set. A
+search for the best of many tokens needs the lower halves of a few only.
 
-Private noise has the number of the request within its run in the counter, in place of the stream: what one request
-said may be drafted for the next, and must not be judged by the coins that it came from.
+Private noise has the number of the request within its run in the counter, instead of the stream: text of one request
+may be drafted for the next, and must not be judged by the noise that it came from.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 LOWER = np.uint64(1 << 31)
-"""In the first word of a counter: lower halves."""
+"""Added to the first word of a counter for the lower halves."""
 DOMAIN_TOKEN = 0
-"""Domain word of token noise, which plain decoding, the default rule and drafters share."""
+"""Domain word of token noise, shared by plain decoding, the default rule and drafters."""
 DOMAIN_COIN, DOMAIN_CHOICE, DOMAIN_KEY = 1, 3, 4
-"""Of private noise: a rule's coins, the core's choice where the rule leaves it one, and the key of both."""
+"""Domain words of private noise: a rule's coins, the core's choice for undecided sequences, and the key of both."""
 DOMAIN_DRAFT = 1 << 31
-"""From here on: noise of drafters under a rule with private noise, a domain of its own for every node of a draft."""
+"""First domain word of drafters' noise under a rule with private noise; every node of a draft has its own."""
 BRANCHES = 1 << 16
-"""Nodes of one depth that private noise tells apart."""
+"""Max nodes of one depth with distinct private noise."""
 
 
 @lru_cache(maxsize=1024)
 def round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
-    """The two key words of every round; the seed has 64 bits."""
+    """The two key words of every round, from a 64-bit seed."""
     low, high = seed & MASK, seed >> 32 & MASK
     first, second = INCREMENTS
     return [(np.uint64((low + i * first) & MASK), np.uint64((high + i * second) & MASK)) for i in range(ROUNDS)]
@@ -55,7 +55,7 @@ def round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
 def philox(counter: Sequence[Words], keys: Keys) -> tuple[Any, ...]:
     """Four words of a counter -> four random words, uint64 below 2**32; words that are arrays broadcast.
 
-    A word that is the same in all counters stays a single number until the rounds have mixed an array into it.
+    A word that is equal in all counters stays a scalar until the rounds have mixed an array into it.
     """
     c0, c1, c2, c3 = counter
     for k0, k1 in keys:
@@ -66,7 +66,7 @@ def philox(counter: Sequence[Words], keys: Keys) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def private_key(seed: int, stream: int) -> int:
-    """The 64-bit key of a request's private noise. The counter word of the stream is free for the request's number."""
+    """The 64-bit key of a request's private noise. It includes the stream; the counter holds the request number."""
     first, second, _, _ = philox((np.uint64(stream & MASK), ZERO, ZERO, np.uint64(DOMAIN_KEY)), round_keys(seed))
     return int(first) | int(second) << 32
 
@@ -94,7 +94,7 @@ def _words(ids: np.ndarray, half: np.uint64, rest: tuple[Words, ...], keys: Keys
 
 
 def _all_words(count: int, half: np.uint64, rest: tuple[Words, ...], keys: Keys) -> np.ndarray:
-    """The same for all ids below ``count``: every counter once."""
+    """The same for all ids below ``count``; every counter is computed once."""
     counter = np.arange(-(-count // 64) * 16, dtype=np.uint64) | half
     words = np.stack(philox((counter, *rest), keys))
     return words.reshape(4, -1, 16).swapaxes(0, 1).reshape(-1)[:count]

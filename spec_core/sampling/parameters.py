@@ -1,4 +1,4 @@
-"""What a request asks of sampling."""
+"""The sampling parameters of a request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
 
 
 def _number(default: float, low: float, high: float, *, open_low: bool = False) -> Any:
-    """A field that takes every kind of number; what is none is refused by its name."""
+    """A field that accepts every real number type and refuses anything else by its name."""
     return attrs.field(default=default, converter=_as(real), validator=_check(low, high, open_low=open_low))
 
 
@@ -42,7 +42,7 @@ def _count(default: int | None) -> Any:
 
 
 def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Convert what converts; the validator names the rest."""
+    """Convert if possible; the validator refuses the rest by name."""
 
     def convert(value: Any) -> Any:
         made = kind(value)
@@ -53,7 +53,7 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @attrs.frozen(slots=False)
 class Sampling:
-    """How a token is chosen. Every default leaves the target's distribution as it is; temperature 0 is greedy.
+    """How a token is chosen. The defaults leave the target's distribution unchanged; temperature 0 is greedy.
 
     temperature: 0 to 100; 0 takes the likeliest token after bias and penalties. top_k: keep the k most likely tokens,
     0 is off. top_p: keep the most likely tokens up to this mass. min_p: drop tokens below this share of the most
@@ -61,7 +61,7 @@ class Sampling:
     repetition_penalty: divides positive and multiplies negative logits of every token in prompt and output (CTRL,
     1909.05858). presence_penalty: subtracted from the logits of tokens in the output.
     frequency_penalty: the same, once per occurrence (OpenAI).
-    logit_bias: {token: added to its logit}. logprobs: None, or how many best tokens to report beside the chosen one.
+    logit_bias: {token: added to its logit}. logprobs: None, or how many of the most likely tokens to report.
     """
 
     temperature: float = _number(0.0, 0, 100)
@@ -76,32 +76,32 @@ class Sampling:
 
     @cached_property
     def greedy(self) -> bool:
-        """Temperature 0, and no bias or penalty: the choice is the argmax of the target's own row."""
+        """Temperature 0 without bias or penalty: the choice is the argmax of the target's row."""
         return self.temperature == 0 and not self.adjusts
 
     @cached_property
     def truncates(self) -> bool:
-        """Some tokens cannot be drawn at all."""
+        """Whether some tokens cannot be drawn at all."""
         return bool(self.top_k or self.top_p < 1 or self.min_p)
 
     @cached_property
     def adjusts(self) -> bool:
-        """Logits are changed before temperature, in a way that may depend on the history."""
+        """Whether bias or penalties change logits before temperature; this may depend on the history."""
         penalties = (self.repetition_penalty != 1.0, self.presence_penalty, self.frequency_penalty, self.logit_bias)
         return any(penalties)
 
     @cached_property
     def _cuts(self) -> tuple[float, int, float, float]:
-        """What chooses the support of an adjusted row, as the native form takes it."""
+        """Parameters of the support of an adjusted row, as the native code reads them."""
         return self.temperature, self.top_k, self.top_p, self.min_p
 
     @cached_property
     def _terms(self) -> tuple[Any, ...]:
-        """All that a choice depends on, as the native form takes it."""
+        """All parameters of a choice, as the native code reads them."""
         penalties = self.repetition_penalty, self.presence_penalty, self.frequency_penalty
         return *self._cuts, *penalties, self.logit_bias
 
     @cached_property
     def _unadjusted(self) -> Sampling:
-        """The same for rows that have bias and penalties already."""
+        """The same for rows to which bias and penalties were already applied."""
         return Sampling(*self._cuts) if self.adjusts else self

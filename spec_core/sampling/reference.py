@@ -1,4 +1,4 @@
-"""From an adjusted row to a token, written down: what the native form is held to, and what runs where there is none.
+"""From an adjusted row to a token, in numpy: the reference of the native code, and used where that is not built.
 
 All on the host, rows [n] float32 or float64; every number is exact or made by the same operations on every machine.
 """
@@ -18,7 +18,7 @@ Source = tuple[int, int, int]
 
 
 def scaled(row: np.ndarray, temperature: float) -> np.ndarray:
-    """The best is 0, so that no temperature, however small, makes two of them infinite."""
+    """z with maximum 0, so that even a tiny temperature cannot make two values infinite."""
     z = row.astype(np.float64)
     with np.errstate(over="ignore"):
         return (z - z.max()) / temperature
@@ -27,7 +27,7 @@ def scaled(row: np.ndarray, temperature: float) -> np.ndarray:
 def support(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Token ids [n] that may be drawn, ascending, and their z = logits / temperature [n], unnormalised log p.
 
-    Each cut keeps a beginning of the order by descending z, then ascending id.
+    Each cut keeps a prefix of the order by descending z, then ascending id.
     """
     z = scaled(row, sampling.temperature)
     order = ranked(z, sampling.top_k or len(z)) if sampling.truncates else np.arange(len(z))
@@ -48,7 +48,7 @@ def ranked(z: np.ndarray, count: int) -> np.ndarray:
 
 
 def _reaching(mass: np.ndarray, share: float) -> int:
-    """How many it takes until their sum is this share of the whole."""
+    """How many weights are needed for a sum of this share of the total."""
     sums = mass.cumsum()
     wanted = np.ceil(share * np.float64(sums[-1]))
     limit = int(wanted) if wanted < np.float64(sums[-1]) else int(sums[-1])
@@ -56,18 +56,18 @@ def _reaching(mass: np.ndarray, share: float) -> int:
 
 
 def choose(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[int, float, float]:
-    """The token, its row's largest logit, and the distance of the two best scores.
+    """The token, its row's largest logit, and the difference of the two best scores.
 
-    The argmax of z + g over the support, at temperature 0 that of the row; of equals the lowest id.
+    The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id.
     """
     first = int(row.argmax())
-    most = float(row[first])
-    if not math.isfinite(most):
-        return first, most, math.inf
+    largest = float(row[first])
+    if not math.isfinite(largest):
+        return first, largest, math.inf
     if sampling.temperature == 0:
-        return first, most, lead(row.astype(np.float64))
+        return first, largest, lead(row.astype(np.float64))
     ids, score = scores(row, sampling, source, t)
-    return int(ids[score.argmax()]), most, lead(score)
+    return int(ids[score.argmax()]), largest, lead(score)
 
 
 def scores(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def scores(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple
 
 
 def lead(score: np.ndarray) -> float:
-    """Distance of the two best; infinite where there is one."""
+    """Difference of the two best scores; infinite if there is only one."""
     if len(score) == 1:
         return math.inf
     second, best = np.partition(score, -2)[-2:]
@@ -88,13 +88,13 @@ def lead(score: np.ndarray) -> float:
 def mass(row: np.ndarray) -> tuple[int, float, int]:
     """The most likely token, its logit, and the sum of all tokens' fine weights."""
     first = int(row.argmax())
-    most = float(row[first])
-    total = int(fine_weights(scaled(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(most) else 1
-    return first, most, total
+    largest = float(row[first])
+    total = int(fine_weights(scaled(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(largest) else 1
+    return first, largest, total
 
 
 def likeliest(row: np.ndarray, count: int) -> list[tuple[int, float]]:
-    """The most likely tokens and their probabilities, the best first, of equals the lowest."""
+    """The most likely tokens and their probabilities, best first; ties go to the lowest id."""
     count = min(count, len(row))
     if not math.isfinite(row.max()):
         return [(i, 0.0) for i in range(count)]

@@ -1,6 +1,6 @@
-"""When a sequence ends, and the text it shows.
+"""When a sequence ends, and its visible text.
 
-Decided token by token, from committed text alone: a rejected draft can neither end a sequence nor add to its text.
+Decided token by token, from committed text only: a rejected draft can neither end a sequence nor add to its text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spec_core.sampling.given import ints, strings
 
 @attrs.frozen
 class Stop:
-    """Token ids that end a sequence and are not shown, and texts that end it and are cut off."""
+    """Token ids that end a sequence and are not shown, and texts that end it and are removed."""
 
     tokens: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
     texts: tuple[str, ...] = attrs.field(default=(), converter=strings)
@@ -22,10 +22,10 @@ class Stop:
 
 @attrs.define(eq=False)
 class Text:
-    """Text of a sequence as it grows. Holds back what may turn out to be the beginning of a stop text.
+    """The text of a running sequence. Holds back an end that may be the beginning of a stop text.
 
     stream: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
-    fresh: pieces that nobody took yet; of a step that fails nobody ever does. shown: those that were taken.
+    fresh: pieces that were not taken yet; those of a failed step are never taken. shown: pieces that were taken.
     """
 
     stream: Any
@@ -36,8 +36,8 @@ class Text:
     stopped: bool = False
 
     def put(self, token: int) -> bool:
-        """Add a token; True when a stop text is complete. What may be shown is in ``take()``."""
-        if not self.stops:  # nothing is ever held back
+        """Add a token; True if a stop text is complete. ``take()`` returns the visible text."""
+        if not self.stops:  # no text is ever held back
             self.fresh.append(self.stream.put(token))
             return False
         self.fresh.append("")
@@ -45,13 +45,13 @@ class Text:
         return self._release(final=False)
 
     def end(self) -> None:
-        """No more tokens: show what was held back, unless a stop text cut it off."""
+        """No more tokens: release the text that was held back, unless a stop text removed it."""
         if not self.stopped:
             self.held += self.stream.end()
             self._release(final=True)
 
     def take(self) -> list[str]:
-        """Text that became certain since the last call: a piece per token put, each with what it made certain."""
+        """Text completed since the last call: one piece per token."""
         fresh, self.fresh = self.fresh, []
         self.shown += fresh
         return fresh
@@ -77,7 +77,7 @@ class Text:
             self.fresh[-1:] = [(self.fresh or [""])[-1] + text]
 
     def _doubtful(self) -> int:
-        """Length of the longest end of the held text that begins a stop text."""
+        """Length of the longest suffix of the held text that begins a stop text."""
         longest = max((len(stop) - 1 for stop in self.stops), default=0)
         for n in range(min(longest, len(self.held)), 0, -1):
             if any(stop.startswith(self.held[-n:]) for stop in self.stops):

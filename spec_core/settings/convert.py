@@ -1,4 +1,4 @@
-"""Text from flags, environment and files into the types that fields declare."""
+"""Converts text from flags, environment and files to the types of fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _text(value: Any, _: type) -> str:
 
 
 def _names(value: Any, kind: Any) -> tuple[Any, ...]:
-    """A tuple may be given as one text with commas."""
+    """Items of a tuple, which may be one text with commas."""
     items = [v for v in value.split(",") if v] if isinstance(value, str) else list(value)
     return tuple(converter.structure(item, get_args(kind)[0]) for item in items)
 
@@ -74,7 +74,7 @@ converter.register_structure_hook_func(
 
 
 def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
-    """A value of the field's type, checked by its validator. Raises UsageError naming the setting."""
+    """A value converted to the field's type and checked by its validator. Raises UsageError with the setting's name."""
     try:
         made = converter.structure(value, field.type) if field.type else value
         if field.validator is not None:
@@ -90,7 +90,7 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
 
 
 def _wanted(field: attrs.Attribute, value: Any, error: Exception) -> str:
-    """What would fit. A validator's message names the field and the value again; both are said already."""
+    """What the field accepts. The validator's message repeats the name and the value, which are removed."""
     if get_origin(field.type) is Literal:
         return f"give one of {', '.join(map(str, get_args(field.type)))}"
     while inner := getattr(error, "exceptions", None):

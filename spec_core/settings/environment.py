@@ -5,26 +5,27 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+from spec_core.sampling import instruction_set
 from spec_core.settings.tables import core_fields
 
 PREFIX = "SPEC_"
 CONFIG = "SPEC_CONFIG"
 """Names the settings file where it is not ./spec.toml."""
-OURS = (CONFIG, "SPEC_DEBUG")
+OURS = (CONFIG, "SPEC_DEBUG", instruction_set.VARIABLE)
 """Variables that the program reads and that are no settings."""
 NEAR = 0.8
-"""Likeness from which on a variable of nobody is taken for a misspelt one of ours."""
+"""Similarity above which an unknown variable gives a warning."""
 
 
 def from_environment(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
-    """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min. Other programs use the prefix too."""
+    """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min. Unknown variables are skipped."""
     plugins = tuple(plugins)
     names = {variable: _named(variable, plugins) for variable in environ if variable.startswith(PREFIX)}
     return {name: environ[variable] for variable, name in names.items() if name is not None}
 
 
 def _named(variable: str, plugins: Iterable[str]) -> str | None:
-    """The setting that a variable is about, or None where it is nobody's."""
+    """The setting that a variable sets, or None if it sets none."""
     plugin, dunder, key = variable.removeprefix(PREFIX).partition("__")
     if not dunder:
         return plugin.lower() if plugin.lower() in core_fields() else None
@@ -37,7 +38,7 @@ def _shouted(name: str) -> str:
 
 
 def misspelt(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
-    """{variable: the name it is near}: variables with our prefix that are ignored, and probably were meant for us."""
+    """{variable: known name}: ignored variables whose name is a near miss of a known one."""
     plugins = tuple(plugins)
     core = [*map(_shouted, core_fields()), *(own.removeprefix(PREFIX) for own in OURS)]
     found = {}

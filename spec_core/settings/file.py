@@ -1,4 +1,4 @@
-"""Settings from a file, whose relative paths are relative to it."""
+"""Settings from a file. Relative paths in it are relative to the file."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SCHEME = re.compile(r"[A-Za-z][\w.+-]+:")
 
 
 def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The settings file: the one named, or $SPEC_CONFIG, or ./spec.toml if there is one. Its paths are its own."""
+    """The settings file: ``path``, else $SPEC_CONFIG, else ./spec.toml if it exists. Relative paths are resolved."""
     named = path or ((environ or {}).get(CONFIG) and Path((environ or {})[CONFIG]))
     file = Path(named) if named else Path("spec.toml")
     if not named and not file.exists():
         return {}
     try:
         return anchored(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
-    except (OSError, ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
+    except (OSError, ValueError, RecursionError) as error:  # an int of thousands of digits raises a plain ValueError
         raise UsageError(
             f"{file}: {why(error)}", hint="fix the file; `spec settings --toml` prints one that works"
         ) from error
 
 
 def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A file's table with its relative paths made relative to where it lies: model, NAME=FILE, and file of a plugin."""
+    """A file's table with relative paths resolved against its folder: model, NAME=FILE, and ``file`` of a plugin."""
     made = dict(table)
     if isinstance(model := made.get("model"), str):
         made["model"] = _anchored(model, folder)
@@ -46,7 +46,7 @@ def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _anchored_file(spec: str, folder: Path) -> str:
-    """A plugin as the file names it; in a chain every one."""
+    """The same for a plugin as named in the file, or every plugin of a chain."""
     return "+".join(_anchored_one(one, folder) for one in spec.split("+"))
 
 
@@ -56,6 +56,6 @@ def _anchored_one(spec: str, folder: Path) -> str:
 
 
 def _anchored(path: str, folder: Path) -> str:
-    """What begins with a scheme, as zoo:pico does, is the loader's to read."""
+    """The same for one path; a location with a scheme, such as zoo:pico, is left to its loader."""
     here = folder / path
     return str(here) if here.exists() or not SCHEME.match(path) else path

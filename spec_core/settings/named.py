@@ -1,21 +1,24 @@
 """How a user names a plugin: ``NAME``, ``NAME=FILE``, or ``NAME:key=value,key=value``.
 
-The last form gives settings to this use of the plugin alone, so that one comparison can hold
-``NAME:depth=2`` against ``NAME:depth=4``.
+The last form sets values for this use of the plugin only, so that one comparison can run
+``NAME:depth=2`` and ``NAME:depth=4``.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Container
 
 from spec_core.errors import UsageError
 
 
 def name_of(spec: str) -> str:
-    """The plugin's name alone."""
+    """The plugin's name without settings."""
     return parsed(spec)[0]
 
 
 def parsed(spec: str) -> tuple[str, dict[str, str]]:
-    """(name, settings written with it). Raises UsageError for what must be key=value."""
+    """(name, settings written with it). Raises UsageError for a part that is not key=value."""
     before, equals, file = spec.partition("=")
     name, colon, _ = before.partition(":")
     if colon:
@@ -28,6 +31,27 @@ def joined(name: str, settings: dict[str, str]) -> str:
     if not settings.keys() - {"file"}:
         return name + "".join(f"={file}" for file in settings.values())
     return f"{name}:" + ",".join(f"{key}={value}" for key, value in settings.items())
+
+
+def chain(spec: str, known: Container[str]) -> list[str]:
+    """``a+b++c=FILE`` as methods in the order of asking; ``++`` sets ``extend=true`` for the method after it.
+
+    A + inside a file's name does not separate, as no known method's name follows it.
+    """
+    first, *rest = re.split(r"(\+\+?)", spec)
+    methods = [first]
+    for joint, method in zip(rest[::2], rest[1::2], strict=True):
+        if name_of(method) not in known:
+            methods[-1] += joint + method
+        else:
+            methods.append(extending(method) if joint == "++" else method)
+    return methods
+
+
+def extending(spec: str) -> str:
+    """The same method with ``extend=true``."""
+    name, settings = parsed(spec)
+    return joined(name, settings | {"extend": "true"})
 
 
 def _pair(spec: str, text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""One table of settings: flag > SPEC_* environment > spec.toml > default; every value knows its origin.
+"""Merges settings: flag > SPEC_* environment > spec.toml > default; every value records its origin.
 
 The fields of a plugin are its settings: ``-o echo.n_max=4``, ``[echo] n_max = 4``, ``SPEC_ECHO__N_MAX=4``.
 """
@@ -20,7 +20,7 @@ FLAG, ENVIRONMENT, FILE, DEFAULT = "flag", "environment", "spec.toml", "default"
 
 @attrs.frozen
 class Setting:
-    """A resolved value and the layer it came from."""
+    """A resolved value and the layer that it came from."""
 
     name: str
     value: Any
@@ -30,7 +30,7 @@ class Setting:
 
 @attrs.frozen
 class Settings:
-    """Everything resolved, frozen. Plugin settings have dotted names."""
+    """All resolved settings, frozen. Plugin settings have dotted names."""
 
     table: Mapping[str, Setting]
 
@@ -38,11 +38,11 @@ class Settings:
         return self.table[name].value
 
     def build(self, cls: type) -> Any:
-        """One of the tables as a value."""
+        """One of the tables, filled with these settings."""
         return cls(**{field.name: self[field.name] for field in attrs.fields(cls)})
 
     def given(self, plugin: str) -> dict[str, Any]:
-        """What was set for a plugin, by field name, not yet of the field's type."""
+        """Settings of a plugin, by field name, not yet converted to the field's type."""
         return {n.partition(".")[2]: s.value for n, s in self.table.items() if n.startswith(plugin + ".")}
 
     def as_json(self) -> dict[str, dict[str, Any]]:
@@ -78,9 +78,9 @@ def resolve(
     file: Mapping[str, Any],
     plugins: Iterable[str] = (),
 ) -> Settings:
-    """Merge the layers, strongest first, and remember where each value came from. Raises UsageError.
+    """Merge the layers, strongest first, and record where each value came from. Raises UsageError.
 
-    flags, file: by name, plugin settings dotted or nested in a table. plugins: names of installed plugins.
+    flags, file: by name; plugin settings dotted or nested in a table. plugins: names of installed plugins.
     """
     known = core_fields()
     plugins = set(plugins)
@@ -102,7 +102,7 @@ def _pick(name: str, layers: Mapping[str, Mapping[str, Any]], known: Mapping[str
 
 
 def flatten(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """{"echo": {"n_max": 4}} -> {"echo.n_max": 4}; values of None are no values."""
+    """{"echo": {"n_max": 4}} -> {"echo.n_max": 4}; entries with the value None are dropped."""
     flat: dict[str, Any] = {}
     for name, value in layer.items():
         if isinstance(value, Mapping):

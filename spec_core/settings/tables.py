@@ -6,11 +6,15 @@ from typing import Any, Literal
 
 import attrs
 
+MAX_THREADS = 1024
+"""torch takes numbers below 2**31, but starting so many threads ends the process."""
 
-def option(default: Any, help: str, low: float | None = None) -> Any:
-    """A field of the table: default, help text and min value."""
-    validator = None if low is None else attrs.validators.ge(low)
-    return attrs.field(default=default, metadata={"help": help}, validator=validator)
+
+def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """A field of the table: default, help text, min and max value."""
+    limits = [] if low is None else [attrs.validators.ge(low)]
+    limits += [] if high is None else [attrs.validators.le(high)]
+    return attrs.field(default=default, metadata={"help": help}, validator=limits or None)
 
 
 @attrs.frozen
@@ -21,6 +25,9 @@ class RunSettings:
     nodes_max: int = option(64, "max tokens of a draft tree", 1)
     prefill_chunk: int = option(256, "max prompt tokens of one sequence in one forward", 1)
     max_batched_tokens: int = option(1024, "max rows of one forward, all sequences together", 1)
+    prefill_budget: int = option(
+        0, "max prompt tokens of one forward in which other sequences generate; 0 is max_batched_tokens", 0
+    )
     max_sequences: int = option(8, "max sequences that run at once", 1)
     reuse: bool = option(True, "reuse the KV cache rows of an earlier request with the same prefix")
     on_error: Literal["raise", "isolate"] = option(
@@ -34,13 +41,15 @@ class LoadSettings:
 
     device: str = option("auto", "where the target runs: cpu, cuda, or auto")
     dtype: str = option("auto", "float32, bfloat16 or float16; auto is float32 on a CPU, bfloat16 on CUDA")
-    threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0)
+    threads: int = option(0, "CPU threads; 0 measures how many help when the first model is loaded", 0, MAX_THREADS)
     context: int = option(0, "max positions of a sequence; 0 is what the model declares", 0)
     kernels: str = option("auto", "what executes the model: native, reference, or auto (native on a CPU in float32)")
     activations: str = option(
-        "int15", "type of activations in native products with quantised weights: int15, or int8 for speed"
+        "auto",
+        "type of activations in native products with quantised weights: int15, int8, or auto (int8 where it adds at "
+        "most 5 % of the noise of the weights' own rounding, as their types tell; else int15)",
     )
-    cache_dtype: str = option("float32", "type of the native KV cache: float32, float16 or q8")
+    cache_dtype: str = option("float16", "type of the native KV cache: float32, float16 or q8")
     weights: str = option("auto", "auto keeps native weights as stored; q8_0 converts float weights to 8 bits")
 
 

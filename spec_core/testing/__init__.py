@@ -1,6 +1,6 @@
-"""What a plugin's author tests with: conformance classes to inherit, a toy hybrid target, forced drafters, fuzzers.
+"""Tests for plugin authors: conformance classes to inherit, a toy hybrid target, forced drafters, fuzzers.
 
-Imported lazily: the module that pytest loads in every session must not load torch.
+Imported lazily: pytest loads this module in every session, so it must not import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drafters that force a pattern of acceptance: what a method must survive, without a method."""
+"""Drafters that force a pattern of acceptance, for tests without a real method."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spec_core.hookspecs import hookimpl
 
 @attrs.define(eq=False)
 class Oracle:
-    """Drafts what the target will say, known beforehand, except where told to be wrong.
+    """Drafts the target's own tokens, which are known beforehand, except where they are to be wrong.
 
-    text: {sequence name: its tokens, prompt and output}. right: (i, seq) -> is draft i of this step to be right?
-    length: of a draft. vocab: of the target.
+    text: {sequence name: its tokens, prompt and output}. right: (i, seq) -> whether draft i of this step is right.
+    length: max tokens of a draft. vocab: size of the target's vocabulary.
     """
 
     text: dict[str, list[int]]
@@ -38,12 +38,12 @@ class Oracle:
 
 @attrs.define(eq=False)
 class RandomTrees:
-    """Random trees, now and then with the right token in them; also nothing at all."""
+    """Random trees, sometimes with the right token in them; sometimes no draft."""
 
     text: dict[str, list[int]]
     seed: int = 0
     vocab: int = 48
-    most: int = 6
+    nodes_max: int = 6
     trees: bool = True
     rng: random.Random = attrs.field(init=False)
 
@@ -57,7 +57,7 @@ class RandomTrees:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            nodes = min(step.nodes(seq), self.rng.randint(0, self.most))
+            nodes = min(step.nodes(seq), self.rng.randint(0, self.nodes_max))
             if nodes:
                 step.propose(seq, self._tree(seq, nodes, budget))
 

@@ -1,4 +1,4 @@
-"""A plugin that does what a plugin may do, in every hook, and now and then what it may not. Seeded."""
+"""A plugin that makes random valid calls in every hook, and sometimes invalid ones. Seeded."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from spec_core.hookspecs import hookimpl
 
 ERRORS = (ValueError, TypeError, KeyError, RuntimeError, MemoryError, AssertionError, RecursionError, StopIteration)
 RIGHT = 0.6
-"""Chance of each drafted token to be the right one, where the text is known."""
+"""Probability that a drafted token is the right one, if the text is known."""
 
 
 class Unprintable(Exception):
-    """An error that has a fault of its own."""
+    """An error whose message cannot be printed."""
 
     def __str__(self) -> str:
         raise RuntimeError("no message")
@@ -33,11 +33,11 @@ class Unprintable(Exception):
 
 @attrs.define(eq=False)
 class Fuzzer:
-    """Drafts chains, trees or nothing, of any kind, reads noise, limits, waits; with chance ``fault`` it errs.
+    """Drafts random chains, trees or nothing, reads noise, limits, waits; with probability ``fault`` it misbehaves.
 
-    text: {sequence name: its tokens, prompt and output}, from which some of its drafts are right.
-    fault: chance per hook and per sequence, five times that where it drafts. delay: longest wait in a hook, in seconds.
-    only: the one thing it does wrong; unsaid, anything. did: what it did wrong, and how often.
+    text: {sequence name: its tokens, prompt and output}, used to draft some right tokens.
+    fault: probability per hook and per sequence, five times as high for drafts. delay: max wait in a hook, in seconds.
+    only: the only fault that it makes; None means any. did: the faults that it made, with counts.
     """
 
     text: Mapping[str, list[int]] = attrs.field(factory=dict, repr=False)
@@ -85,7 +85,7 @@ class Fuzzer:
             self._turn(AFTERWARDS, rows.step, seq)
 
     def _turn(self, faults: Mapping[str, Fault], step: Step, seq: Sequence | None, often: int = 1) -> None:
-        """Wait a little, or do one of these faults; whatever is done wrong must end this hook with an error."""
+        """Wait a little, or make one of these faults; a fault must end this hook with an error."""
         if self.delay and self._chance(0.1):
             sleep(self.rng.random() * self.delay)
         kinds = sorted(faults) if not self.only else [self.only] * (self.only in faults)
@@ -93,7 +93,7 @@ class Fuzzer:
             name = self.rng.choice(kinds)
             self.did[name] += 1
             faults[name](self, step, seq)
-            raise AssertionError(f"{name} was let pass in {step.phase}")
+            raise AssertionError(f"{name} was not refused in {step.phase}")
 
     def _chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -113,7 +113,7 @@ class Fuzzer:
         return Draft(ids, proposal=proposal, probs=probs, parents=parents, confidence=confidence)
 
     def _tree(self, nodes: int, budget: int) -> list[int]:
-        """Random parents of a tree no deeper than the budget."""
+        """Random parents of a tree, no deeper than the budget."""
         parents: list[int] = []
         depths: list[int] = []
         for i in range(nodes):
@@ -132,7 +132,7 @@ class Fuzzer:
         return self.rng.randrange(self.vocab)
 
     def _probs(self, ids: list[int]) -> torch.Tensor:
-        """[K, V] rows that could have drawn these tokens."""
+        """[K, V] random distributions that these tokens could have been drawn from."""
         probs = torch.full((len(ids), self.vocab), 0.5 / self.vocab)
         probs[range(len(ids)), ids] += 0.5
         return probs
@@ -172,7 +172,7 @@ ANYWHERE: dict[str, Fault] = {
     "waits-and-raises": _late,
     "asks-for-a-stranger": lambda fuzzer, step, seq: step.part(fuzzer),
 }
-"""What can go wrong in any hook."""
+"""Faults that any hook can make."""
 
 DRAFTING: dict[str, Fault] = {
     "raises": _raise,
@@ -193,7 +193,7 @@ DRAFTING: dict[str, Fault] = {
     "decides-in-draft": _decides(lambda fuzzer: Verdict((), 0)),
     "limits-and-drafts": lambda fuzzer, step, seq: step.limit(seq, 0),
 }
-"""What can go wrong where a sequence is offered."""
+"""Faults for an offered sequence."""
 
 DECIDING: dict[str, Fault] = {
     "raises": _raise,
@@ -202,7 +202,7 @@ DECIDING: dict[str, Fault] = {
     "no-verdict": _decides(lambda fuzzer: 0),
     "proposes-in-accept": _proposes(lambda fuzzer: Draft([0])),
 }
-"""What can go wrong where a sequence is to be decided."""
+"""Faults for a sequence without a verdict."""
 
 AFTERWARDS: dict[str, Fault] = {
     "raises": _raise,
@@ -210,4 +210,4 @@ AFTERWARDS: dict[str, Fault] = {
     "drafts-late": _proposes(lambda fuzzer: Draft([0])),
     "rewinds-without-owning": lambda fuzzer, step, seq: step.rewind(seq, 0),
 }
-"""What can go wrong once everything is decided."""
+"""Faults after all verdicts."""

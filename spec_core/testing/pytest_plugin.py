@@ -1,4 +1,4 @@
-"""What pytest loads wherever spec-core is installed: fixtures, and a report of promises. Loads no torch by itself.
+"""The pytest plugin of spec-core: fixtures, and a report of promises. It imports torch only when needed.
 
 ``pytest --conformance`` lists, per conformance class, how many promises are kept and which are broken.
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 WORDS = {"passed": "kept", "failed": "broken", "skipped": "not applicable"}
 UNCHECKED = "not checked"
-"""Failed as well, because the plugin fails at everything."""
+"""Outcome of checks that fail because the plugin fails at every request."""
 
 
 @pytest.fixture
 def toy_target() -> ToyTarget:
-    """A fresh toy hybrid target: attention rows, a gated delta state and a convolution window."""
+    """A new toy hybrid target: attention rows, a gated delta state and a convolution window."""
     from spec_core.testing import ToyTarget
 
     return ToyTarget()
@@ -29,7 +29,7 @@ def toy_target() -> ToyTarget:
 
 @pytest.fixture
 def toy_rollback() -> ToyRollback:
-    """A fresh owner of the toy target's recurrent state."""
+    """A new owner of the toy target's recurrent state."""
     from spec_core.testing import ToyRollback
 
     return ToyRollback()
@@ -37,7 +37,7 @@ def toy_rollback() -> ToyRollback:
 
 @pytest.fixture
 def conformance() -> Callable[..., Any]:
-    """``conformance(DrafterConformance, make)``: every check on a plugin, as a list of outcomes."""
+    """``conformance(DrafterConformance, make)``: all checks of a plugin, as a list of outcomes."""
     from spec_core.testing.conformance.report import conform
 
     return conform
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The promise travels with the report, also between processes."""
+    """Attach the promise to the report, which may travel between processes."""
     report = yield
     sentence = getattr(getattr(item, "obj", None), "promise", None)
     if sentence is not None and item.parent is not None:

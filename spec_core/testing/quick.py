@@ -1,4 +1,4 @@
-"""A target without memory, for texts of thousands of tokens: a token's row is looked up in a random table."""
+"""A target without a cache, for texts of thousands of tokens: logits come from a random table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class QuickTarget:
         )
 
     def tensor(self, name: str) -> Tensor:
-        """No matrix makes these logits; where a method reads one it gets the embedding, as of tied matrices."""
+        """No matrix produces these logits; methods that read one get the embedding, as with tied matrices."""
         return {"token_embd.weight": self._embed, "output.weight": self._embed}[name]
 
     def open(self, seq: Sequence, want: int) -> int:
@@ -69,10 +69,10 @@ class QuickTarget:
         seq.slot.state = None
 
     def checkpoint(self, seq: Sequence) -> Any:
-        """Nothing is remembered."""
+        """None: there is no state."""
 
     def restore(self, seq: Sequence, position: int) -> None:
-        """Nothing is remembered."""
+        """Does nothing: there is no state."""
 
     @hookimpl
     def compat(self) -> Compat:

@@ -1,4 +1,4 @@
-"""Rollback of the toy target's recurrent state, one owner with the three strategies of the field."""
+"""Rollback of the toy target's recurrent state: one owner with the three known strategies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from spec_core.testing.toy import Record, ToyTarget
 class ToyRollback:
     """Owns ``recurrent``.
 
-    ``snapshot`` picks the state after the last kept draft, ``replay`` runs the recorded inputs of the kept path again,
-    ``checkpoint`` keeps the committed state and lets the kept drafts be evaluated again in the next step.
+    ``snapshot`` selects the state after the last kept draft, ``replay`` repeats the kept path's updates from recorded
+    inputs, ``checkpoint`` keeps the committed state, and the kept drafts are evaluated again in the next step.
     """
 
     strategy: Literal["snapshot", "replay", "checkpoint"] = "snapshot"

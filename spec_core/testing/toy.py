@@ -1,8 +1,8 @@
 """A toy hybrid target: attention rows, a gated delta state and a convolution window, in float64 and plain numpy.
 
-Small enough for thousands of steps, and with every kind of state that goes wrong: rows that must be dropped, a state
-that cannot forget, a window that must be put back. Its recurrence is written here, independent of any kernel, so that
-it can be an oracle. Rows are computed one by one: a row's result does not depend on the rows computed with it.
+Small enough for thousands of steps, with every kind of state: rows that must be dropped, a recurrent state that cannot
+undo a token, a window that must be restored. Its recurrence is written here, independent of any kernel, so that
+it can serve as a reference. Rows are computed one by one: a row's result does not depend on other rows of the batch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
 
 WINDOW = 3
-"""Inputs that the convolution sees, the current one included."""
+"""Inputs of the convolution, the current one included."""
 
 
 @attrs.frozen(eq=False)
 class Recurrent:
-    """What a gated delta layer remembers: state [Dk, Dv] and the last WINDOW - 1 inputs."""
+    """State of a gated delta layer: [Dk, Dv], and the last WINDOW - 1 inputs."""
 
     state: np.ndarray
     window: tuple[np.ndarray, ...]
@@ -33,7 +33,7 @@ class Recurrent:
 
 @attrs.frozen(eq=False)
 class Record:
-    """What is needed to run one token of the recurrence again, and the row it follows (-1: the committed state)."""
+    """The inputs to repeat one token of the recurrence, and the row it follows (-1: the committed state)."""
 
     source: np.ndarray
     parent: int
@@ -49,7 +49,7 @@ class ToyState:
 
 
 class ToyTokenizer:
-    """One character per token, from the space on."""
+    """One character per token, starting with the space."""
 
     chat_template = None
     bos = None
@@ -178,7 +178,7 @@ class ToyTarget:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Keep committed rows and the kept path, drop the rest."""
+        """Keep committed rows and the kept path, drop the others."""
         for seq, verdict in step.verdicts.items():
             part, state = step.part(seq), seq.slot.state
             for rows in (state.keys, state.values):
@@ -248,7 +248,7 @@ class ToyTarget:
         return stream, after, source
 
     def advance(self, before: Recurrent, source: np.ndarray) -> Recurrent:
-        """One token of the gated delta rule: decay, then write what the key does not recall yet."""
+        """One token of the gated delta rule: decay, then add what the key does not retrieve yet."""
         mixed = np.tanh(sum(c * x for c, x in zip(self._conv, (*before.window, source), strict=True)))
         k, v = _norm(self._w["gk"] @ mixed), self._w["gv"] @ mixed
         k = k / np.sqrt(k @ k)

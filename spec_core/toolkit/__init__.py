@@ -1,22 +1,21 @@
-"""What plugins share, under the contract's version: a plugin imports from here and from ``spec_core``, nothing else.
+"""Functions and classes that plugins share. A plugin imports from here and from ``spec_core``, nothing else.
 
-To draft: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows the
-likeliest paths of a tree, ``PairDrafter`` feeds a layer that reads pairs of a hidden state and the token after it,
-``draft_head`` finds a head in a file and says whether it fits,
-``AcceptanceEstimate`` says how drafts fared, ``forward`` drives a model of one's own.
-To judge: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
+Drafting: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows a tree
+of the likeliest paths, ``PairDrafter`` runs a layer on pairs of a hidden state and the token after it,
+``draft_head`` reads a head from a file and checks whether it fits the target,
+``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model.
+Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
-To read rows: ``likeliest``. To count: ``drafted_and_accepted`` and ``Tally``.
+Logits: ``likeliest``. Counting: ``drafted_and_accepted`` and ``Tally``.
 
-Imported lazily: naming one of these imports torch, importing this module does not.
+The first use of one of these names imports torch; importing this module does not.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spec_core import prepare
+from spec_core.early import lazy
 
 if TYPE_CHECKING:
     from spec_core.sampling.choose import adjust as adjust
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
     from spec_core.toolkit.token_drafter import SampleMode as SampleMode
     from spec_core.toolkit.token_drafter import TokenDrafter as TokenDrafter
+    from spec_core.toolkit.tree import DraftLimits as DraftLimits
     from spec_core.toolkit.tree import TreeLimits as TreeLimits
     from spec_core.toolkit.tree import TreeNode as TreeNode
     from spec_core.toolkit.tree import grow_tree as grow_tree
@@ -55,6 +55,7 @@ _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
     "DraftHead": "toolkit.heads",
+    "DraftLimits": "toolkit.tree",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
@@ -88,13 +89,7 @@ _WHERE = {
 __all__ = [*sorted(_WHERE)]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'spec_core.toolkit' has no attribute {name!r}")
-    prepare()
-    value = getattr(importlib.import_module(f"spec_core.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""How a drafter's proposals fared in a sequence so far: decayed counts over a prior."""
+"""Estimates of a drafter's acceptance rate in a sequence: decayed counts with a prior."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import attrs
 
 @attrs.define
 class AcceptanceEstimate:
-    """Estimated share of tested drafts that are accepted: (accepted + weight x prior) / (tested + weight).
+    """Estimated share of tested draft tokens that are accepted: (accepted + weight x prior) / (tested + weight).
 
-    accepted, tested: counts that decay. prior: the share expected before anything was tested. weight: how many tests
-    the prior is worth. decay: the part of the counts that stays whenever ``fade`` is called.
+    accepted, tested: counts that decay. prior: the share expected before any test. weight: number of tests that
+    the prior counts as. decay: the factor by which ``fade`` multiplies the counts.
     """
 
     accepted: float = 0.0
@@ -24,34 +24,34 @@ class AcceptanceEstimate:
 
     @property
     def value(self) -> float:
-        """The share, over its own prior; at most 1."""
+        """The share, with its own prior; max 1."""
         return self.against(self.prior)
 
     def against(self, prior: float) -> float:
-        """The estimate over another prior, at most 1."""
+        """The estimate with another prior; max 1."""
         return min(1.0, (self.accepted + self.weight * prior) / (self.tested + self.weight))
 
     def fade(self) -> None:
-        """A bad stretch lowers the value and is forgotten, drafting or not."""
+        """Decay the counts, in every step, with or without a draft: the value recovers after a run of rejections."""
         self.accepted *= self.decay
         self.tested *= self.decay
 
     def add(self, accepted: float, tested: float) -> None:
-        """Count some more."""
+        """Add to the counts."""
         self.accepted += accepted
         self.tested += tested
 
     def learn(self, drafted: int, accepted: int) -> None:
-        """A chain: accepted positions were tested, and the first rejected one; nothing after it was."""
+        """Count a chain: accepted positions and the first rejected one were tested, later ones were not."""
         self.add(accepted, min(drafted, accepted + 1))
 
 
 @attrs.define(eq=False)
 class AcceptanceEstimates:
-    """One estimate for every kind of draft, such as every length of the match that it follows.
+    """One estimate per kind of draft, for example per length of the match that the draft follows.
 
-    prior: the share expected of a kind. group: kinds that are counted together have the same.
-    weight, decay: as of ``AcceptanceEstimate``.
+    prior: expected share of a kind; equal for all kinds of one group. group: kinds of one group share counts.
+    weight, decay: as in ``AcceptanceEstimate``.
     """
 
     prior: Callable[[Any], float]
@@ -61,7 +61,7 @@ class AcceptanceEstimates:
     counts: dict[Hashable, AcceptanceEstimate] = attrs.field(factory=dict, init=False)
 
     def of(self, kind: Any) -> AcceptanceEstimate:
-        """The counts of a kind."""
+        """The estimate of a kind."""
         key = self.group(kind)
         found = self.counts.get(key)
         if found is None:
@@ -72,22 +72,22 @@ class AcceptanceEstimates:
         return self.of(kind).against(self.prior(kind))
 
     def learn(self, kind: Any, accepted: float, tested: float = 1.0) -> None:
-        """What was counted of this kind before fades. tested: 1 for a token, or the chance it was given."""
+        """Fade the counts of this kind, then add to them. tested: 1 for a token, or the probability it was given."""
         estimate = self.of(kind)
         estimate.fade()
         estimate.add(accepted, tested)
 
 
 def match_estimates(weight: float, decay: float) -> AcceptanceEstimates:
-    """Estimates by the length of the match that a draft follows: the longer the match, the higher the prior."""
+    """Estimates by the length of the match that a draft follows: a longer match has a higher prior."""
     return AcceptanceEstimates(match_prior, weight, decay, match_group)
 
 
 def match_prior(match: int) -> float:
-    """Chance expected of what follows a match of this length: 0.33 for 1, 0.5 for 2, 0.83 for 10."""
+    """Expected acceptance of a token after a match of this length: 0.33 for 1, 0.5 for 2, 0.83 for 10."""
     return 1 - 1 / (1 + match / 2)
 
 
 def match_group(match: int) -> int:
-    """Match lengths that are counted together: 1, 2, 3, 4-7, 8-15, ..."""
+    """Match lengths that share counts: 1, 2, 3, 4-7, 8-15, ..."""
     return match if match < 4 else 1 << (match.bit_length() - 1)

@@ -1,7 +1,7 @@
-"""What the target chooses at every row, and the path of a draft that its choices follow. For rules.
+"""The target's choice at every row, and the path of a draft that follows these choices. For rules.
 
-The token chosen at output position t depends on committed text, seed and t only; under a rule with private noise on
-the number of the request too. Sampling by shared noise: Daliri, Musco, Suresh, 2408.07978.
+The token chosen at output position t depends only on committed text, seed and t, and, under a rule with private noise,
+on the number of the request. Shared noise: Daliri, Musco, Suresh, 2408.07978.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spec_core.contract.values import Draft, Verdict
 from spec_core.sampling.choose import drawn, largest, number
 
 Choose = Callable[[int], int]
-"""Row -> token: row 0 follows committed text, row 1 + j the draft j."""
+"""Row -> token: row 0 follows committed text, row 1 + j follows draft j."""
 
 
 def walk(draft: Draft | None, choice: Choose) -> Verdict:
@@ -28,7 +28,7 @@ def walk(draft: Draft | None, choice: Choose) -> Verdict:
 
 
 def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
-    """How each undecided sequence chooses. Greedy ones share one argmax, and on a device one transfer."""
+    """The choice function of each undecided sequence. Greedy ones share one argmax, and on a device one transfer."""
     undecided = list(step.undecided)
     if not any(seq.sampling.greedy for seq in undecided):
         return [(seq, sampled(step, seq)) for seq in undecided]
@@ -42,7 +42,7 @@ def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Ch
 
 
 def sampled(step: Step, seq: Sequence) -> Choose:
-    """Evaluates a row only when the path gets there."""
+    """A choice function that evaluates a row only when the path reaches it."""
     logits, draft = step.logits(seq), step.part(seq).draft
     source = step.choosing(seq)
 

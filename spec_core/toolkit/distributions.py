@@ -14,7 +14,7 @@ from spec_core.sampling.choose import adjust, largest, number, support
 
 
 def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
-    """[V] float64 p of a row of ``step.logits(seq)``, after all that the request asks for, as in plain decoding.
+    """[V] float64: p of a row of ``step.logits(seq)`` under the request's sampling parameters, as in plain decoding.
 
     Bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above 0.
     Raises TargetError for rows of NaN, or in which every token is banned.
@@ -22,7 +22,7 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
     logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
     best, values = largest(logits[None])
     token = number(best, values)
-    if math.isinf(values[0]):  # what is infinitely better needs no chance
+    if math.isinf(values[0]):  # an infinite logit takes all probability
         return point_mass(token, len(logits))
     ids, z = support(logits, seq.sampling)
     p = torch.softmax(z, -1)
@@ -32,9 +32,9 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
 
 
 def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
-    """[V] float64 q that draft ``j`` was drawn from; of a deterministic draft all chance is on its token.
+    """[V] float64: q that draft ``j`` was drawn from; a token that was not drawn has probability 1.
 
-    Rows of ``probs`` are rounded to float32 at best: they are made to sum to 1. Raises ValueError for a draft of
+    Rows of ``probs`` have at best float32 precision, so they are normalised. Raises ValueError for the
     proposal ``unknown``, which has no distribution.
     """
     if draft.proposal == "deterministic":
@@ -46,7 +46,7 @@ def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
 
 
 def point_mass(token: int, vocab: int) -> np.ndarray:
-    """[V] float64: all chance on one token."""
+    """[V] float64: probability 1 on one token."""
     p = np.zeros(vocab)
     p[token] = 1.0
     return p

@@ -1,4 +1,4 @@
-"""A target's forward, driven by hand: for scoring a text, and for a method that has a model of its own."""
+"""Runs a target's forward directly: to score a text, or to run a method's own draft model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PLAIN = Needs()
 def open_sequence(
     target: Target, embeds: Mapping[int, Tensor] | None = None, close_when_dropped: bool = False
 ) -> Sequence:
-    """A sequence with memory in the target and nothing in it; ``target.close(seq)`` gives the memory back.
+    """An empty sequence with memory in the target; ``target.close(seq)`` frees the memory.
 
-    embeds: {position: [D]} rows that will be given as embeddings. close_when_dropped: it is closed when nobody holds it
-    any longer; do not close it yourself. Raises SpecError when there is no memory for it.
+    embeds: {position: [D]} rows that will be given as embeddings. close_when_dropped: close it when it is garbage
+    collected; do not close it yourself. Raises SpecError if there is not enough memory.
     """
     seq = Sequence([], 0, 0, Sampling(), Stop(), embeds=embeds or {})
     target.open(seq, 0)
@@ -37,9 +37,9 @@ def open_sequence(
 
 
 def forward(target: Target, parts: Iterable[Part], needs: Needs = PLAIN) -> Step:
-    """One forward over these parts; ``step.output`` is what the target found, ``step.batch`` the rows it was given.
+    """One forward over these parts; ``step.output`` is its output, ``step.batch`` its rows.
 
-    The output is a view into the target's memory: valid until its next forward. Nothing is written to the sequences.
+    The output is a view into the target's memory: valid until its next forward. The sequences are not changed.
     """
     step = Step(target, {}, trees=needs.trees)
     for part in parts:
@@ -50,7 +50,7 @@ def forward(target: Target, parts: Iterable[Part], needs: Needs = PLAIN) -> Step
 
 
 def evaluate(target: Target, tokens: list[int], needs: Needs = PLAIN) -> TargetOutput:
-    """One forward over a text from position 0, in a sequence of its own that is closed again.
+    """One forward over a text from position 0, in a new sequence that is closed afterwards.
 
     ``Needs(all_logits=True)``: logits are [T, V]. Raises UsageError for tokens that the target cannot evaluate.
     """
@@ -67,7 +67,7 @@ def _check(tokens: list[int], target: Target) -> None:
     if not 0 < len(tokens) <= context:
         raise UsageError(
             f"{len(tokens)} tokens, the context is {context}",
-            hint="give fewer, or a larger --context" if tokens else "give at least one token",
+            hint="give fewer tokens, or a larger --context" if tokens else "give at least one token",
         )
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab:
@@ -78,7 +78,7 @@ def _check(tokens: list[int], target: Target) -> None:
 
 
 def batch(step: Step, needs: Needs, device: str) -> Batch:
-    """Lay the rows of all parts out; to a device one transfer for tokens and positions together."""
+    """Lay out the rows of all parts; tokens and positions take one transfer to a device."""
     tokens: list[int] = []
     positions: list[int] = []
     embeds = {}
@@ -103,12 +103,12 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
 
 
 def _behind(end: int, draft: Draft) -> Iterable[int]:
-    """Positions of drafts after committed text up to ``end``."""
+    """Positions of draft tokens after committed text up to ``end``."""
     if draft.parents is None:
         return range(end, end + len(draft.ids))
     return (end - 1 + depth for depth in draft.depths)
 
 
 def _tensor(numbers: list) -> Tensor:
-    """Half the time of torch.tensor on lists."""
+    """A tensor from a list, in half the time of torch.tensor."""
     return torch.from_numpy(np.array(numbers, dtype=np.int64))

@@ -1,8 +1,8 @@
-"""Giving a target's memory back when whoever used it is gone.
+"""Frees a target's memory when its user is garbage collected.
 
-The garbage collector may find that a run is gone at any moment, in any thread: also while this thread is inside of a
-target that holds a lock, and would wait for itself if it were asked to close a slot. So a thread that is inside of a
-run closes what was dropped when it leaves.
+The garbage collector may run at any moment, in any thread: also while this thread is inside a target that holds a
+lock, where closing a slot would deadlock. Therefore a thread that is inside a run closes dropped slots when it leaves
+the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("spec_core")
 
 
 class _Thread(local):
-    """depth: how many runs this thread is inside of."""
+    """depth: number of runs that this thread is inside of."""
 
     depth = 0
 
@@ -35,7 +35,7 @@ _dropped: deque[tuple[Target, Slot]] = deque()
 
 @contextmanager
 def inside() -> Iterator[None]:
-    """This thread calls targets; what is dropped meanwhile is closed afterwards."""
+    """Mark this thread as calling targets; slots dropped meanwhile are closed afterwards."""
     enter()
     try:
         yield
@@ -54,9 +54,9 @@ def leave() -> None:
 
 
 def when_gone(owner: Any, target: Target, slots: Iterable[Slot]) -> weakref.finalize:
-    """Close the slots when nobody holds the owner any longer, none of them before. At exit nothing is closed.
+    """Close the slots when the owner is garbage collected. Nothing is closed at exit.
 
-    slots: read then; neither it nor the target may hold the owner.
+    slots: iterated at that moment; neither it nor the target may refer to the owner.
     """
     made = weakref.finalize(owner, _drop, target, slots)
     made.atexit = False
@@ -64,7 +64,7 @@ def when_gone(owner: Any, target: Target, slots: Iterable[Slot]) -> weakref.fina
 
 
 def close(target: Target, slot: Slot) -> None:
-    """Give back the memory of a slot, and drop what plugins and checkpoints keep of it."""
+    """Free the memory of a slot, and drop the data of plugins and checkpoints in it."""
     if slot.state is not None:
         target.close(Sequence([], 0, 0, Sampling(), Stop(), slot=slot))
     slot.state, slot.evaluated, slot.stash = None, 0, type(slot.stash)()
@@ -79,7 +79,7 @@ def _drop(target: Target, slots: Iterable[Slot]) -> None:
 
 
 def _close_dropped() -> None:
-    """Nobody is there to whom an error could be raised."""
+    """Close dropped slots. Errors are logged, since no caller could handle them."""
     enter()
     try:
         while _dropped:
@@ -88,7 +88,7 @@ def _close_dropped() -> None:
                 close(target, slot)
             except Exception:
                 log.warning("%s could not close a slot", target.info.name, exc_info=True)
-    except IndexError:  # another thread was faster
+    except IndexError:  # another thread took it first
         pass
     finally:
         _thread.depth -= 1

@@ -1,4 +1,4 @@
-"""A draft head in a file of its own: which file, whether it fits the target, and which hidden states it reads."""
+"""A draft head in its own file: finds it, checks that it fits the target, and lists the hidden states it reads."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spec_core.contract.target import Target
 from spec_core.contract.values import Needs, Refusal
 
 Reading = Literal["auto", "inputs", "outputs"]
-"""What a file's layer ids mean: layers that are entered, or left; auto: by its kind."""
+"""Whether a file's layer ids mean a block's input or output; auto: depends on the kind."""
 
 
 @attrs.frozen(eq=False)
 class DraftHead:
     """A head that fits a target.
 
-    facts: ``info.extras`` of its file. sources: the hidden states that it reads, in order: number i enters block i, and
-    number ``last`` is the one after the final norm.
+    facts: ``info.extras`` of its file. sources: the hidden states that it reads, in order: i is the input of block
+    i, and ``last`` is the state after the final norm.
     """
 
     facts: Mapping[str, Any]
@@ -40,14 +40,14 @@ class DraftHead:
 def draft_head(
     target: Target, kind: str, file: str | None, load: Callable[..., Target], reading: Reading = "auto"
 ) -> DraftHead | Refusal:
-    """The head of a kind in a file, or the one that the target knows; a Refusal where there is none that fits.
+    """The head of a kind from a file, or the target's own; a Refusal if none fits.
 
-    load: ``spec_core.load``. No weight of the target is read. Raises UsageError for a file that cannot be read.
+    load: ``spec_core.load``. Reads no weight of the target. Raises UsageError for a file that cannot be read.
     """
     file = file or target.info.extras.get("companions", {}).get(kind)
     if file is None:
         hint = f"name one: --method {kind}=FILE, or train one: spec train {kind}"
-        return Refusal(f"no head is given, and {target.info.name} knows none", hint)
+        return Refusal(f"no head is given, and {target.info.name} has none", hint)
     holder = load(file, weights=False)
     if refusal := _misfit(target, holder, kind, reading):
         return refusal
@@ -59,8 +59,8 @@ def _misfit(target: Target, holder: Target, kind: str, reading: Reading) -> Refu
     head = holder.info.extras.get("head")
     if head is None or head.kind != kind:
         found = "no draft head" if head is None else f"a head of kind {head.kind}"
-        return Refusal(f"{holder.info.name} is {found}", f"give the {kind} head of this very model")
+        return Refusal(f"{holder.info.name} is {found}", f"give a {kind} head made for this model")
     if "executor" not in target.info.extras:
-        return Refusal(f"{target.info.name} lends its weights to no head", "use a GGUF or Hugging Face model")
+        return Refusal(f"{target.info.name} does not share its weights with heads", "use a GGUF or Hugging Face model")
     problem = holder.info.extras["misfit"](target, reading)
     return Refusal(*problem) if problem else None

@@ -1,7 +1,7 @@
-"""What drafters share whose layer reads pairs: a hidden state of the target, and the token after it.
+"""Hooks for drafters whose layer reads pairs: a hidden state of the target, and the token after it.
 
-What the layer lacks of the committed pairs is evaluated together with the first drafted token, so k drafts cost k
-forwards of it.
+Missing pairs of committed text are evaluated together with the first drafted token, so k drafts cost k
+forwards of the layer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
-from spec_core.toolkit.tree import TreeLimits
+from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
 BACKLOG = 256
-"""Pairs that wait for the next draft at most; more are evaluated at once."""
+"""Max pairs that wait for the next draft; more are evaluated at once."""
 
 
 @attrs.define(eq=False)
 class PairState:
-    """Of one sequence. pairs: what the layer holds, with the methods of ``spec_kernels.model.pairs.PairMemory``."""
+    """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``."""
 
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
@@ -36,7 +36,7 @@ class PairState:
 
 @attrs.define(eq=False)
 class PairDraft(PartialDraft):
-    """One sequence while a chain is drafted; hidden: the layer's own [1, D] after its last token."""
+    """A chain of one sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
 
     memory: Any = attrs.field(kw_only=True)
     chooser: TokenDrafter = attrs.field(kw_only=True)
@@ -44,13 +44,21 @@ class PairDraft(PartialDraft):
     hidden: Tensor | None = None
 
     def pairs(self) -> Any:
-        """What is missing of the committed text, then one pair after the other of the layer's own."""
+        """First the missing pairs of committed text, then the pairs that the layer makes, one at a time."""
         if not self.ids:
             return self.memory.pairs()
         return self.memory.own(len(self.ids), self.ids[-1], self.hidden)
 
+    def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
+        """Limits of the chain made in one call; None where its tokens have to be chosen here."""
+        return None if self.watch is not None else self.chooser.limits(step, self, choosers)
+
+    def take_whole(self, found: Any, rows: Tensor | None) -> None:
+        """A chain that was made in one call. rows: what its tokens were drawn from, where a rule reads them."""
+        self.chooser.take(self, found.tokens, found.chances, rows)
+
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
-        """One more token; hidden [1, D], rows [1, V] of the target's tokens."""
+        """Add a token; hidden [1, D], rows [1, V] over the target's tokens."""
         token = self.chooser.extend(step, self, rows[0])
         self.hidden = hidden
         if self.watch is not None:
@@ -63,9 +71,9 @@ class PairDraft(PartialDraft):
 class PairDrafter:
     """The hooks of such a method. It declares the settings ``p_min`` and ``sample``, and
 
-    longest: path of a draft. width: most tokens after one, 1 drafts chains. nodes_max: most tokens of a tree.
-    layer: memory(), forward(parts) and draft(...) as ``spec_kernels.model.pairs.PairLayer`` has them.
-    state: what is kept of a sequence. watch: called with every token of a chain and its row, if it is not None.
+    longest: max path of a draft. width: max children of a token, 1 drafts chains. nodes_max: max tokens of a tree.
+    layer: memory(), forward(parts) and draft(...) as in ``spec_kernels.model.pairs.PairLayer``.
+    state: key of the sequence's state. watch: if set, called with every token of a chain and its row.
     """
 
     p_min: float | None
@@ -77,11 +85,11 @@ class PairDrafter:
     state: StashKey[PairState]
 
     def hidden(self, spans: Rowing[Span]) -> list[Tensor]:
-        """[n, D] for each span, of its own memory: what its pairs are made of."""
+        """[n, D] for each span, in new memory: the hidden states of its pairs."""
         raise NotImplementedError
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Rows of the layer as logits [n, V] of the target's tokens."""
+        """Rows of the layer as logits [n, V] over the target's tokens."""
         return rows
 
     @property
@@ -97,8 +105,7 @@ class PairDrafter:
     @hookimpl
     def draft(self, step: Step) -> None:
         drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if len(drafts) == 1 and isinstance(drafts[0], PairDraft):
-            self._all_at_once(step, drafts[0])
+        self._all_at_once(step, drafts)
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
@@ -112,7 +119,7 @@ class PairDrafter:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Keep the new pairs; evaluate them only where they are many."""
+        """Keep the new pairs; evaluate them only if there are many."""
         both = list(rows.by_sequence())
         if not both:
             return
@@ -137,34 +144,40 @@ class PairDrafter:
             return None
         longest = min(budget, self.longest)
         if self._branches(step, seq):
-            most = min(step.nodes(seq), self.nodes_max)
-            limits = TreeLimits(longest, most, self.width, p_min, seq.stop.tokens)
+            nodes = min(step.nodes(seq), self.nodes_max)
+            limits = TreeLimits(longest, nodes, self.width, p_min, seq.stop.tokens)
             proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
             return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:
-        """Drawn tokens that a rule weighs form a chain: one left out for its chance would change their distribution."""
+        """Whether a tree is drafted. Drawn tokens need a chain: leaving out an unlikely one would change q."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
-    def _all_at_once(self, step: Step, draft: PairDraft) -> None:
-        """A chain of one sequence is one call, however long it gets, where the layer can choose its tokens itself."""
-        sampled = self.drafter.samples(draft.seq)
-        chooser = self.drafter.chooser(step, draft) if sampled and self.layer.draws else None
-        if self.watch is not None or (sampled and chooser is None):
-            return
-        pairs, rows = draft.pairs(), None
-        draft.memory.room(draft.memory.done + draft.budget)
-        limits = draft.budget, self.drafter.price(step, draft.seq), draft.estimate.value, sorted(draft.seq.stop.tokens)
-        if chooser is None:
-            ids, chances = self.layer.draft(pairs, *limits)
-        else:
-            ids, chances, rows = self.layer.draw(pairs, *limits, chooser, step.wants_probs)
-        step.report_cost(forwards=len(ids), rows=len(pairs.tokens) + len(ids) - 1)
-        self.drafter.take(draft, ids, chances, None if rows is None else self.logits(rows))
+    def _all_at_once(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
+        """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
+
+        Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
+        """
+        whole = [(d, limits) for d in drafts if (limits := d.whole(step, self.layer.choosers)) is not None]
+        for keep in (True, False):
+            if some := [(d, limits) for d, limits in whole if self._keeps(step, d) == keep]:
+                self._in_one_call(step, some, keep)
+
+    def _keeps(self, step: Step, draft: PairDraft | PairTree) -> bool:
+        return isinstance(draft, PairDraft) and self.drafter.keeps(step, draft.seq)
+
+    def _in_one_call(self, step: Step, drafts: Rowing[tuple[PairDraft | PairTree, DraftLimits]], keep: bool) -> None:
+        parts = [d.pairs() for d, _ in drafts]
+        for d, limits in drafts:  # the last depth needs no places: nothing follows it
+            d.memory.room(d.memory.done + limits.width * (limits.depth - 1))
+        made = self.layer.draft(parts, [limits for _, limits in drafts], keep)
+        step.report_cost(forwards=made.forwards, rows=made.rows)
+        for (d, _), found in zip(drafts, made.found, strict=True):
+            d.take_whole(found, None if found.rows is None else self.logits(found.rows))
 
     def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
-        """One forward, one more depth for each."""
+        """One forward that extends every draft by one depth."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)
         step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))

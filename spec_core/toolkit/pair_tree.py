@@ -1,7 +1,7 @@
-"""A tree drafted by a layer that reads pairs: the likeliest paths, depth by depth (2406.16858, section 4).
+"""Trees for a layer that reads pairs: the likeliest paths, depth by depth (2406.16858, section 4).
 
-At every depth the ``width`` likeliest nodes are evaluated in one forward, together with the nodes that they follow, and
-each proposes ``width`` tokens. Of all that were proposed the likeliest are drafted.
+At every depth the ``width`` likeliest nodes are evaluated in one forward, together with their ancestors, and
+each proposes ``width`` tokens. The likeliest of all proposed tokens are drafted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.token_drafter import TokenDrafter
-from spec_core.toolkit.tree import TreeLimits, TreeNode, tested
+from spec_core.toolkit.tree import DraftLimits, TreeLimits, TreeNode, tested
 
 
 @attrs.define(eq=False)
 class PairNode(TreeNode):
-    """own: its chance where what it follows was accepted. hidden: the layer's own [1, D] after it, once it is known."""
+    """own: probability given that its parent is accepted. hidden: the layer's own [1, D] after it, once evaluated."""
 
     own: float
     hidden: Tensor | None = None
@@ -31,11 +31,12 @@ class PairNode(TreeNode):
 
 @attrs.define(eq=False)
 class PairTree:
-    """One sequence while a tree is drafted.
+    """A tree of one sequence while it is drafted.
 
     memory: what the layer holds. proposal: how its tokens are chosen, as ``Draft`` says it.
     trust: share of drafts that are accepted, by which every chance is cut.
     growing: nodes that are evaluated next, all of one depth; -1 is committed text.
+    finished: the draft, where it was made in one call.
     """
 
     seq: Sequence
@@ -47,14 +48,15 @@ class PairTree:
     nodes: list[PairNode] = attrs.field(factory=list)
     growing: list[int] = attrs.field(factory=lambda: [-1])
     hidden: Tensor | None = None
+    finished: Draft | None = None
 
     @property
     def open(self) -> bool:
-        """Whether another forward is worth it."""
+        """Whether another forward is worthwhile."""
         return bool(self.growing)
 
     def pairs(self) -> Any:
-        """What is missing of the committed text, or what grows, after what it follows."""
+        """The missing pairs of committed text, or the growing nodes after their ancestors."""
         if not self.nodes:
             return self.memory.pairs()
         rows = sorted({i for node in self.growing for i in self._path(node)})
@@ -64,8 +66,22 @@ class PairTree:
         tokens = [self.nodes[i].token for i in rows]
         return self.memory.tree(tokens, [at.get(parent, -1) for parent in before], hidden, len(self.growing))
 
+    def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
+        """Limits of the tree made in one call; None where its tokens have to be chosen here."""
+        limits = self.limits
+        chooser = self.chooser.chooser(step, self.seq, limits.depth, ranks=True) if choosers else None
+        if chooser is None:
+            return None
+        return DraftLimits(limits.depth, limits.nodes, limits.width, limits.p_min, limits.stops, self.trust, chooser)
+
+    def take_whole(self, found: Any, rows: Tensor | None) -> None:
+        """A tree that was made in one call."""
+        self.growing = []
+        if found.tokens:
+            self.finished = Draft(found.tokens, self.proposal, parents=found.parents, confidence=found.chances)
+
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
-        """Answers for what was growing: states [n, D] and logits [n, V] of the target's tokens."""
+        """Outputs for the growing nodes: states [n, D] and logits [n, V] over the target's tokens."""
         first = len(self.nodes)
         for i, node in enumerate(self.growing):
             self._learn(node, hidden[i : i + 1])
@@ -76,6 +92,8 @@ class PairTree:
 
     def made(self) -> Draft | None:
         """The likeliest nodes, parents first; None where there are none."""
+        if self.finished is not None:
+            return self.finished
         kept = self._best()
         at = {node: i for i, node in enumerate(kept)}
         nodes = [self.nodes[i] for i in kept]
@@ -89,12 +107,12 @@ class PairTree:
         )
 
     def _following(self, step: Step, node: int, row: Tensor) -> Iterator[PairNode]:
-        """The likeliest is drafted whatever its chance, since its forward is done."""
+        """Children of a node. The likeliest is always drafted, since its forward is done."""
         before = [self.nodes[i].token for i in self._path(node)]
         chance = self.nodes[node].chance if node >= 0 else 1.0
         likeliest = self.chooser.likeliest(step, self.seq, before, row, self.limits.width)
         for rank, (token, own) in enumerate(likeliest):
-            after = chance * min(1.0, own) * self.trust
+            after = chance * (min(1.0, own) * self.trust)
             if rank == 0 or after >= self.limits.p_min:
                 yield PairNode(token, node, len(before) + 1, after, min(1.0, own))
 
@@ -103,14 +121,14 @@ class PairTree:
         return node.chance >= limits.p_min and node.depth < limits.depth and node.token not in limits.stops
 
     def _best(self) -> list[int]:
-        """As many of the likeliest as may be drafted. What one follows is never less likely, and stands before it."""
+        """Indices of the likeliest nodes, up to the limit. A parent is never less likely and comes first."""
         return self._likeliest(range(len(self.nodes)))[: self.limits.nodes]
 
     def _likeliest(self, nodes: Iterable[int]) -> list[int]:
         return sorted(nodes, key=lambda i: -self.nodes[i].chance)
 
     def _path(self, node: int) -> list[int]:
-        """A node and those that it follows, the first first."""
+        """A node and its ancestors, root first."""
         path = []
         while node >= 0:
             path.append(node)
@@ -130,7 +148,7 @@ class PairTree:
 
 
 def learn(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> None:
-    """Count, of a chain or a tree, the first token after each accepted one: the likeliest, which a chain would have."""
+    """Count the likeliest token after each accepted one, as a chain would have drafted it."""
     if draft.parents is None:
         estimate.learn(len(draft), len(path))
         return

@@ -1,4 +1,4 @@
-"""What statistics count of a decided step, and counts over steps."""
+"""Statistics of one step, and their sums over steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spec_core.contract.values import Draft
 
 
 class Counts(NamedTuple):
-    """Of a deciding part: depth drafted, nodes, kept and tested drafts, emitted tokens."""
+    """Of one part with a verdict: depth drafted, nodes, kept and tested drafts, emitted tokens."""
 
     depth: int
     nodes: int
@@ -21,16 +21,16 @@ class Counts(NamedTuple):
 
 
 def drafted_and_accepted(part: Part) -> dict[str, Any]:
-    """What statistics count of a deciding part: depth drafted, nodes, tested and kept drafts, emitted tokens.
+    """Statistics of a part with a verdict: depth drafted, nodes, tested and kept drafts, emitted tokens.
 
-    Tested are the positions of the kept path, and the one after it if anything was drafted there: in a tree the kept
-    path may end at a leaf while other branches go on.
+    Tested positions are those of the kept path, and the next one if anything was drafted there: in a tree the kept
+    path may end at a leaf while other branches are deeper.
     """
     return counted(part)._asdict()
 
 
 def counted(part: Part) -> Counts:
-    """The same, cheaper."""
+    """The same as a named tuple, for less time."""
     draft, emitted = part.draft, len(part.emitted)
     if draft is None:
         return Counts(0, 0, 0, 0, emitted)
@@ -41,16 +41,16 @@ def counted(part: Part) -> Counts:
 
 
 def _goes_on(draft: Draft, node: int) -> bool:
-    """Was anything drafted after this token?"""
+    """Whether anything was drafted after this token."""
     return node + 1 < len(draft.ids) if draft.parents is None else node in draft.parents
 
 
 @attrs.define
 class Tally:
-    """Counts over steps. Lists are by position: index i is the (i+1)-th drafted token.
+    """Sums over steps. Lists are by position: index i is the (i+1)-th drafted token.
 
-    reached: drafts that have this position. tested: those whose token there the rule could keep, as the ones before
-    it were kept. kept: those whose token there was accepted.
+    reached: number of drafts with this position. tested: number in which all tokens before it were kept, so that the
+    rule could keep this one. kept: number in which this token was accepted.
     """
 
     steps: int = 0
@@ -66,7 +66,7 @@ class Tally:
     by_method: dict[str, list[int]] = attrs.field(factory=dict)
 
     def add(self, part: Part) -> None:
-        """One decided step of one sequence."""
+        """Add one step of one sequence with its verdict."""
         depth, nodes, accepted, tested, emitted = counted(part)
         self.steps += 1
         self.emitted += emitted
@@ -80,8 +80,9 @@ class Tally:
         _count(self.reached, depth)
         _count(self.kept, accepted)
         _count(self.tested, tested)
-        if part.source is not None:
-            self._credit(part.source, nodes, accepted)
+        kept = part.uncut.path[:accepted] if part.uncut else ()
+        for piece in part.pieces:
+            self._credit(piece.source, len(piece.draft), len(piece.own(kept)))
 
     def _credit(self, method: str, nodes: int, accepted: int) -> None:
         mine = self.by_method.setdefault(method, [0, 0, 0])
@@ -98,7 +99,7 @@ class Tally:
             _add(self.by_method.setdefault(method, [0, 0, 0]), counts)
 
     def _by_position(self) -> dict[str, list[Any]]:
-        """Counts for every position that a draft reached, and the two rates made of them."""
+        """Counts for every position that a draft reached, and the two rates."""
         tested, kept = (_padded(counts, len(self.reached)) for counts in (self.tested, self.kept))
         return {
             "drafted_per_pos": list(self.reached),
@@ -109,7 +110,7 @@ class Tally:
         }
 
     def report(self) -> dict[str, Any]:
-        """Names and definitions as in docs/metrics.md; a ratio with nothing to divide by is None."""
+        """Names and definitions as in docs/metrics.md; a ratio with denominator 0 is None."""
         return {
             "steps": self.steps,
             "emitted": self.emitted,
@@ -131,7 +132,7 @@ class Tally:
 
 
 def _count(counts: list[int], n: int) -> None:
-    """One more for each of the first n positions."""
+    """Add one to each of the first n positions."""
     if n > len(counts):
         counts.extend([0] * (n - len(counts)))
     for i in range(n):

@@ -1,7 +1,7 @@
-"""For drafters that choose token by token from rows of logits: how a token is drawn, and when a draft ends.
+"""For drafters that choose token by token from rows of logits: how a token is chosen, and when a draft ends.
 
-A draft goes on while all of it is likely to be accepted: the product over its tokens of their probability times the
-drafter's acceptance rate in this sequence so far must be at least ``p_min``, or the controller's price.
+A draft continues while all of it is likely to be accepted: the product over its tokens of their probability times the
+drafter's acceptance rate so far in this sequence must not fall below ``p_min``, or the controller's price.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, drawn, likeliest, support
+from spec_core.sampling.reference import ranked
 from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.tree import DraftLimits
 
 SampleMode = Literal["auto", "greedy", "sampled"]
 
 
 @attrs.define(eq=False)
 class PartialDraft:
-    """A draft while it grows: tokens so far, their chances, and the rows they were drawn from where a rule reads them.
+    """A draft while it grows: its tokens, their probabilities, and their rows if a rule reads ``probs``.
 
-    Made with sequence, budget and estimate, extended by a TokenDrafter while it is ``open``::
+    Create it with sequence, budget and estimate; a TokenDrafter extends it while it is ``open``::
 
         draft = PartialDraft(seq, min(budget, self.draft_max), estimate)
         while draft.open:
             self.drafter.extend(step, draft, logits)  # the row after the tokens so far
         step.propose(seq, self.drafter.made(draft))
 
-    survival: chance that all of it is accepted, by its own estimate. open: whether another token is worth its forward.
+    survival: estimated probability that all of it is accepted. open: whether another token is worth its forward.
     """
 
     seq: Sequence
@@ -51,9 +53,9 @@ class PartialDraft:
 class TokenDrafter:
     """Chooses tokens from logits [V], greedily or by the request's own sampling and noise.
 
-    p_min: the survival below which a draft ends; None is the controller's price, and ``usual`` where there is none.
-    With the same noise the drafted token usually is the one the target draws too (2408.07978). sample: ``sampled``
-    and ``auto`` draw where the request does.
+    p_min: acceptance probability below which a draft ends; None means the controller's price, or ``usual`` without one.
+    With the same noise the drafted token is often the one that the target draws (2408.07978). sample: ``sampled``
+    and ``auto`` draw if the request does.
     """
 
     p_min: float | None
@@ -65,9 +67,9 @@ class TokenDrafter:
         return step.price(seq, self.p_min, self.usual)
 
     def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
-        """Add the token chosen from ``row``; the draft ends with it when it is not likely enough to be accepted.
+        """Add the token chosen from ``row``; end the draft if it is not likely enough to be accepted.
 
-        The token stays: its forward is done, and one more row costs the target little. A row of NaN counts as
+        The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
         probability 0. row: [V] logits.
         """
         token, chance, probs = (
@@ -82,20 +84,39 @@ class TokenDrafter:
         draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token
 
-    def chooser(self, step: Step, draft: PartialDraft) -> Any:
-        """What chooses all tokens of a sampled draft where its forwards are made, in place of ``extend``: a capsule of
-        ``spec_chooser`` (sampling/native/chooser.h), for one draft of at most its budget. None without the extension.
+    def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False) -> Any:
+        """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``likeliest``
+        where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
+        draft of paths of at most ``longest`` tokens. None without the extension.
         """
         if native.module is None:
             return None
-        seq = draft.seq
         (first, t), (second, then) = step.drawing(seq, 0), step.drawing(seq, 1)
         onward = then - t, second[2] - first[2]
+        terms = None if ranks and not self.follows(step, seq) else seq.sampling._terms
         text = seq.tokens, seq.prompt_len
-        return native.module.chooser(seq.sampling._terms, first, t, onward, *text, step.target.info.vocab, draft.budget)
+        return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
+
+    def limits(self, step: Step, draft: PartialDraft, choosers: bool) -> DraftLimits | None:
+        """Of a chain that is made in one call; None where its tokens have to be chosen here.
+
+        choosers: whether who makes it can ask a chooser.
+        """
+        longest, chooser = draft.budget, None
+        if self.samples(draft.seq):
+            chooser = self.chooser(step, draft.seq, longest) if choosers else None
+            if chooser is None:
+                return None
+        return DraftLimits(
+            longest, longest, 1, self.price(step, draft.seq), draft.seq.stop.tokens, draft.estimate.value, chooser
+        )
+
+    def keeps(self, step: Step, seq: Sequence) -> bool:
+        """Whether a rule reads the rows that a chain of this sequence is drawn from."""
+        return step.wants_probs and self.samples(seq)
 
     def take(self, draft: PartialDraft, ids: list[int], chances: list[float], rows: Tensor | None) -> None:
-        """All tokens of a draft that was made in one call. rows: [n, V] logits that sampled ones were drawn from, where
+        """Add all tokens of a draft made in one call. rows: [n, V] logits that sampled tokens were drawn from, if
         a rule reads ``probs``; else None.
         """
         for token, row in zip(ids, rows if rows is not None else (), strict=False):
@@ -104,16 +125,16 @@ class TokenDrafter:
         draft.ids, draft.confidence, draft.open = ids, chances, False
 
     def samples(self, seq: Sequence) -> bool:
-        """Whether tokens for this sequence are drawn, not the most likely ones."""
+        """Whether tokens for this sequence are drawn, instead of the most likely ones."""
         return seq.sampling.temperature > 0 and self.sample != "greedy"
 
     @property
     def proposals(self) -> frozenset[str]:
-        """For ``Compat.drafts``."""
+        """Kinds of proposal, for ``Compat.drafts``."""
         return frozenset({"deterministic", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
 
     def made(self, draft: PartialDraft) -> Draft:
-        """The finished draft, with the rows it was drawn from where they were kept."""
+        """The finished draft, with probs if they were kept."""
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
         proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"
@@ -122,10 +143,10 @@ class TokenDrafter:
     def likeliest(
         self, step: Step, seq: Sequence, before: list[int], row: Tensor, count: int
     ) -> list[tuple[int, float]]:
-        """Tokens that may follow committed text and the drafted ones ``before``, the likeliest first, each with its
-        chance; at most ``count``, fewer where fewer have any. row: [V] logits.
+        """Tokens that may follow committed text and the drafted tokens ``before``, likeliest first, each with its
+        probability; max ``count``, or fewer if the row has fewer candidates. row: [V] logits.
 
-        Where the target chooses by noise that can be read, they are the first by the sum of both.
+        If the target's noise can be read, they are ordered by logit plus noise.
         """
         if not self.follows(step, seq):
             return [(token, chance) for token, chance in likeliest(row[None], count)[0] if chance > 0]
@@ -134,12 +155,12 @@ class TokenDrafter:
             return []
         ids, z = support(row, seq.sampling)
         score = z + step.noise(seq, len(before), ids=ids).to(z.device)
-        best, at = score.topk(min(count + 1, len(ids)))
-        values = [value for value in best.tolist() if value > -math.inf]
+        at = ranked(score.cpu().numpy(), count + 1)
+        values = [value for value in score[at].tolist() if value > -math.inf]
         return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]
 
     def follows(self, step: Step, seq: Sequence) -> bool:
-        """Whether drafts read the noise by which the target chooses."""
+        """Whether drafts use the noise with which the target chooses."""
         return self.samples(seq) and not step.private
 
     def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
@@ -150,7 +171,7 @@ class TokenDrafter:
         return token, chance, self._probs(draft, row, token) if step.wants_probs else None
 
     def _probs(self, draft: PartialDraft, row: Tensor, token: int) -> Tensor:
-        """[V] that ``token`` was drawn from ``row`` by, behind the draft so far; all on it where nothing was drawn."""
+        """[V] distribution that ``token`` was drawn from after the draft so far; a point mass if nothing was drawn."""
         seq, sampling = draft.seq, draft.seq.sampling
         row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len)
         if not math.isfinite(row.max()):
@@ -161,16 +182,16 @@ class TokenDrafter:
 
 
 def agreement(gap: float) -> float:
-    """Chance that the target chooses the same token under the same noise, from the distance of the two best scores.
+    """Probability that the target chooses the same token with the same noise, by the difference of the two best scores.
 
-    Near ties go either way; the larger the distance, the further the two models would have to be apart. Measured with
+    A larger difference means that the two models would have to differ more to disagree. Measured with
     small models at temperature 0.8: 0.34 below 0.25, 0.51 at 0.75, 0.63 at 1.5, 0.83 at 3, 0.97 at 6.
     """
     return 1 - 0.68 * math.exp(-gap / 2.4)
 
 
 def chances(scores: list[float]) -> list[float]:
-    """Chance of each token that the target chooses it under the same noise, from the draft's scores, best first."""
+    """Probability of each token that the target chooses it with the same noise, from the draft's scores, best first."""
     if not scores:
         return []
     best = scores[0]

@@ -1,21 +1,21 @@
-"""Best-first growth of a draft: the likeliest paths first, until there are enough."""
+"""Best-first growth of a tree draft: the likeliest paths first, up to the limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
 
 @attrs.define(eq=False)
 class TreeNode:
-    """A token that may be drafted. A method inherits and adds what it learns by.
+    """A token that may be drafted. A method may inherit and add fields that it learns from.
 
-    parent: index of the node it follows in the grown tree, -1 is committed text. depth: 1 follows committed text.
-    chance: that its whole path is accepted.
+    parent: index of its parent in the grown tree, -1 is committed text. depth: 1 follows committed text.
+    chance: probability that its whole path is accepted.
     """
 
     token: int
@@ -26,9 +26,9 @@ class TreeNode:
 
 @attrs.frozen
 class TreeLimits:
-    """Of one draft. depth: longest path. nodes: most tokens. width: most tokens after one; 1 is a chain.
+    """Limits of one draft. depth: max path. nodes: max tokens. width: max children of a token; 1 is a chain.
 
-    p_min: a path less likely than this is left out, by whoever proposes it. stops: nothing follows such a token.
+    p_min: less likely paths are left out, by the code that proposes them. stops: tokens without children.
     """
 
     depth: int
@@ -36,6 +36,18 @@ class TreeLimits:
     width: int
     p_min: float
     stops: frozenset[int] = frozenset()
+
+
+@attrs.frozen
+class DraftLimits(TreeLimits):
+    """Of a draft that is made in one call, as ``spec_kernels.model.drafts`` describes it.
+
+    trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
+    ``TokenDrafter.chooser``; None takes the most likely one.
+    """
+
+    trust: float = 1.0
+    chooser: Any = None
 
 
 Node = TypeVar("Node", bound=TreeNode)
@@ -46,7 +58,7 @@ def grow_tree(
 ) -> list[Node]:
     """The likeliest nodes, parents before children; equally likely ones in the order proposed.
 
-    first: what may follow committed text. following: what may follow a node that was kept, given its index.
+    first: candidates after committed text. following: candidates after a kept node, called with its index.
     """
     grown: list[Node] = []
     waiting: list[tuple[float, int, Node]] = []
@@ -64,7 +76,7 @@ def grow_tree(
 
 
 def tested(nodes: list[Node], path: Iterable[int]) -> Iterator[tuple[Node, bool]]:
-    """Nodes that a verdict tested, each with whether it was kept: those that follow a kept one. path: kept indices."""
+    """Nodes that a verdict tested, each with whether it was kept: children of kept nodes. path: kept indices."""
     kept = {-1, *path}
     for i, node in enumerate(nodes):
         if node.parent in kept:

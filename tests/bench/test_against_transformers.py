@@ -1,4 +1,4 @@
-"""What is measured against transformers: the same weights on both sides, and figures of equal texts only."""
+"""The comparison with transformers: the same weights on both sides, and figures of equal texts only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.targets.written import metadata, tensors, write
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["llama", "qwen3"])
 def test_the_model_there_has_the_weights_of_the_file(arch, tmp_path):
-    """A llama's rows of q and k stand in another order in a GGUF file."""
+    """Rows of a llama's q and k have another order in a GGUF file."""
     from benchmarks.against_transformers import in_transformers
 
     original = model(arch, tie_word_embeddings=True)
@@ -25,7 +25,7 @@ def test_the_model_there_has_the_weights_of_the_file(arch, tmp_path):
 
 
 def test_a_prompt_with_another_text_has_no_number():
-    """Two prompts of ten tokens: one took 1 second here and 4 there, the texts of the other differ."""
+    """Two prompts of ten tokens: the first took 1 second here and 4 there, the texts of the second differ."""
     from benchmarks.against_transformers import Timed, lines
 
     shown = lines({"plain, generate": [Timed(1, 4, True), Timed(1, 100, False)], "other": [Timed(1, 9, False)]}, 10)

@@ -1,4 +1,4 @@
-"""``spec bench``: steps have the rows that were asked for, figures come with what they depend on; no time is judged."""
+"""``spec bench``: steps have the requested rows, figures come with settings and machine; times are not asserted."""
 
 from __future__ import annotations
 
@@ -69,11 +69,19 @@ def test_steps_with_other_rows_than_asked_for_are_refused(monkeypatch):
         step.measure(ToyTarget(recurrent=False), 2, 4, 1, 1, Sampling())
 
 
+@pytest.mark.parametrize(("rows", "batch", "depth"), [(1, 32, 100), (40, 32, 3)], ids=["many prompts", "many rows"])
+def test_sequences_of_a_batch_begin_together(rows, batch, depth):
+    """None has ended, or waits, while others are still in their prompt: together they exceed the rows of a forward."""
+    target = ToyTarget(recurrent=False, context=512)
+
+    assert step.measure(target, rows, depth, batch, 1, Sampling()).forward > 0
+
+
 @pytest.mark.parametrize("flags", [["--rows", "0"], ["--rows", "x"], ["--depth", ""], ["--batch", "1,,2"]])
 def test_numbers_that_are_none_are_refused(bench, flags):
     code, _, err = bench("step", "-m", "zoo:pico", *flags)
 
-    assert code == 2 and "not numbers above 0" in err
+    assert code == 2 and "must be numbers above 0" in err
 
 
 @needs_native

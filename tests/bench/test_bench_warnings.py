@@ -1,4 +1,4 @@
-"""What ``spec bench`` says of figures that cannot be trusted, on figures made by hand; no time is measured."""
+"""Warnings of ``spec bench`` about doubtful figures, on constructed figures; nothing is timed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What benchmarks compute and write: tables between markers, parts of a step, ratios to a peer; no time is judged."""
+"""Figures and tables of the benchmarks: marked tables, parts of a step, ratios to a peer; times are not asserted."""
 
 from __future__ import annotations
+
+import re
 
 import attrs
 import pytest
@@ -10,6 +12,8 @@ from benchmarks.end_to_end import ALL, PEER, PLAIN, Bench, Lap, Table
 from benchmarks.support import tables
 from spec_core import Run, Sampling
 from spec_core.testing import QuickTarget
+
+SCRIPT = re.compile(r"\b(?:benchmarks|tests/campaigns)/[\w/]+\.py")
 
 # marked tables
 
@@ -26,7 +30,7 @@ def test_a_table_is_written_between_its_markers_and_others_stay(tmp_path):
 
 
 def test_every_table_that_a_benchmark_makes_has_a_place_in_the_figures():
-    """Else it would be measured and shown nowhere."""
+    """Every measured table has its place in a page."""
     made = {*comparison.TABLES, *(comparison.STEP + name for name in comparison.TABLES)}
     made |= {Table(m, t, 1, 1).name for m in end_to_end.METHODS for t in end_to_end.TEMPERATURES}
     there = {name for _, name, _ in tables.MARKED.findall(tables.FIGURES.read_text("utf-8"))}
@@ -35,10 +39,18 @@ def test_every_table_that_a_benchmark_makes_has_a_place_in_the_figures():
 
 
 def test_every_table_of_the_readme_is_made_by_a_benchmark():
-    """Else it would keep old figures."""
+    """Every marked table of a page is written by a benchmark."""
     shown = {name for _, name, _ in tables.MARKED.findall((tables.ROOT / "README.md").read_text("utf-8"))}
 
     assert shown and shown <= set(comparison.TABLES)
+
+
+def test_every_script_that_a_page_names_exists():
+    pages = [tables.ROOT / "README.md", tables.ROOT / "CONTRIBUTING.md", *(tables.ROOT / "docs").rglob("*.md")]
+    named = {path for page in pages for path in SCRIPT.findall(page.read_text("utf-8"))}
+
+    assert {"benchmarks/comparison.py", "tests/campaigns/lossless.py"} <= named
+    assert [path for path in sorted(named) if not (tables.ROOT / path).exists()] == []
 
 
 # where a step's time goes
@@ -49,7 +61,7 @@ def summary_row(contender: str, rate: float, split: dict[str, float]) -> dict:
 
 
 def test_the_parts_of_a_step_are_the_whole_step():
-    """Two tokens a step at 1,000 tokens/s are 2,000 µs; what no part has is the core's."""
+    """Two tokens a step at 1,000 tokens/s are 2,000 µs; time outside the other parts is the core's."""
     split = {"verify": 0.5, "accept": 0.1, "draft": 0.15, "process": 0.05, "rollback": 0.05, "host": 0.15}
 
     found = comparison.parts(summary_row("ngram", 1000, split))
@@ -83,7 +95,7 @@ def figures(*found: Lap) -> dict[tuple[str, str], end_to_end.Figure]:
 
 
 def test_decoding_and_prefill_have_ratios_of_their_own():
-    """Ten tokens after the first: in 8 seconds there, 4 and 2 here; twenty of the prompt in 2 there and 1 here."""
+    """Ten tokens after the first took 8 seconds there, 4 and 2 here; twenty of the prompt took 2 there and 1 here."""
     found = figures(laps(PEER, 8, prefill=2), laps(PLAIN, 4), laps("ngram", 2))
 
     ngram = found["f", "ngram"]
@@ -129,7 +141,7 @@ class Echo:
 
 @pytest.fixture
 def bench(monkeypatch):
-    """Both sides with a toy, whose method changes nothing."""
+    """Both sides with a toy target, and a method that never drafts."""
     target = QuickTarget()
     monkeypatch.setitem(end_to_end.METHODS, "toy", ["ngram"])
     prompts = [end_to_end.Prompt(str(i), "f", [1 + i, 2, 3]) for i in range(3)]

@@ -38,7 +38,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from spec_core.assembly.early import prepare  # noqa: E402
+from spec_core.early import prepare  # noqa: E402
 
 prepare()
 

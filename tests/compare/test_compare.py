@@ -1,4 +1,4 @@
-"""``spec compare``: everybody on the same prompts, no speed without equality, every number with its records.
+"""``spec compare``: all contenders on the same prompts, no speed without equal texts, every number with its records.
 
 Longer than our files are: all tests share one command and its prompts.
 """
@@ -84,7 +84,7 @@ def test_one_prompt_has_no_interval(compare):
 
 @pytest.mark.parametrize("temperature", ["0", "0.9"])
 def test_every_contender_says_the_same_in_every_repeat(compare, folder, temperature):
-    """Also at temperature: a prompt has one seed, whoever drafts."""
+    """Also at temperatures above 0: the seed of a prompt is the same for all contenders."""
     code, _, _ = compare(
         "--method", "repeat", "--temperature", temperature, "--seed", "4", "--repeats", "2", "--out", "out"
     )
@@ -110,7 +110,7 @@ def test_contenders_take_turns_in_an_order_that_rotates(compare, folder):
 
 
 def test_other_text_shows_no_speed_but_where_it_differs(compare):
-    """One wrong prompt is enough: no family of that contender shows a speed."""
+    """A wrong text of one prompt removes the speeds of all families of that contender."""
     answer = compare("--method", "liar", "--method", "repeat", "--json")
     rows = summary(answer)
 
@@ -201,7 +201,7 @@ def test_the_time_of_a_step_is_split_without_rest(compare):
 
 
 def test_the_parts_of_the_steps_are_all_the_time_from_the_first_token_to_the_last(compare, folder):
-    """What a run does between two steps is the host's too."""
+    """Time between two steps counts as host time."""
     compare("--method", "repeat", "--out", "out")
 
     for record in results(folder):
@@ -253,7 +253,7 @@ def test_the_summary_carries_what_its_numbers_depend_on(compare, folder):
 
 
 def test_the_summary_says_how_busy_the_machine_was_and_what_is_doubtful(compare, monkeypatch):
-    """Whatever this machine does: a load made by hand is carried and warned of."""
+    """A constructed load is reported and gives a warning, whatever the load of this machine."""
     busy = Load(1.0, 0.5, 4, 3.0, 2.0, 2.5)
     monkeypatch.setattr(machine, "load_between", lambda before, after: busy)
     body = json.loads(compare("--method", "repeat", "--json")[1])
@@ -265,7 +265,7 @@ def test_the_summary_says_how_busy_the_machine_was_and_what_is_doubtful(compare,
 
 
 def test_processor_time_stands_beside_wall_time(compare, folder, monkeypatch):
-    """Of a process whose clock says that it had a processor for half of the time."""
+    """For a process whose clock shows that it had a processor half of the time."""
     wall = iter(range(10**6))
     monkeypatch.setattr(measure, "now", lambda: measure.Clock(float(t := next(wall)), t / 2))
     row = summary(compare("--method", "repeat", "--out", "out", "--json"))["repeat", "all"]
@@ -286,10 +286,10 @@ def test_a_plugin_that_fails_ends_the_comparison_with_a_message(compare):
 MISTAKES = {
     "unknown method": (["--method", "repat"], "repeat"),
     "unknown family": (["--family", "third"], "second"),
-    "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute takes no part"),
+    "a setting nobody uses": (["--method", "repeat", "-o", "mute.x=1"], "mute is not used in this run"),
     "no such prompts": (["--prompts", "absent.jsonl"], "absent.jsonl"),
     "a place that cannot be written": (["-n", "2", "--out", "prompts.jsonl"], "cannot be written"),
-    "a method twice": (["--method", "repeat", "--method", "repeat"], "--method repeat is given 2 times"),
+    "a method twice": (["--method", "repeat", "--method", "repeat"], "--method repeat was passed 2 times"),
     "context too small": (["--context", "6"], "prompt 'b' has 10 tokens"),
 }
 
@@ -305,7 +305,7 @@ def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
 
 LINES = {
     "no JSON": ('{"prompt": "x"}\n{"prompt": "y"', "line 2 is not valid JSON: Expecting ',' delimiter at column"),
-    "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both given"),
+    "both": ('{"prompt": "x", "tokens": [1]}', "prompt and tokens are both set"),
     "no prompt": ('{"id": "a"}', "line 1"),
     "no object": ("[]", "line 1"),
     "a number": ('{"prompt": 5}', "not a text"),
@@ -351,7 +351,7 @@ def test_an_interrupted_comparison_keeps_the_laps_that_were_finished(compare, fo
 
 
 def test_results_are_never_written_over(compare, folder):
-    """Not even those of an interrupted comparison; nothing is loaded before it is said."""
+    """Not even those of an interrupted comparison; the refusal comes before anything is loaded."""
     compare("--limit", "1", "-n", "2", "--out", "out")
     before = (folder / "out" / "results.jsonl").read_bytes()
     (folder / "out" / "summary.json").unlink()
@@ -380,7 +380,7 @@ def test_a_model_of_the_zoo_brings_its_prompts_and_its_draft_model(folder, capsy
 
 
 def test_a_chat_is_compared_in_the_format_of_its_model(folder):
-    """Messages, token ids, and with --chat texts: every contender has the prompt that the template makes."""
+    """Messages, token ids, and texts with --chat: every contender gets the prompt after the template."""
     hi = {"role": "user", "content": "hi"}
     forms = [{"id": "chat", "messages": [hi]}, {"id": "ids", "tokens": [1, 2, 3]}]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, forms)))

@@ -1,4 +1,4 @@
-"""What is said of times that cannot be trusted, on laps and rows made by hand; no time is measured."""
+"""Warnings about doubtful times, on constructed laps and rows; nothing is timed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTS = Tally(steps=10, emitted=14)
 
 
 def lap(seconds: float, cpu: float | None = None, prompt: str = "a", name: str = "fast", repeat: int = 0) -> Lap:
-    """All of it decoding. cpu: processor time, the same as ``seconds`` for None."""
+    """A lap without prefill. cpu: processor time; None: the same as ``seconds``."""
     cpu = seconds if cpu is None else cpu
     tally = Tally(steps=14, emitted=14) if name == "plain" else COUNTS
     record = Record(name, prompt, "f", repeat, 0, 5, TEXT, "length", 0, seconds, seconds, cpu, Steps(), tally)
@@ -28,7 +28,7 @@ def lap(seconds: float, cpu: float | None = None, prompt: str = "a", name: str =
 
 
 def many(speedups: dict[str, float]) -> list[Lap]:
-    """Plain decoding takes as many seconds as the speedup, the contender one."""
+    """The contender takes one second, plain decoding ``speedup`` seconds."""
     return [one for p, s in speedups.items() for one in (lap(s, prompt=p, name="plain"), lap(1, prompt=p))]
 
 
@@ -43,7 +43,7 @@ def test_quiet_laps_are_not_doubted():
 
 
 def test_laps_that_scatter_over_repeats_are_doubted():
-    """Also where the processor was as slow as the clock: another device, or memory that is shared."""
+    """Also if processor time grew as much as wall time, as with shared memory bandwidth."""
     slow = [lap(seconds, repeat=i) for i, seconds in enumerate((1.0, 2.1, 1.0))]
 
     assert found([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
@@ -63,7 +63,7 @@ def test_different_prompts_may_take_different_times():
 
 @pytest.mark.parametrize(("slow", "doubted"), [(1, False), (2, True)])
 def test_one_disturbed_lap_of_many_is_left_to_the_median(slow, doubted):
-    """A tenth of them is not doubted, more is."""
+    """A tenth of disturbed laps gives no warning, more do."""
     ten = [lap(2.0 if i < slow else 1.0, repeat=i) for i in range(10)]
 
     assert DISTURBED == 0.1 and bool(scatter(ten, "cpu")) == doubted
@@ -128,4 +128,4 @@ def test_warnings_stand_below_the_table(capsys):
     made = rows(laps, {})
     show(made, [], found_in(laps, made, QUIET, "cpu"))
 
-    assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: a speedup of 6.02 at 1.40")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: speedup 6.02 at 1.40")

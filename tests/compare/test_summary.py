@@ -7,20 +7,22 @@ import io
 import attrs
 import pytest
 from rich.console import Console
+from spec_cli import common
 from spec_cli.prompts import Prompt
-from spec_compare.contenders import chain, names
+from spec_compare.contenders import names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.summary import rows
 from spec_compare.table import FEW, by_position, fitting, show
 
+from spec_core.commands import chain
 from spec_core.toolkit.tally import Tally
 
 
 def lap(
     contender: str, prompt: str, seconds: float, tokens: list[int], repeat: int = 0, family: str = "f", cpu: float = 0.0
 ) -> Lap:
-    """Decoding took ``seconds``, the first token one second. cpu: processor time of decoding."""
+    """Decoding takes ``seconds``, the first token one second. cpu: processor time of decoding."""
     times = (1, seconds, 1 + seconds, cpu)
     record = Record(contender, prompt, family, repeat, 0, 5, tokens, "length", *times, Steps(), Tally())
     return Lap(contender, family, repeat, 1 + seconds, 1 + cpu, {}, {}, {}, [record])
@@ -55,7 +57,7 @@ def test_prefill_is_counted_apart():
 
 
 def test_repeats_count_by_their_median():
-    """One disturbed repeat of three moves nothing."""
+    """One disturbed repeat of three does not change the figures."""
     laps = [lap for i, slow in enumerate((1, 50, 1)) for lap in pair("a", 4, 2 * slow, repeat=i)]
 
     assert row(laps).speedup == pytest.approx(2)
@@ -95,7 +97,7 @@ def test_a_family_called_all_is_part_of_all():
 
 
 def test_names_are_shown_as_they_are(capsys):
-    """Brackets are no markup."""
+    """Brackets are not interpreted as markup."""
     show(rows(pair("a", 4, 2, family="[bold]") + pair("b", 4, 2, family="g"), {"fast": "LOSSY [/x]"}), [])
     out = capsys.readouterr().out
 
@@ -105,7 +107,7 @@ def test_names_are_shown_as_they_are(capsys):
 @pytest.mark.parametrize("name", ["n", "ngram", "ngram + draft-model"])
 @pytest.mark.parametrize("width", [*range(80, 100), 200])
 def test_a_table_fits_its_terminal(width, name):
-    """Columns are left out whole, no figure is cut; where there is room, all are there."""
+    """Only whole columns are left out, no figure is cut; with enough width all columns are shown."""
     made = [attrs.evolve(r, contender=name) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
     console = Console(width=width, file=io.StringIO())
     table, out = fitting(console, made)
@@ -118,14 +120,14 @@ def test_a_table_fits_its_terminal(width, name):
 
 
 def drafted(times: int, tokens: int, kept: int) -> Tally:
-    """So many drafts of so many tokens, each with the first ``kept`` of them accepted."""
+    """Steps with drafts of equal length, of each of which the first ``kept`` tokens are accepted."""
     counts = [times * (i < kept) for i in range(tokens)]
     tested = [times * (i <= kept) for i in range(min(tokens, kept + 1))]
     return Tally(steps=times, drafts=times, reached=[times] * tokens, tested=tested, kept=counts[:kept])
 
 
 def test_one_accepted_draft_does_not_look_like_hundreds():
-    """Two positions of 300 drafts, and a third of one: its count stands beside it."""
+    """Two positions of 300 drafts, and a third position of one draft, which is shown with its count."""
     laps = pair("a", 4, 2)
     tally = drafted(300, 2, 2)
     tally.merge(drafted(1, 3, 3))
@@ -145,7 +147,7 @@ def test_a_position_where_nothing_was_accepted_is_shown(times, shown):
 
 
 def test_processor_time_gives_a_speedup_of_its_own():
-    """Wall time was disturbed, processor time was not: medians over repeats of tokens over seconds."""
+    """Wall time was disturbed, processor time was not: tokens over seconds, medians over repeats."""
     times = [(9, 5, 2, 2), (5, 5, 4, 2)]
     laps = [
         one
@@ -203,7 +205,7 @@ def test_rotation_comes_round():
     ],
 )
 def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
-    assert chain(spec) == methods
+    assert chain(spec, common.installed()) == methods
 
 
 def test_contenders_of_one_name_are_told_apart_by_their_files():

@@ -223,7 +223,7 @@ def test_only_a_controller_sets_a_price():
             for seq, _ in step.undrafted:
                 step.set_price(seq, 0.5)
 
-    with pytest.raises(PluginError, match=r"step\.set_price is for a plugin that drafts nothing"):
+    with pytest.raises(PluginError, match=r"step\.set_price is for controllers"):
         Run(QuickTarget(), [Greedy()]).generate(PROMPT, max_tokens=3).result
 
 

@@ -1,4 +1,4 @@
-"""Proposals and verdicts that break the contract are their plugin's error, whatever they are."""
+"""Any proposal or verdict that breaks the contract is an error of its plugin."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Proposes(Fixed):
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_proposal_is_its_plugins_error(bad):
-    """Named at the boundary; under isolate every text stays plain and earlier proposals of the step stand."""
+    """The error names the plugin; under isolate every text stays plain, and earlier proposals of the step are kept."""
 
     def make(step, seq, budget):
         return BAD[bad]() if seq.name == "1" and seq.t > 2 else Draft([1])
@@ -105,7 +105,7 @@ def test_a_bad_proposal_is_its_plugins_error(bad):
 
 
 def test_a_second_proposal_for_a_sequence_is_an_error():
-    """The first stands."""
+    """The first verdict is kept."""
 
     class Twice:
         @hookimpl
@@ -119,7 +119,7 @@ def test_a_second_proposal_for_a_sequence_is_an_error():
 
 
 def test_a_tree_without_the_need_is_an_error():
-    """Targets prepare for trees; a plugin that branches says so."""
+    """Targets prepare for trees, so a plugin that drafts trees must declare it."""
     with pytest.raises(PluginError, match="no plugin declared"):
         list(toy_run(Fixed(lambda step, seq, budget: Draft([1], parents=[-1]))).generate([1, 2], max_tokens=5))
 
@@ -164,7 +164,7 @@ def test_a_bad_verdict_is_its_rules_error(bad):
 
 
 def test_a_fault_of_the_cores_rule_ends_only_the_sequences_it_left_undecided():
-    """It cannot be switched off: nobody would decide any more."""
+    """The core's own rule cannot be switched off: no other rule would decide."""
 
     class Forgets(ToyTarget):
         def forward(self, batch, needs):
@@ -184,7 +184,7 @@ def test_a_fault_of_the_cores_rule_ends_only_the_sequences_it_left_undecided():
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 @pytest.mark.parametrize("cut", [{"temperature": 0}, {"temperature": 1}, {"temperature": 1, "top_k": 3}], ids=str)
 def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
-    """NaN must not become a token; only where a row of it was to decide, and nobody else is touched."""
+    """NaN in a row that decides ends that sequence only; no other sequence is affected."""
 
     class Poisoned(ToyTarget):
         def forward(self, batch, needs):
@@ -205,6 +205,6 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
 
     assert [s.finish for s in seqs] == ["length", "error", "length"]
     assert plain(asked[1]).tokens[:3] == seqs[1].tokens[2:]
-    with pytest.raises(SpecError, match="not numbers"):
+    with pytest.raises(SpecError, match="NaN"):
         run.take(seqs[1])
     assert [plain(asked[i]).tokens for i in (0, 2)] == [run.take(seqs[i]).tokens for i in (0, 2)]

@@ -1,4 +1,4 @@
-"""How much may be drafted: never more than can be kept, never for those who asked for less."""
+"""Draft budgets: no longer than can be committed, and within the limits of the request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spec_core.testing import Oracle, ToyTarget
 
 
 def asks(n: int = 16) -> Fixed:
-    """Notes every budget it was offered, and drafts nothing."""
+    """Records every budget it was offered, and drafts nothing."""
     return Fixed(lambda step, seq, budget: None)
 
 
@@ -26,7 +26,7 @@ def test_the_budget_leaves_room_for_the_targets_own_token():
 
 
 def test_nothing_is_drafted_before_the_first_token():
-    """A prompt decides by itself; drafting begins after its first token."""
+    """The last prompt row gives the first token; drafting starts after it."""
     method = asks()
     run = toy_run(method, prefill_chunk=2, draft_max=1)
     seq = run.submit([1, 2, 3, 4, 5, 6, 7], max_tokens=3, name="a")
@@ -40,7 +40,7 @@ def test_nothing_is_drafted_before_the_first_token():
 @pytest.mark.parametrize("kind", DRAFTERS)
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
 def test_the_length_limit_is_met_exactly(n, kind):
-    """Never a token too many, also when the draft is longer than what is left."""
+    """Never too many tokens, also if a draft is longer than the rest of the output."""
     request = Request([3, 3], max_tokens=n, name="a")
     known = {"a": [3, 3, *plain(attrs.evolve(request, max_tokens=20)).tokens]}
 
@@ -101,7 +101,7 @@ def test_the_shorter_of_run_and_request_bounds_a_draft(request_max, run_max, off
 
 
 def test_a_request_chooses_among_the_methods():
-    """``methods`` of a request: only those are asked for it; an empty tuple is plain decoding."""
+    """``methods`` of a request: only these draft for it; an empty tuple is plain decoding."""
     requests = [
         Request([1, 2], max_tokens=10, name="both"),
         Request([1, 2, 3], max_tokens=10, name="second", methods=("second",)),
@@ -138,12 +138,12 @@ def test_an_unknown_method_of_a_request_is_refused():
     """The message names what the run has."""
     run = toy_run([("first", asks())])
 
-    with pytest.raises(UsageError, match="asks for second, this run has first"):
+    with pytest.raises(UsageError, match="names second, this run has first"):
         run.submit([1], methods=("second",))
 
 
 def test_a_method_cannot_propose_for_a_request_that_did_not_choose_it():
-    """Also when it finds the sequence by another way than ``undrafted``."""
+    """Also if the method finds the sequence in another way than ``undrafted``."""
 
     class Pushy:
         @hookimpl
@@ -183,7 +183,7 @@ def test_a_forward_never_has_more_rows_than_allowed(max_batched_tokens, trees):
 
     requests = [Request(list(range(1 + 7 * i)), max_tokens=12, name=f"{i}", **sampled(i)) for i in range(3)]
     method = drafter("trees" if trees else "chains", texts(requests, recurrent=False))
-    method.most = 40
+    method.nodes_max = 40
     run = Run(Noting(recurrent=False), [method], max_batched_tokens=max_batched_tokens)
 
     results = together(run, requests)
@@ -193,7 +193,7 @@ def test_a_forward_never_has_more_rows_than_allowed(max_batched_tokens, trees):
 
 
 def test_a_draft_does_not_take_the_row_of_another_sequence():
-    """With few rows, decoding sequences all go on in every step; drafts share what is left."""
+    """With few rows, all decoding sequences continue in every step; drafts share the remaining rows."""
     requests = [Request([i, i], max_tokens=12, name=f"{i}") for i in range(4)]
     run = toy_run(drafter("none-right", texts(requests)), max_batched_tokens=8)
     seqs = [run.submit(r) for r in requests]
@@ -207,7 +207,7 @@ def test_a_draft_does_not_take_the_row_of_another_sequence():
 
 
 def test_more_sequences_than_rows_all_come_to_an_end():
-    """Even one row a forward serves everybody, one after the other."""
+    """With one row per forward, all sequences finish, one after the other."""
     requests = [Request([i, i + 1], max_tokens=5, name=f"{i}") for i in range(6)]
 
     results = together(Run(ToyTarget(), max_batched_tokens=2, max_sequences=6, prefill_chunk=1, draft_max=0), requests)
@@ -216,7 +216,7 @@ def test_more_sequences_than_rows_all_come_to_an_end():
 
 
 def test_limits_only_go_down():
-    """A controller shortens; a later, larger limit does not lengthen again, and 0 is a plain step."""
+    """A controller's limit shortens drafts; a later, larger limit does not lengthen them again; 0 is a plain step."""
     offered = []
 
     class Control:
@@ -240,7 +240,7 @@ def test_limits_only_go_down():
 
 @pytest.mark.parametrize("n", [-1, 0], ids=["negative", "zero"])
 def test_a_limit_of_nothing_is_a_plain_step(n):
-    """Limits below 1 offer the sequence to nobody."""
+    """With a limit below 1 the sequence is offered to no method."""
     method = asks()
 
     class Control:

@@ -1,10 +1,12 @@
-"""The native choice of a token: what the reference says, to the bit, on every instruction set."""
+"""The native choice of a token equals the reference bit for bit on every instruction set."""
 
 from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -13,9 +15,10 @@ from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
 from spec_core import Request, Sampling
 from spec_core.sampling import arithmetic, native, reference
 from spec_core.sampling.choose import KINDS, adjust, likeliest, number, place, support
+from spec_core.sampling.instruction_set import allowed
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
-from spec_core.toolkit.token_drafter import agreement
+from spec_core.toolkit.token_drafter import TokenDrafter, agreement
 from tests.support import choices
 
 ISAS = ("avx512", "avx2", "neon", "generic")
@@ -24,7 +27,7 @@ with_native = pytest.mark.skipif(native.module is None, reason="needs the extens
 
 @pytest.fixture(params=ISAS)
 def isa(request):
-    """One instruction set at a time, where this processor has it."""
+    """One instruction set at a time; skipped if this processor lacks it."""
     if native.module is None or request.param not in native.module.instruction_sets():
         pytest.skip(f"needs the extension and {request.param}")
     native.module.use(request.param)
@@ -34,12 +37,12 @@ def isa(request):
 
 @pytest.fixture
 def pure(monkeypatch):
-    """As where there is no compiler."""
+    """As in an installation without a compiler."""
     monkeypatch.setattr(native, "module", None)
 
 
 def rows(count: int, seed: int = 0) -> list[torch.Tensor]:
-    """Some that are numbers."""
+    """Logits without NaN or infinity."""
     return [case.row for case in choices.cases(seed, count) if math.isfinite(case.row.max())]
 
 
@@ -51,7 +54,7 @@ def test_a_choice_is_that_of_the_reference(isa, seed):
 
 @pytest.mark.parametrize("part", [1.0, 0.4], ids=["whole", "reduced"])
 def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
-    """Every token with the noise and the history of its place, and no more of them than it has room for."""
+    """Every token with the noise and history of its position, and not more tokens than the buffer holds."""
     for case in choices.cases(5, 300):
         torch.manual_seed(case.t % 1000)
         *made, end = choices.chosen(case, 3, part)
@@ -69,6 +72,29 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
         assert end == "a draft is longer than its chooser has room for"
 
 
+def noise_of(case):
+    """As ``Step.noise``, of a case whose domain is another for every token."""
+    seed, stream, domain = case.source
+    return lambda seq, i, ids: gumbel(seed, case.t + i, ids, stream, domain + i * (1 << 16) & 0xFFFFFFFF)
+
+
+@pytest.mark.parametrize("part", [1.0, 0.4], ids=["whole", "reduced"])
+@pytest.mark.parametrize("noise", [False, True], ids=["by probability", "by noise"])
+@pytest.mark.parametrize("most", [2, 5, 64])
+def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, most, noise, part):
+    """Tokens and chances of ``TokenDrafter.likeliest``, to the bit, behind a drafted path."""
+    for case in choices.cases(11, 150):
+        sampling = attrs.evolve(case.sampling, temperature=case.sampling.temperature or 0.7) if noise else Sampling()
+        case, n = attrs.evolve(case, sampling=sampling), len(case.row)
+        ids = torch.randperm(n)[: max(1, int(part * n))] if part < 1 else None
+        row = torch.full((n,), -math.inf)
+        row[slice(None) if ids is None else ids] = case.row.float() if ids is None else case.row.float()[ids]
+        step = SimpleNamespace(private=False, noise=noise_of(case))
+        seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt)
+        expected = TokenDrafter(0.0).likeliest(step, seq, list(case.drafted), row, most)
+        assert choices.ranked(case, most, ids, noise) == expected, case
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [49_152, 151_936])
 def test_a_choice_from_a_large_vocabulary_is_that_of_the_reference(isa, size):
@@ -76,7 +102,7 @@ def test_a_choice_from_a_large_vocabulary_is_that_of_the_reference(isa, size):
 
 
 def test_a_difference_would_be_found(isa, monkeypatch):
-    """Noise that is another in its last bit of forty is another choice now and then."""
+    """Noise that differs in the last of 40 bits changes some choices."""
     monkeypatch.setattr(reference, "noise", lambda *given: noise(*given) * (1 + 2**-12))
 
     assert choices.differing(isa, 0, 300)
@@ -99,7 +125,7 @@ def test_noise_is_that_of_the_reference(isa, n):
 
 
 def test_probabilities_are_those_of_the_reference(isa, monkeypatch):
-    """Of few and of many of the likeliest tokens, and log-probabilities with the best ones beside."""
+    """With few and with many likeliest tokens, and log-probabilities with the best tokens."""
     given = rows(300)
     ask = lambda row: [*(likeliest(row[None], n) for n in (0, 1, 8, 64, 65, 999)), logprob(row, len(row) // 2, 5)]
     natively = [ask(row) for row in given]
@@ -120,7 +146,7 @@ def test_probabilities_are_those_of_the_softmax(isa):
 
 @pytest.mark.parametrize("warper", WARPERS)
 def test_texts_are_the_same_without_the_extension(warper, monkeypatch):
-    """Drafts that branch, histories with a drafted prefix, all in one run; and as many of them are accepted."""
+    """Trees and histories with a drafted prefix, all in one run; the numbers of accepted drafts are equal too."""
     requests = [
         Request([1, i], max_tokens=12, seed=i, name=str(i), sampling=Sampling(0.9 * (i % 3), **WARPERS[warper]))
         for i in range(4)
@@ -141,7 +167,7 @@ def test_a_row_without_a_choice_is_named_the_same(bad, pure):
 
     assert likeliest(row[None], 2) == [[(0, 0.0), (1, 0.0)]]
     token, logit, _ = reference.choose(row.numpy(), Sampling(1.0, top_k=2), (0, 0, 0), 0)
-    with pytest.raises(Exception, match=r"not numbers|every token is banned"):
+    with pytest.raises(Exception, match=r"are NaN|every token is banned"):
         number([token], [logit])
 
 
@@ -171,7 +197,7 @@ def test_threads_do_not_share_what_they_work_in():
     ids=["nothing", "type", "empty", "sampling", "tokens", "parents", "history"],
 )
 def test_wrong_arguments_are_errors(wrong):
-    """None of them is read as an address."""
+    """A wrong argument is never used as an address."""
     for call in (native.module.draw, lambda job: native.module.walk([job])):
         with pytest.raises((TypeError, ValueError)):
             call(wrong)
@@ -189,7 +215,7 @@ def test_an_instruction_set_that_is_not_there_is_refused():
 
 
 def test_rows_of_other_types_and_layouts_are_read_as_they_are():
-    """Half precision becomes float32, a column of a matrix is no row of it."""
+    """Half precision is converted to float32; a column of a matrix is not accepted as a row."""
     row = torch.randn(100, generator=torch.Generator().manual_seed(0))
     wide = torch.stack([row, -row], 1)
 
@@ -200,8 +226,8 @@ def test_rows_of_other_types_and_layouts_are_read_as_they_are():
 
 @with_native
 def test_the_environment_says_what_chooses(monkeypatch):
-    """Natively, and where there is no extension in Python, with the reason."""
-    assert native.fact().startswith(f"native ({native.module.instruction_sets()[0]}; ")
+    """Native, or Python with the reason if there is no extension."""
+    assert native.fact().startswith(f"native ({allowed(native.module.instruction_sets())[0]}; ")
     monkeypatch.setattr(native, "module", None)
     assert native.fact().startswith("in Python") and native.problem() in native.fact()
 
@@ -210,7 +236,7 @@ def test_the_environment_says_what_chooses(monkeypatch):
 
 
 def test_the_logarithm_is_right_to_the_last_place():
-    """Against libm, over all that noise takes it of."""
+    """Against libm, over all arguments that noise uses."""
     rng = np.random.default_rng(0)
     for x in (rng.random(20_000), rng.random(20_000) * 40, 1 - rng.random(20_000) * 2.0**-40, 2.0 ** -rng.random(999)):
         exact = np.array([math.log(v) for v in x])
@@ -230,5 +256,5 @@ def test_weights_are_the_exponential():
 
 @pytest.mark.parametrize("count", [1, 48, 49_152, 1 << 23])
 def test_sums_of_fine_weights_have_room(count):
-    """Even where all are the largest."""
+    """Even if all logits are equal to the largest."""
     assert count << arithmetic.fine_bits(count) < 1 << 63

@@ -1,4 +1,4 @@
-"""The program as a user meets it: answers, errors with a hint, exit codes, and no torch where none is needed."""
+"""The program from the command line: output, errors with a hint, exit codes, and no torch import without need."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spec(capsys, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plugins"], ["settings"]], ids=lambda a: a[0])
 def test_listing_imports_nothing_that_takes_long(arguments):
-    """What takes a second to import is for commands that run a model."""
+    """Only commands that run a model import modules that take a second."""
     slow = {"torch", "numpy", "transformers", "tokenizers", "gguf", "safetensors", "jinja2", "rich"}
     script = f"import sys; from spec_cli.main import run; run({arguments!r}); print({slow!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -53,7 +53,7 @@ def test_listing_imports_nothing_that_takes_long(arguments):
 
 
 def test_generating_imports_nothing_that_takes_long_and_is_not_used():
-    """Beside torch itself: what chat templates, reports, training and other models need."""
+    """Modules for chat templates, reports, training and other models are not imported either."""
     unused = {"transformers", "triton", "torch._dynamo", "sympy", "jinja2", "rich", "gguf", "safetensors", "scipy"}
     command = ["generate", "-m", MODEL, *PROMPT, "-n", "1", "--method", "ngram"]
     script = f"import sys; from spec_cli.main import run; run({command!r}); print({unused!r} & set(sys.modules))"
@@ -64,7 +64,7 @@ def test_generating_imports_nothing_that_takes_long_and_is_not_used():
 
 
 def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monkeypatch):
-    """They are a file of every distribution that is installed, and every run looks for plugins by name."""
+    """Entry points are a file of every installed distribution, and every run looks up plugins by name."""
     reads, real = [], metadata.entry_points
     monkeypatch.setattr(metadata, "entry_points", lambda **wanted: reads.append(wanted) or real(**wanted))
     monkeypatch.setattr(metadata.Distribution, "metadata", property(lambda self: pytest.fail("metadata were read")))
@@ -87,7 +87,7 @@ def test_generate_streams_the_text_and_sums_up_on_standard_error(spec):
     "arguments", [["generate", "-m", MODEL, *PROMPT, "-n", "2"], ["plugins"], ["--help"]], ids=lambda a: a[0]
 )
 def test_a_result_that_cannot_be_written_is_an_error(arguments, output):
-    """A text that was lost is no success."""
+    """The exit code is not 0 if the text could not be written."""
     command = [sys.executable, "-m", "spec_core", *arguments]
     done = subprocess.run(["sh", "-c", f'exec "$@" >{output}', "sh", *command], capture_output=True, check=False)
 
@@ -145,7 +145,7 @@ def test_tensors_go_down_a_pipe_that_is_the_standard_output():
 
 
 def test_a_file_beside_the_output_stays(spec, tmp_path):
-    """What is written first, under another name, is nobody's file."""
+    """The temporary file has a name that no existing file has."""
     (tmp_path / "scores.part").write_text("mine")
 
     assert spec("score", "-m", MODEL, "--tokens", "1,2", "--out", "scores")[0] == 0
@@ -323,7 +323,7 @@ def test_draft_writes_what_a_method_drafts(spec, tmp_path, method):
 
 @pytest.mark.parametrize("method", ["mtp", "ngram", "suffix", "recycling", "draft-model"])
 def test_every_method_drafts_as_many_tokens_as_asked(spec, tmp_path, method):
-    """Also a head that gives every token a small chance: other implementations show all its tokens."""
+    """Also for a head with small probabilities: other implementations draft all its tokens."""
     context = ",".join(str(40 + i % 5) for i in range(20))
     model = ["-m", str(tiny_hybrid(0))]
     method += f"={tiny_gguf(1)}" if method == "draft-model" else ""
@@ -360,7 +360,7 @@ def test_env_names_versions_and_kernels(spec):
 
 
 def test_a_fact_that_cannot_be_told_says_why():
-    """``spec env`` is for bug reports: what is broken must not keep it from answering."""
+    """``spec env`` is for bug reports, so a broken package must not make it fail."""
     broken = EntryPoint("kernels", "no_such_package:fact", "spec_core.facts")
 
     assert facts([broken])["kernels"].startswith("unknown: ModuleNotFoundError")

@@ -1,4 +1,4 @@
-"""The program with other people's plugins: failures, refusals, who proposed what, and being left alone."""
+"""The program with plugins of other packages: failures, refusals, sources of tokens, unused plugins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_failing_plugin_may_be_switched_off_and_the_text_stays(spec):
 
 @pytest.mark.parametrize("place", ["before", "after", "variable"])
 def test_the_traceback_of_a_failing_plugin_is_shown_on_request(spec, monkeypatch, place):
-    """By --debug, before the command or after it, or by SPEC_DEBUG=1; else a line says how."""
+    """With --debug before or after the command, or SPEC_DEBUG=1; otherwise a line explains these."""
     command = ["generate", *DENSE, *PROMPT, "--method", "broken"]
     _, _, quiet = spec(*command)
     if place == "variable":
@@ -126,7 +126,7 @@ def test_the_owner_of_recurrent_state_is_named_when_it_comes_by_itself(spec):
     code, out, err = spec("generate", "-m", "toy:hybrid", *PROMPT, "--method", "repeat", "--json")
 
     assert code == 0
-    assert "toy-rollback puts back the target's recurrent state" in err
+    assert "toy-rollback restores the target's recurrent state" in err
     assert "toy-rollback" not in plain[2], "plain decoding needs no owner"
     assert json.loads(plain[1])["tokens"] == json.loads(out)["tokens"]
 
@@ -135,7 +135,7 @@ def test_a_setting_of_a_plugin_that_takes_no_part_is_refused(spec):
     code, _, err = spec("generate", *DENSE, *PROMPT, "-o", "repeat.back=3")
 
     assert code == 2
-    assert "repeat takes no part" in err and "--method repeat" in err
+    assert "repeat is not used in this run" in err and "--method repeat" in err
 
 
 def test_a_table_for_a_plugin_that_takes_no_part_may_stand_in_the_file(spec, tmp_path):
@@ -201,7 +201,7 @@ def test_messages_that_are_none_are_refused(spec, tmp_path, content):
 
 
 def test_every_method_has_its_own_brackets(spec):
-    """A token that a method proposed and the target kept is in that method's brackets, and only there."""
+    """Exactly the accepted tokens of a method are in that method's brackets."""
     options = ["--method", "mute", "--method", "repeat", "-o", "repeat.back=2", "--ignore-eos"]
     body = json.loads(spec("generate", *DENSE, *PROMPT, *options, "--json")[1])
     _, out, err = spec("generate", *DENSE, *PROMPT, *options, "--show-drafts")
@@ -224,7 +224,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none(spec, monkeypatch, no_colo
 
 @pytest.mark.parametrize("length", [2, 30, 600], ids=str)
 def test_a_draft_follows_the_whole_context(spec, tmp_path, length):
-    """Also one that takes several forwards to evaluate."""
+    """Also a prompt that takes several forwards."""
     tokens = [3 + i % 7 for i in range(length)]
     context = ",".join(map(str, tokens))
     arguments = ["--context", "1000", "--method", "shown", "--tokens", context, "-n", "2", "--out", "d.safetensors"]
@@ -249,7 +249,7 @@ def test_a_method_that_drafts_less_says_so(spec, tmp_path):
     ("given", "length"), [([], 9), (["-o", "cautious.p_min=0.5"], 2), (["-o", "cautious.length=4"], 4)], ids=str
 )
 def test_a_draft_is_as_long_as_asked_whatever_the_thresholds(spec, tmp_path, given, length):
-    """A method says at which value each is off; the user's own values stand."""
+    """A method declares the disabling value of each threshold; values set by the user are kept."""
     arguments = ["--method", "cautious", *given, "--tokens", "5,6,7,8", "-n", "9", "--out", "d.safetensors"]
     code, _, _ = spec("draft", *DENSE, *arguments)
 

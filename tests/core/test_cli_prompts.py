@@ -1,4 +1,4 @@
-"""``spec generate``: several prompts in one call, times in its JSON, and a word while a long prompt is read."""
+"""``spec generate``: several prompts in one call, times in its JSON, and the progress of a long prefill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def jsonl(path, *entries) -> str:
 
 
 def test_several_prompts_in_one_call_are_lines_of_json(generate, tmp_path):
-    """Texts, messages and token ids; each text is what its prompt gives alone."""
+    """Texts, messages and token ids; each text equals that of its prompt alone."""
     (tmp_path / "m.json").write_text(json.dumps(FORMS[1]["messages"]))
     asked = ["-n", "6", "--ignore-eos", "--json", "--seed", "3", "--temperature", "0.8"]
     code, out, _ = generate(*asked, "--prompts", jsonl(tmp_path / "p.jsonl", *FORMS))
@@ -73,7 +73,7 @@ def test_texts_of_a_file_go_through_the_template_with_chat(generate, tmp_path):
 WRONG = [
     ({"id": "a"}, "line 1: no prompt"),
     ([1], "line 1: no prompt"),
-    ({"prompt": "x", "tokens": [1]}, "prompt and tokens are both given"),
+    ({"prompt": "x", "tokens": [1]}, "prompt and tokens are both set"),
     ({"tokens": [1.5]}, "a list of token ids"),
     ({"tokens": []}, "a list of token ids"),
     ({"messages": []}, "no messages"),
@@ -115,7 +115,7 @@ def test_times_of_a_text_without_tokens_are_none(generate):
 
 
 def read(terminal: bool, now: list[float]) -> list[str]:
-    """What is said of a prompt of 40 tokens, read four at a time; now: what the clock shows, step by step."""
+    """The progress lines of a prompt of 40 tokens in chunks of four. now: the clock at each step."""
     said: list[str] = []
     made = Run(ToyTarget(recurrent=False), prefill_chunk=4, draft_max=3)
     seq = made.submit(Request([1] * 40, max_tokens=3))
@@ -165,11 +165,11 @@ def test_a_dtype_that_is_slow_on_a_cpu_is_noted(generate, dtype, said):
     code, _, err = generate(*PROMPT, "-n", "1", "--device", "cpu", "--dtype", dtype)
 
     assert code == 0
-    assert (f"{dtype} on a CPU is emulated" in err) == said
+    assert (f"{dtype} is emulated in most products on a CPU" in err) == said
 
 
 def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
-    """What is longer continues in lines of its own; to a file it is one line a setting."""
+    """Long lines are folded on a terminal; a file has one line per setting."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     screen = Screen()
@@ -202,7 +202,7 @@ def test_a_wrong_call_says_what_to_write(capsys, arguments, said):
     [
         (["--method", "ngram,suffix"], "--method ngram --method suffix"),
         (["--rule", "ngram"], "ngram is a method"),
-        (["--method", "typical"], "typical is a rule: give it as --rule"),
+        (["--method", "typical"], "typical is a rule: use --rule"),
     ],
     ids=["commas", "method-as-rule", "rule-as-method"],
 )
@@ -214,7 +214,7 @@ def test_a_plugin_in_the_wrong_place_is_told_its_own(generate, arguments, said):
 
 
 def test_a_line_of_prompts_ends_where_json_says_so(tmp_path):
-    """A text may hold separators that Python, but not JSON, ends a line at; editors put a mark before the first."""
+    """Line separators that Python, but not JSON, splits at may occur in a text; a byte order mark is skipped."""
     lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in ("one\u2028two", "three\x85four")]
     (tmp_path / "p.jsonl").write_text("\n".join(lines), "utf-8-sig")
 

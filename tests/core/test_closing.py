@@ -1,4 +1,4 @@
-"""A run that ends gives back what it has in the target: closed, left, or held by nobody any longer."""
+"""A run that ends releases its memory in the target: after close, exit from ``with``, or garbage collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = requests(6, 12)
 
 
 class Counts(ToyTarget):
-    """Knows which slots are open, and closes behind the lock that it opens behind."""
+    """Records which slots are open; ``open`` and ``close`` take the same lock."""
 
     def __init__(self, **more) -> None:
         super().__init__(**more)
@@ -57,7 +57,7 @@ class Remembers:
 
 
 class Large:
-    """Something that can be referred to weakly."""
+    """An object that supports weak references."""
 
 
 def started(target: ToyTarget, **settings) -> Run:
@@ -108,7 +108,7 @@ def test_a_run_is_closed_when_its_block_raises():
 
 @pytest.mark.parametrize("steps", [3, 30], ids=["running", "finished"])
 def test_a_dropped_run_gives_its_memory_back_at_once(steps):
-    """Without the garbage collector, what plugins keep with a slot included."""
+    """Without the garbage collector, including data that plugins keep with a slot."""
     target, plugin = Counts(**DENSE), Remembers()
     gc.collect()
     gc.disable()
@@ -127,7 +127,7 @@ def test_a_dropped_run_gives_its_memory_back_at_once(steps):
 
 
 def test_a_run_that_failed_gives_its_memory_back():
-    """Its error knows the frames it came through, and they the run: the garbage collector finds it."""
+    """Its error refers to its frames, and they to the run: the garbage collector frees it."""
     target = Counts(**DENSE)
     run = Run(target, [Fixed(lambda step, seq, budget: Draft([99]))])
     seq = run.submit(MANY[0])
@@ -196,12 +196,12 @@ def test_a_warning_names_the_target_that_cannot_close(caplog):
 def test_closing_within_a_step_is_refused():
     run = Run(ToyTarget(**DENSE), [("closes", Fixed(lambda *_: run.close()))])
 
-    with pytest.raises(PluginError, match="a close was asked for within a step"):
+    with pytest.raises(PluginError, match="close was called from within a step"):
         list(run.generate(MANY[0]))
 
 
 def test_a_run_is_closed_between_two_steps_of_another_thread():
-    """Who steps on gets nothing; who reads gets what there is; the target is not asked for a slot it closed."""
+    """A further step does nothing; results so far can be read; a closed slot is not used again."""
     target = Counts(**DENSE)
     for _ in range(5):
         run, begun, found = Run(target), Event(), []
@@ -228,7 +228,7 @@ def test_a_run_is_closed_between_two_steps_of_another_thread():
 
 
 def test_a_sequence_of_a_method_is_closed_when_it_is_dropped():
-    """As a draft model's, which lives in the stash of a slot."""
+    """As with a draft model, whose run is in the stash of a slot."""
     target = Counts(**DENSE)
     seq = open_sequence(target, close_when_dropped=True)
     assert target.opened == 1

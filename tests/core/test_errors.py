@@ -1,4 +1,4 @@
-"""Faults stay with whoever made them: the text of every other sequence is untouched, and the run goes on."""
+"""A fault affects its plugin or sequence only: all other texts are unchanged, and the run continues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Faulty:
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "between", "last"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_isolate_switches_a_failing_plugin_off(hook, place):
-    """Its fault is in the statistics; every text is plain, every state fresh, others keep learning and drafting."""
+    """Its fault is counted; all texts are plain, all states correct, and other plugins keep learning and drafting."""
     faulty = Faulty(hook)
     methods = [drafter("trees", texts(requests())), ("owner", ToyRollback("replay"))]
     methods.insert(place, ("faulty", faulty))
@@ -65,14 +65,12 @@ def test_isolate_switches_a_failing_plugin_off(hook, place):
 
 
 def test_a_request_for_a_switched_off_method_is_told_why_it_is_not_there():
-    """It was in the run; the answer says what happened to it, not that nobody knows it."""
+    """The message for a plugin that was switched off says so, and not that the name is unknown."""
     run = toy_run([("bad", Fixed(lambda step, seq, budget: Draft([99]))), ("good", ones())], on_error="isolate")
     run.submit([1, 2], max_tokens=4)
     finish(run)
 
-    with pytest.raises(
-        UsageError, match="asks for bad, switched off in this run: plugin 'bad' failed in draft"
-    ) as error:
+    with pytest.raises(UsageError, match="names bad, switched off in this run: plugin 'bad' failed in draft") as error:
         run.submit([1, 2], max_tokens=4, methods=("good", "bad"))
 
     assert "start a new run" in error.value.hint
@@ -118,13 +116,13 @@ def test_after_a_raise_new_requests_are_served(hook):
 
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 def test_one_plugins_exception_withholds_nothing_from_the_next(on_error):
-    """Everybody hears of the rows of the step in which somebody failed."""
-    told = []
+    """All learners receive the rows of a step in which a plugin failed."""
+    received = []
 
     class Learns:
         @hookimpl
         def process(self, rows):
-            told.extend(rows.spans)
+            received.extend(rows.spans)
 
     run = Run(ToyTarget(), [("faulty", Faulty("process", after=0)), Learns()], on_error=on_error)
     run.submit([1, 2], max_tokens=2)
@@ -134,12 +132,12 @@ def test_one_plugins_exception_withholds_nothing_from_the_next(on_error):
     else:
         run.step()
 
-    assert len(told) == 1
+    assert len(received) == 1
 
 
 @pytest.mark.parametrize("hook", ["draft", "rollback", "process"])
 def test_an_owner_that_fails_ends_its_sequences_and_stays(hook):
-    """Nobody can stand in for an owner: without it, kept drafts would leave wrong state behind."""
+    """A failed owner cannot be replaced: without it, accepted drafts would leave a wrong state."""
 
     class Owner(ToyRollback):
         fault = None
@@ -231,7 +229,7 @@ def test_the_error_names_the_sequence():
 @pytest.mark.parametrize("where", [*HOOKS, "forward"])
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 def test_an_interruption_closes_what_runs_and_leaves_the_run_usable(on_error, where):
-    """Ctrl-C in a hook or in the forward: nothing half-done is continued, waiting requests are."""
+    """After Ctrl-C in a hook or in the forward, running sequences end and waiting requests continue."""
     faulty = Faulty(where, error=KeyboardInterrupt(), after=2)
     target = Breaks(4, KeyboardInterrupt()) if where == "forward" else ToyTarget()
     run = Run(target, [ones(), ("faulty", faulty)], rollback=ToyRollback(), max_sequences=2, on_error=on_error)
@@ -248,7 +246,7 @@ def test_an_interruption_closes_what_runs_and_leaves_the_run_usable(on_error, wh
 
 
 def test_an_iterator_of_a_closed_sequence_ends():
-    """After an interruption it says how far the text got, and why it ended."""
+    """After an interruption the result has the text so far and the reason."""
     run = toy_run([ones(), ("faulty", Faulty("accept", error=KeyboardInterrupt(), after=3))])
     generation = run.generate([1, 2, 3], max_tokens=20)
     with pytest.raises(KeyboardInterrupt):
@@ -280,7 +278,7 @@ def test_an_iterator_that_somebody_elses_error_ended_raises_it():
 @pytest.mark.parametrize("turn", ["before", "after"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_wrapper_that_raises_is_isolated_too(hook, turn):
-    """Around the others' turns: theirs are not lost."""
+    """In a hook wrapper: the results of the other plugins are not lost."""
 
     def around(self, argument):
         if turn == "before":

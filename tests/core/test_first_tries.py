@@ -1,4 +1,4 @@
-"""What a newcomer tries first works, or the error says what does."""
+"""First attempts of new users work, or the error says what to write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run():
 
 
 class Chatting(ToyTokenizer):
-    """Messages are their contents, each after a space."""
+    """A template that joins the contents of messages, each after a space."""
 
     chat_template = "{{ messages }}"
 
@@ -135,14 +135,14 @@ WRONG = {
     "n": (lambda run: run.generate([1], n=3), "max_tokens is the most tokens"),
     "submit-n": (lambda run: run.submit([1], n=3), "max_tokens is the most tokens"),
     "misspelt": (lambda run: run.generate([1], temprature=1), "keywords: temperature,"),
-    "given-twice": (lambda run: run.generate([1], temperature=1, sampling=Sampling()), "say it in one place"),
+    "given-twice": (lambda run: run.generate([1], temperature=1, sampling=Sampling()), "set it once"),
     "nothing": (lambda run: run.generate(), "give a text, or its token ids"),
     "prompt-twice": (lambda run: run.generate([1], prompt=[2]), "give the prompt once"),
-    "loaded-already": (lambda run: Run(run.target, device="cpu"), "give it to load\\(\\)"),
+    "loaded-already": (lambda run: Run(run.target, device="cpu"), "pass it to load\\(\\)"),
     "misspelt-setting": (lambda run: Run(run.target, max_sequence=2), "keywords: max_sequences,"),
     "setting-of-no-number": (lambda run: Run(run.target, draft_max="x"), "spec settings"),
     "setting-too-low": (lambda run: Run(run.target, max_sequences=0), "spec settings"),
-    "no-model": (lambda run: Run(None), "give where a model is"),
+    "no-model": (lambda run: Run(None), "pass the location of a model"),
 }
 
 

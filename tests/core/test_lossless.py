@@ -44,7 +44,7 @@ def ragged(seed: int, temperature: float, count: int = 5) -> list[Request]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_a_batch_gives_each_sequence_its_plain_text(kind, strategy, temperature):
-    """Five ragged sequences with five sets of warpers, drafted together: each is what it is alone."""
+    """Five sequences of different lengths and warpers, drafted together: each text equals that of the request alone."""
     for seed in range(2):
         requests = ragged(seed, temperature)
         known = texts(requests)
@@ -78,7 +78,7 @@ def test_every_warper_sees_the_drafted_prefix_of_its_row(temperature, kind, warp
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_the_shape_of_a_step_changes_no_text(kind, cut, strategy):
-    """Chunked prompts, few rows, few slots, short drafts: how the work is cut is not visible in the text."""
+    """Chunked prompts, few rows, few slots, short drafts: the division of work does not change the text."""
     requests = ragged(11, 0.9)
     known = texts(requests)
 
@@ -90,7 +90,7 @@ def test_the_shape_of_a_step_changes_no_text(kind, cut, strategy):
 @pytest.mark.parametrize("kind", DRAFTERS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_late_joiners_and_cancellations_change_nobody_elses_text(strategy, kind):
-    """Sequences join and leave in the middle; who stays gets its plain text, who left a beginning of it."""
+    """Sequences join and leave during the run; the others get their plain text, cancelled ones a prefix of it."""
     for seed in range(3):
         rng = random.Random(seed)
         requests = ragged(100 + seed, 0.8 * (seed % 2), count=8)
@@ -169,7 +169,7 @@ def test_no_wrong_draft_is_accepted_and_every_step_emits_one():
 
 
 def test_the_order_of_registration_changes_no_text():
-    """Rollback plugins and learners are asked in any order: text and state are the same."""
+    """The order of rollback plugins and learners does not change text and state."""
     requests = ragged(5, 0.8)
     known = texts(requests)
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
@@ -188,7 +188,7 @@ def test_parallel_samples_of_one_seed_differ_by_stream():
 
 
 def test_a_continued_generation_goes_on_with_the_noise():
-    """``offset`` counts output positions on: the second half of a text can be generated later."""
+    """``offset`` continues the count of output positions: the second half of a text can be generated later."""
     sampling = Sampling(temperature=1.2)
     whole = plain(Request([4, 4, 4], max_tokens=20, seed=3, sampling=sampling)).tokens
 

@@ -1,4 +1,4 @@
-"""How busy the machine was: read from files made by hand, and from a system that says nothing."""
+"""The machine's load, from constructed files, and on a system that does not report it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_system_without_a_load_average_has_none(monkeypatch, stat):
 
 
 def test_others_are_the_work_of_the_machine_without_one_s_own():
-    """Ten seconds, 19 processor seconds in all, 9 of them one's own: others had one of two."""
+    """Ten seconds, 19 processor seconds in all, 9 of this process: others used one of two processors."""
     load = load_between(at(5, 1, 100, 0.5), at(15, 10, 119, 2.0))
 
     assert (load.seconds, load.cpu_seconds, load.processors, load.others) == (10, 9, 2, 1.0)
@@ -65,7 +65,7 @@ def test_others_are_never_negative():
 
 
 def test_counts_that_leave_out_this_process_say_nothing_of_others():
-    """As in a sandbox whose file holds zeros."""
+    """As in a sandbox whose /proc/stat has zeros."""
     assert load_between(at(0, 0, 0), at(10, 9, 0)).others is None
     assert load_between(at(0, 0, None), at(10, 9, None)).others is None
     assert load_between(at(0, 0, 0), at(0, 0, 0)).others is None

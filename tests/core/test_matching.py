@@ -24,7 +24,7 @@ def test_plain_decoding_needs_no_owner():
 
 
 def test_two_owners_of_one_state_are_refused():
-    """Both would put it back."""
+    """Two plugins would restore the same state."""
     with pytest.raises(Refused, match="one and two would roll back the target's 'recurrent' state"):
         Run(ToyTarget(), [ones(), ("one", ToyRollback()), ("two", ToyRollback())])
     with pytest.raises(Refused, match="says and target would roll back the target's 'attention' state"):
@@ -33,14 +33,14 @@ def test_two_owners_of_one_state_are_refused():
 
 @pytest.mark.parametrize("methods", [[ones()], []], ids=["drafting", "plain"])
 def test_a_state_that_the_target_does_not_have_is_not_owned(methods):
-    """Misspelt, or made for another target: the state it means would be nobody's."""
+    """A misspelt state, or one of another target, is refused."""
     with pytest.raises(Refused, match="says owns 'atention' state, this target has none") as error:
         dense([*methods, Says(owns={"atention"}, drafts=())])
     assert "nearest first: attention; or run without says" in error.value.hint
 
 
 def test_an_owner_may_be_named_among_the_methods():
-    """It is a plugin like any other; order does not matter."""
+    """Its position in the list does not matter."""
     for methods in ([ones(), ToyRollback()], [ToyRollback(), ones()]):
         result = Run(ToyTarget(), methods).generate([1, 2], max_tokens=6).result
         assert plain(Request([1, 2], max_tokens=6)).tokens == result.tokens
@@ -64,7 +64,7 @@ def test_all_refusals_are_shown_together():
 
 
 def test_no_weight_is_read_before_all_answers_are_clean():
-    """``load`` is called in the user's order, and not at all when anybody refuses."""
+    """``load`` is called in the user's order, and not at all if a plugin refuses."""
     loaded = []
 
     def loads(name, **more):
@@ -92,7 +92,7 @@ def test_trees_on_a_target_of_chains_are_refused():
 
 
 def test_two_kinds_of_trace_are_refused():
-    """A forward records one kind; the other plugin would read what it did not ask for."""
+    """A forward records one kind of trace, so two different kinds are refused."""
     with pytest.raises(Refused, match="needs a trace of inputs"):
         Run(ToyTarget(), [ones(), Says(needs=Needs(trace="inputs"), drafts=())], rollback=ToyRollback("snapshot"))
 
@@ -112,7 +112,7 @@ def test_a_rule_that_cannot_judge_a_method_is_refused(drafted):
 
 
 def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
-    """It may leave them out where nobody does, which makes its proposal unknown; there nobody needs to know."""
+    """A drafter may leave the rows out if no rule reads them."""
 
     class Rule(Says):
         @hookimpl
@@ -128,7 +128,7 @@ def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
     method = Withholds(drafts={"sampled", "unknown"})
     assert dense([method]).generate([1], max_tokens=4).result.tokens
     run = dense([method], rule=("rule", Rule(judges={"sampled"}, drafts=())))
-    with pytest.raises(PluginError, match=r"a draft that is .unknown.; compat declared sampled"):
+    with pytest.raises(PluginError, match=r"a .unknown. draft, but compat declared sampled"):
         run.generate([1], max_tokens=4).result
 
 
@@ -151,7 +151,7 @@ def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
 
 
 def test_the_first_decision_stands():
-    """A rule serves the sequences it wants; the core's lossless rule decides the rest."""
+    """A rule may skip sequences; the core's lossless rule decides them."""
     from spec_core import Verdict
 
     class Always(Says):
@@ -210,7 +210,7 @@ def test_shared_noise_is_the_one_that_decides():
 
 
 def test_noise_is_private_when_the_rule_says_so():
-    """A rule that looks ahead must not meet the same numbers again: drafters get new noise in every round."""
+    """Drafters get new noise in every round, so that a rule with look-ahead never sees the same numbers twice."""
     import torch
 
     drawn = []
@@ -283,7 +283,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("hook", ALLOWED)
 def test_a_call_in_the_wrong_phase_raises(hook):
-    """It would be silently lost, or change what was decided."""
+    """A late proposal or verdict is an error: it would be lost, or change a decision."""
     refused = set()
 
     def probe(step):
@@ -317,20 +317,20 @@ def test_a_call_in_the_wrong_phase_is_the_plugins_error():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_plugin_switches_no_other_off_by_order(strategy):
-    """Learners hear of rows whether they are named before or after owners and methods."""
-    told = []
+    """Learners receive rows whether they are named before or after owners and methods."""
+    received = []
 
     class Learns(Says):
         @hookimpl
         def process(self, rows):
-            told.append(sum(len(span.tokens) for _, span in rows.by_sequence()))
+            received.append(sum(len(span.tokens) for _, span in rows.by_sequence()))
 
     for place in range(3):
-        told.clear()
+        received.clear()
         methods = [("m", ones()), ("owner", ToyRollback(strategy))]
         methods.insert(place, ("learns", Learns(drafts=())))
         list(Run(ToyTarget(), methods).generate([1, 2, 3], max_tokens=6))
-        assert sum(told) == 8
+        assert sum(received) == 8
 
 
 def test_toy_runs_take_an_owner_by_keyword():

@@ -1,4 +1,4 @@
-"""How a user names a plugin, with a file or with settings of its own."""
+"""Names of plugins on the command line, with a file or with settings."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_every_part_of_the_counter_changes_the_noise(changed):
 
 
 DRAWS = {False: 20_000, True: 5_000}
-"""Natively, and in Python: nine times in ten 20,000 find a token of six 10 % too likely, 5,000 one that is 20 % so.
+"""Native and Python. 20,000 draws detect one of six tokens 10 % too likely with a power of 0.9, 5,000 one 20 % so.
 tests/core/test_choice.py holds both forms to the same bits, so what only many draws show is found natively."""
 ROWS = {
     "flat": [0.0] * 6,

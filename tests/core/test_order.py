@@ -1,4 +1,4 @@
-"""Who is asked, when, and what is refused before anything runs."""
+"""The order of plugins, and refusals before anything runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DENSE = {"recurrent": False}
 
 
 def test_methods_are_asked_in_the_users_order():
-    """Named first, asked first."""
+    """Methods draft in the order in which they are named."""
     asked = []
 
     def noting(name):
@@ -28,7 +28,7 @@ def test_methods_are_asked_in_the_users_order():
 
 
 def test_what_one_method_serves_the_next_no_longer_sees():
-    """The first proposal stands; the others are offered what is left."""
+    """The first proposal is kept; later methods are offered the remaining sequences."""
     requests = [Request([i, i], max_tokens=6, name=f"{i}") for i in range(3)]
     first = Fixed(lambda step, seq, budget: Draft([1]) if seq.name == "1" else None)
     second = Fixed(lambda step, seq, budget: None)
@@ -42,7 +42,7 @@ def test_what_one_method_serves_the_next_no_longer_sees():
 
 
 def test_a_draft_carries_the_name_of_its_source():
-    """Events say who proposed a token that was kept; the target's own have no source."""
+    """Events have the source of an accepted token; the target's own tokens have none."""
     request = Request([1, 2, 3], max_tokens=9, name="a")
     text = [1, 2, 3, *plain(request, **DENSE).tokens]
     right = Fixed(lambda step, seq, budget: Draft(text[len(seq.tokens) :][: min(2, budget)]))
@@ -55,7 +55,7 @@ def test_a_draft_carries_the_name_of_its_source():
 
 @pytest.mark.parametrize("marked", [True, False], ids=["tryfirst", "declared"])
 def test_a_controller_is_asked_before_everybody(marked):
-    """What drafts nothing is asked first, wherever the user named it."""
+    """Plugins that draft nothing are called first, wherever they are named."""
     order = []
 
     class Control:
@@ -74,7 +74,7 @@ def test_a_controller_is_asked_before_everybody(marked):
 
 
 def test_a_controller_named_last_limits_what_the_others_draft():
-    """Asked after a method it would find nothing left to limit."""
+    """After a method it would have no effect."""
 
     class Halves:
         @hookimpl
@@ -94,7 +94,7 @@ def test_a_controller_named_last_limits_what_the_others_draft():
 
 
 def test_an_entry_point_of_controllers_drafts_nothing():
-    """Its group says so; ``compat`` need not."""
+    """The entry point group declares it; ``compat`` need not."""
 
     class Control:
         @hookimpl
@@ -106,7 +106,7 @@ def test_an_entry_point_of_controllers_drafts_nothing():
 
 
 def test_only_what_drafts_nothing_may_limit():
-    """A controller that does not say what it is would do nothing after a method; it hears of it wherever it stands."""
+    """An undeclared controller would have no effect after a method, so it is refused in any position."""
 
     class Unsaid:
         @hookimpl
@@ -114,14 +114,12 @@ def test_only_what_drafts_nothing_may_limit():
             for seq, _ in step.undrafted:
                 step.limit(seq, 1)
 
-    with pytest.raises(
-        PluginError, match=r"'unsaid' failed in draft.* step\.limit is for a plugin that drafts nothing"
-    ):
+    with pytest.raises(PluginError, match=r"'unsaid' failed in draft.* step\.limit is for controllers"):
         list(dense([Unsaid(), ("m", ones())]).generate([1, 2], max_tokens=4))
 
 
 def test_what_is_never_offered_anything_hears_of_it_once(caplog):
-    """A controller that does not say so, after a method that always drafts, would be silent for ever."""
+    """An undeclared controller after a method that always drafts would never have an effect."""
 
     class Unsaid:
         @hookimpl
@@ -158,14 +156,14 @@ def test_a_method_that_has_its_turn_is_not_warned_of(declares, caplog):
 
 
 def test_a_controller_that_comes_last_is_refused():
-    """Nobody is left whom it could limit."""
+    """No sequence is left for the controller to limit."""
 
     class Late:
         @hookimpl(trylast=True)
         def draft(self, step):
             pass
 
-    with pytest.raises(UsageError, match="drafts nothing and its draft hook is marked trylast"):
+    with pytest.raises(UsageError, match="never drafts and its draft hook is marked trylast"):
         dense([("m", ones()), Late()])
 
 
@@ -190,12 +188,12 @@ def test_a_drafter_that_would_jump_the_users_order_is_refused(mark):
             def draft(self, step):
                 pass
 
-    with pytest.raises(UsageError, match="jump the user's order"):
+    with pytest.raises(UsageError, match="overrides the user's order"):
         dense([Jumps()])
 
 
 def test_a_marked_plugin_that_drafts_in_secret_fails():
-    """A ``tryfirst`` hook counts as a controller; a proposal of its own breaks its word."""
+    """A plugin with a ``tryfirst`` hook counts as a controller; a proposal of it is an error."""
 
     class Secret:
         @hookimpl(tryfirst=True)
@@ -221,7 +219,7 @@ def test_a_controller_alone_makes_no_drafting_run():
 
 
 def test_a_tracing_wrapper_is_no_drafter():
-    """A wrapper sees every turn begin and end; it makes no drafting run of a plain one."""
+    """A wrapper is called around every turn; it does not turn plain decoding into a drafting run."""
     seen = []
 
     class Traces:
@@ -254,7 +252,7 @@ def test_old_style_wrappers_are_refused():
 
 
 def test_a_misspelt_hook_is_refused():
-    """pluggy would stay silent; the message names the nearest hook."""
+    """pluggy would ignore it; the message names the nearest hook."""
 
     class Misspelt:
         @hookimpl
@@ -312,7 +310,7 @@ def test_hooks_may_leave_arguments_out():
 
 @pytest.mark.parametrize("plugin", [Fixed, object(), attrs.make_class("Empty", [])()], ids=["class", "object", "empty"])
 def test_a_plugin_without_hooks_is_refused(plugin):
-    """A class instead of an instance, or a forgotten mark, would silently be plain decoding."""
+    """A class instead of an instance, or a missing ``hookimpl``, is refused; it would run as plain decoding."""
     with pytest.raises(UsageError, match="implements no hook"):
         dense([("it", plugin)])
 
@@ -326,7 +324,7 @@ def test_the_cores_own_names_cannot_be_taken(name):
 
 def test_a_name_cannot_be_taken_twice():
     """Settings, statistics and requests speak of plugins by name."""
-    with pytest.raises(UsageError, match="m is asked for twice"):
+    with pytest.raises(UsageError, match="m is named twice"):
         dense([("m", ones()), ("m", ones())])
 
 

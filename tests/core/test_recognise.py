@@ -1,4 +1,4 @@
-"""A path without a scheme: targets say whose it is, and the core knows none of them."""
+"""A path without a scheme: targets recognise their own files; the core names none of them."""
 
 from __future__ import annotations
 

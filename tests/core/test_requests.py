@@ -86,14 +86,14 @@ MALFORMED = {
     "embedding-sparse": ({"embeds": {0: VECTOR.to_sparse()}}, "torch.sparse_coo"),
     "embedding-nowhere": ({"embeds": {0: VECTOR.to("meta")}}, "on meta"),
     "embedding-array-of-objects": ({"embeds": {0: np.array([None] * WIDTH)}}, "of type ndarray"),
-    "embedding-nan": ({"embeds": {0: VECTOR * math.nan}}, "not finite"),
+    "embedding-nan": ({"embeds": {0: VECTOR * math.nan}}, "NaN or infinite"),
     "embedding-two-dimensions": ({"embeds": {0: np.ones((1, WIDTH))}}, r"shape \[1, 12\]"),
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_request_is_refused_and_its_neighbours_run_on(name):
-    """Named as the user wrote it, with a hint; before it joins."""
+    """The error names the value as the user wrote it, with a hint, before the request joins."""
     fields, message = MALFORMED[name]
     with pytest.raises(UsageError, match=message) as error:
         dense([]).submit(Request(**{"prompt": [1, 2], **fields}))
@@ -130,7 +130,7 @@ FIELDS = st.sampled_from(
 @given(st.dictionaries(FIELDS, ANYTHING, min_size=1, max_size=3))
 @settings(max_examples=150, deadline=None)
 def test_whatever_is_submitted_ends_nobody_else(fields):
-    """Any value in any field: refused, or run; nothing in between."""
+    """Any value in any field is either refused or runs."""
     if isinstance(fields.get("max_tokens"), int):
         fields["max_tokens"] = min(fields["max_tokens"], 5)
     beside(**fields)
@@ -148,7 +148,7 @@ SAMPLINGS = {name: NUMBERS for name in ("temperature", "top_p", "min_p", "repeti
 )
 @settings(max_examples=150, deadline=None)
 def test_no_sampling_ends_somebody_else(given, bias):
-    """However small, large or narrow: a request whose choice cannot be made ends alone."""
+    """A request whose token cannot be chosen ends alone, for small, large and narrow logits."""
     try:
         sampling = Sampling(**given, logit_bias=bias)
     except UsageError:

@@ -1,4 +1,4 @@
-"""A new request continues on the rows of an earlier one, as far as that is certain to be right."""
+"""A new request reuses the rows of an earlier one, as far as they are certain to be equal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_same_prompt_again_evaluates_its_last_token_again():
 
 
 def test_the_slot_with_the_longest_equal_beginning_is_taken():
-    """Three slots, three conversations: each goes on where it was."""
+    """Three slots, three conversations: each continues on its own slot."""
     run = dense(max_sequences=3)
     prompts = [[i] * 6 for i in (1, 2, 3)]
     for prompt in prompts:
@@ -96,7 +96,7 @@ def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
 
 
 def test_of_equally_long_beginnings_the_least_recently_used_goes():
-    """The same beginning in every slot: the conversation of just now stays."""
+    """With the same prefix in every slot, the slot of the latest conversation is reused."""
     run = dense(max_sequences=2)
     system = [5, 6, 7, 8]
     run.submit([*system, 30, 31], max_tokens=2)
@@ -111,7 +111,7 @@ def test_of_equally_long_beginnings_the_least_recently_used_goes():
 
 
 def test_a_slot_is_used_again_for_a_different_text():
-    """Nothing of the text before is visible: neither rows nor what plugins kept about it."""
+    """Neither rows nor plugin data of the previous text are visible."""
     key = StashKey()
     seen = []
 
@@ -131,7 +131,7 @@ def test_a_slot_is_used_again_for_a_different_text():
 
 
 def test_nothing_is_reused_behind_what_every_learner_has_seen():
-    """A method that was not told of a request's rows does not get a sequence that begins after them."""
+    """A method that did not receive the rows of a request is not offered a sequence that reuses them."""
 
     class Learner(Watcher):
         @hookimpl
@@ -144,27 +144,27 @@ def test_nothing_is_reused_behind_what_every_learner_has_seen():
 
     learner = Learner(hidden=())
     run = dense([("learner", learner)])
-    turn(run, [1, 2, 3, 4, 5], max_tokens=4)  # told
-    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())  # not told: 2 reused, seen falls to 2
+    turn(run, [1, 2, 3, 4, 5], max_tokens=4)  # received
+    seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())  # not received: 2 reused, seen falls to 2
     assert result.reused == 2
 
     seq, result = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4)
 
     assert result.reused == 2
-    assert [m["position"] for m in learner.told[seq]] == list(range(2, len(seq.tokens) - 1))
+    assert [m["position"] for m in learner.received[seq]] == list(range(2, len(seq.tokens) - 1))
     _, without = turn(run, [1, 2, 3, 9, 9, 9, 9], max_tokens=4, methods=())
     assert without.reused == 6
 
 
 def test_rows_of_a_reused_prefix_are_not_told_again():
-    """Learners hear from the first row that is new; their own rows before it are still valid."""
+    """Learners receive rows from the first new one on; their earlier rows are still valid."""
     watcher = Watcher(hidden=(0, 1))
     run = dense([watcher])
     turn(run, [1, 2, 3, 4, 5], max_tokens=2)
 
     seq, result = turn(run, [1, 2, 3, 4, 8, 8], max_tokens=3)
 
-    assert result.reused == 3 == watcher.told[seq][0]["position"]
+    assert result.reused == 3 == watcher.received[seq][0]["position"]
     watcher.check(run.target, seq)
 
 
@@ -244,7 +244,7 @@ def test_a_hybrid_reuses_up_to_its_largest_checkpoint(kind):
 
 
 def test_a_hybrid_without_checkpoints_begins_anew():
-    """Nothing kept, nothing reused."""
+    """Without a checkpoint nothing is reused."""
     run = Run(ToyTarget(), [])
     turn(run, [1, 2, 3, 4], max_tokens=4)
 

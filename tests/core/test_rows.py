@@ -1,4 +1,4 @@
-"""What ``process`` tells: every committed row once, in order, with its next token and its hidden states."""
+"""Rows for ``process``: every committed row once, in order, with its next token and hidden states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def watched(kind: str, requests: list[Request], strategy: str = "snapshot", **se
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
 def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
-    """Under chunking, rewinding and trees: contiguous, right next tokens, states equal to a fresh forward's."""
+    """With chunks, rewinding and trees: contiguous rows, right next tokens, states equal to a new forward's."""
     requests = [Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampled(i)) for i in range(3)]
 
     watcher, run, seqs = watched(kind, requests, strategy, prefill_chunk=chunk, draft_max=3, max_batched_tokens=13)
@@ -34,31 +34,31 @@ def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
 
 @pytest.mark.parametrize("kind", ["all-right", "none-right", "trees"])
 def test_a_finishing_sequence_tells_all_rows_but_its_last(kind):
-    """The last token is never evaluated; every row before it was told, also in the step that ends the sequence."""
+    """The last token is never evaluated; all rows before it are delivered, also in the last step."""
     requests = [Request([3, 1, 4], max_tokens=n, name=f"{n}") for n in (1, 2, 5, 9)]
 
     watcher, _, seqs = watched(kind, requests)
 
     for seq in seqs:
-        assert list(range(len(seq.tokens) - 1)) == [m["position"] for m in watcher.told[seq]]
+        assert list(range(len(seq.tokens) - 1)) == [m["position"] for m in watcher.received[seq]]
 
 
 def test_chunks_of_a_prompt_are_told_as_they_come():
-    """A learner hears of a long prompt while it is being read, and knows the next token of every chunk's last row."""
+    """A learner receives a long prompt chunk by chunk, with the next token of each chunk's last row."""
     watcher = Watcher()
     run = Run(ToyTarget(), [watcher], prefill_chunk=4, draft_max=0)
     seq = run.submit(list(range(10)), max_tokens=1)
-    told = []
+    received = []
     while run.busy:
         run.step()
-        told.append(len(watcher.told[seq]))
+        received.append(len(watcher.received[seq]))
 
-    assert told == [4, 8, 10]
-    assert [*range(1, 10), seq.tokens[10]] == [m["next"] for m in watcher.told[seq]]
+    assert received == [4, 8, 10]
+    assert [*range(1, 10), seq.tokens[10]] == [m["next"] for m in watcher.received[seq]]
 
 
 def test_a_request_without_a_method_tells_it_nothing():
-    """Rows of a sequence concern the plugins that may serve it; those that draft nothing always hear."""
+    """Rows go to the plugins that may draft for the sequence, and to all plugins that draft nothing."""
     request = Request([1, 2, 3], max_tokens=4, name="a")
 
     class Learner(Watcher):
@@ -77,25 +77,25 @@ def test_a_request_without_a_method_tells_it_nothing():
     seq = run.submit(request, methods=())
     finish(run)
 
-    assert seq not in learner.told
-    assert seq in watcher.told
+    assert seq not in learner.received
+    assert seq in watcher.received
 
 
 def test_needs_are_the_union_of_what_plugins_ask():
-    """Two plugins with different needs: each gets at least its own, from one forward."""
+    """Two plugins with different needs: one forward gives each at least what it needs."""
     one, other = Watcher(hidden=(0,), final=False), Watcher(hidden=(2,), final=True)
     run = Run(ToyTarget(), [("one", one), ("other", other)])
     seq = run.submit([1, 2, 3], max_tokens=3)
     finish(run)
 
-    assert {0, 2} == set(one.told[seq][0]["hidden"])
+    assert {0, 2} == set(one.received[seq][0]["hidden"])
     one.check(run.target, seq)
     other.check(run.target, seq)
 
 
 @pytest.mark.parametrize("all_logits", [False, True], ids=["deciding-rows", "all-rows"])
 def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
-    """``step.logits(seq)`` is [1+K, V] whether or not somebody asked for the logits of every row."""
+    """``step.logits(seq)`` is [1+K, V] whether or not a plugin needs the logits of every row."""
     from spec_core import Compat, Needs, hookimpl
 
     seen = []
@@ -124,7 +124,7 @@ def test_logits_of_a_sequence_start_at_its_last_committed_token(all_logits):
 
 @pytest.mark.parametrize("chunk", [2, 3, 9], ids=lambda c: f"chunk-{c}")
 def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
-    """A prompt row given as an embedding has token -1; the row before it is told the embedding, in whichever chunk."""
+    """A prompt row passed as an embedding has token -1; the row before it gets the embedding, also across chunks."""
     embeds = {0: torch.ones(12, dtype=torch.float64), 3: torch.zeros(12, dtype=torch.float64) + 0.5}
     request = Request([-1, 2, 3, -1, 5], max_tokens=6, name="a", embeds=embeds)
     known = {"a": [-1, 2, 3, -1, 5, *plain(request).tokens]}
@@ -135,12 +135,12 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
         finish(run)
 
         assert known["a"] == seq.tokens
-        assert [m["embed"] is not None for m in watcher.told[seq][:5]] == [False, False, True, False, False]
+        assert [m["embed"] is not None for m in watcher.received[seq][:5]] == [False, False, True, False, False]
         watcher.check(run.target, seq)
 
 
 def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
-    """In a span and in what the forward found; who does not know a dictionary's key learns nothing from a KeyError."""
+    """A missing hidden state of a span or of the output gives a message that names it, not a KeyError."""
     said = []
 
     class Reads:
@@ -160,4 +160,4 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
     Run(ToyTarget(), [Reads()]).generate([1, 2], max_tokens=1).result
 
     assert len(said) == 2
-    assert said[0].startswith("hidden[2] was not asked for (there: 1)") and "Needs(hidden={2})" in said[0]
+    assert said[0].startswith("hidden[2] was not requested (got 1)") and "Needs(hidden={2})" in said[0]

@@ -24,7 +24,7 @@ def row(*logits: float) -> torch.Tensor:
 
 
 def distribution(logits, history: list[int], prompt: int, sampling: Sampling) -> np.ndarray:
-    """The distribution of a choice, written down slowly: bias, penalties, temperature, top-k, top-p, min-p."""
+    """The distribution of a choice, in a simple form: bias, penalties, temperature, top-k, top-p, min-p."""
     x = [float(v) for v in logits]
     for token, bias in sampling.logit_bias.items():
         x[token] += bias
@@ -126,7 +126,7 @@ def test_sequences_choose_by_the_distribution_written_down(temperature):
 
 
 def test_penalties_come_before_temperature_and_cuts_behind():
-    """Bias decides who is in the top k; temperature decides who is in the top p; min-p looks at what is left."""
+    """Bias applies before top-k, temperature before top-p, and min-p to the remaining tokens."""
     # 1: without its bias token 2 would not be among the two best
     biased = Sampling(temperature=1.0, top_k=2, logit_bias={2: 5.0})
     assert np.flatnonzero(distribution_of(row(3.0, 2.0, 0.0), biased)).tolist() == [0, 2]
@@ -141,14 +141,14 @@ def test_penalties_come_before_temperature_and_cuts_behind():
 
 @pytest.mark.parametrize("k, kept", [(1, [1]), (2, [1, 3]), (3, [1, 3, 4]), (4, [0, 1, 3, 4]), (9, [0, 1, 2, 3, 4])])
 def test_ties_at_the_kth_place_go_to_the_lowest_id(k, kept):
-    """Never more than k, whatever is equal."""
+    """Never more than k tokens, also if logits are equal."""
     logits = row(1.0, 2.0, 1.0, 2.0, 2.0)
 
     assert kept == sorted(support(logits, Sampling(temperature=1.0, top_k=k))[0].tolist())
 
 
 def test_many_ties_are_cut_by_id():
-    """Sorting must not shuffle equals."""
+    """Sorting keeps the order of equal logits."""
     equal = torch.zeros(5000)
     for cut in ({"top_k": 1000}, {"top_p": 0.2}):
         assert support(equal, Sampling(temperature=1.0, **cut))[0].tolist() == list(range(1000))
@@ -173,7 +173,7 @@ def test_equal_scores_go_to_the_lowest_id(monkeypatch):
 
 @pytest.mark.parametrize("top_p, kept", [(0.5, 1), (0.50001, 2), (0.75, 2), (0.76, 3), (0.99, 4), (1.0, 4), (1e-9, 1)])
 def test_top_p_keeps_the_fewest_that_reach_the_mass(top_p, kept):
-    """Masses 1/2, 1/4, 1/8, 1/8: reaching it exactly is enough, and one is always left."""
+    """Probabilities 1/2, 1/4, 1/8, 1/8: reaching p exactly is enough, and at least one token is kept."""
     logits = torch.tensor([0.5, 0.25, 0.125, 0.125], dtype=torch.float64).log2() * math.log(2)
 
     assert kept == len(support(logits, Sampling(temperature=1.0, top_p=top_p))[0])
@@ -181,7 +181,7 @@ def test_top_p_keeps_the_fewest_that_reach_the_mass(top_p, kept):
 
 @pytest.mark.parametrize("min_p, kept", [(0.5, 2), (0.51, 1), (0.25, 4), (1.0, 1), (0.0, 4)])
 def test_min_p_is_a_share_of_the_best(min_p, kept):
-    """A token at exactly the share stays."""
+    """A token with exactly this share is kept."""
     logits = row(0.0, math.log(0.5), math.log(0.25), math.log(0.25))
 
     assert kept == len(support(logits, Sampling(temperature=1.0, min_p=min_p))[0])
@@ -198,7 +198,7 @@ def test_penalties_see_what_they_say():
 
 
 def test_adjusting_leaves_the_targets_row_alone():
-    """Logits are views into the target's memory; others read them too."""
+    """Logits are views of the target's memory, which other plugins read too, so they are not changed."""
     before = LOGITS.clone()
     adjust(LOGITS, Sampling(logit_bias={1: 3.0}, repetition_penalty=1.5, presence_penalty=1.0), HISTORY, 4)
 
@@ -247,7 +247,7 @@ def test_logprobs_are_log_p_of_the_targets_own_row():
 
 @pytest.mark.parametrize("best, reported", [(0, 0), (2, 2), (8, 8), (100, 8)])
 def test_no_more_best_tokens_than_there_are(best, reported):
-    """Asking for more than the vocabulary has gives the vocabulary."""
+    """A number above the vocabulary's size gives the whole vocabulary."""
     assert reported == len(logprob(LOGITS, 0, best).top)
 
 

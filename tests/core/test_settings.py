@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from spec_core import UsageError
+from spec_core import UsageError, load
 from spec_core.settings.environment import from_environment, misspelt
 from spec_core.settings.file import read_file
 from spec_core.settings.resolve import resolve
@@ -77,7 +78,7 @@ def test_methods_are_a_list_in_the_file_and_a_line_in_the_environment():
 
 
 def test_variables_of_other_programs_are_not_read():
-    """Others use the prefix too; what is theirs changes nothing here."""
+    """Variables of other programs with the same prefix are ignored."""
     foreign = {"PATH": "x", "SPEC_CONFIG": "y", "SPEC_HOME": "/opt", "SPEC_CPU__RATE": "1", "SPEC_DRFT_MAX": "1"}
 
     assert from_environment({**foreign, "SPEC_MAX_TOKENS": "3"}, PLUGINS) == {"max_tokens": "3"}
@@ -85,7 +86,7 @@ def test_variables_of_other_programs_are_not_read():
 
 
 def test_a_variable_near_one_of_ours_is_told_of():
-    """And only that: a foreign one is nobody's business."""
+    """A near miss of a known variable gives a warning; others are ignored."""
     foreign = {"SPEC_HOME": "/opt", "SPEC_NAME": "x", "SPEC_CPU__RATE": "1", "SPEC_SEED": "1", "SPEC_NGRAM__N_MAX": "2"}
 
     assert misspelt(foreign, PLUGINS) == {}
@@ -110,7 +111,7 @@ FOUND_FROM = {
 
 @pytest.mark.parametrize("text", FOUND_FROM)
 def test_paths_in_a_file_are_relative_to_it(tmp_path, monkeypatch, text):
-    """Wherever the program is started; schemes are left as they are."""
+    """Independent of the working directory; locations with a scheme are not changed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "spec.toml").write_text(text)
@@ -127,3 +128,13 @@ def test_a_settings_file_that_is_no_toml_is_refused(tmp_path):
 def test_a_run_checks_its_settings_too():
     with pytest.raises(ValueError, match="max_sequences"):
         RunSettings(max_sequences=0)
+
+
+@pytest.mark.parametrize("threads", [1025, 1 << 31, -1])
+def test_a_number_of_threads_out_of_range_is_refused(threads):
+    """From every layer, and by ``load`` itself, which would end in an error of torch."""
+    limit = "it must be >= 0" if threads < 0 else "it must be <= 1024"
+    for ask in (lambda: resolve({"threads": str(threads)}, {}, {}), lambda: load("zoo:pico", threads=threads)):
+        with pytest.raises(UsageError) as raised:
+            ask()
+        assert re.fullmatch(f"threads = '?{threads}'? does not fit: {limit}", raised.value.reason)

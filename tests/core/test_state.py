@@ -1,4 +1,4 @@
-"""After every step the target's state equals that of a fresh forward over the committed tokens, to 1e-12.
+"""After every step the target's state equals that of a new forward over the committed tokens, to 1e-12.
 
 Cases of a rollback that naive implementations break on; each with every strategy, chains and trees.
 """
@@ -105,7 +105,7 @@ def test_state_when_a_stop_lies_inside_the_draft(strategy, at):
 
 @every_strategy
 def test_state_of_a_slot_that_is_used_again(strategy):
-    """Another text on the same slot begins from nothing of the one before."""
+    """Another text on the same slot starts without any state of the previous one."""
     run = toy_run(RandomTrees({}, trees=True), strategy, max_sequences=1)
     for prompt in ([1, 2, 3, 4, 5], [9, 9], [1, 2, 3, 8]):
         seq = run.submit(prompt, max_tokens=8)
@@ -114,7 +114,7 @@ def test_state_of_a_slot_that_is_used_again(strategy):
 
 
 class FarRewind:
-    """An owner that keeps no trace: it goes back to the beginning, or to the last place a state was kept at."""
+    """An owner without traces goes back to the start, or to the last checkpoint."""
 
     def __init__(self, far: str) -> None:
         self.far = far
@@ -145,7 +145,7 @@ class FarRewind:
 @pytest.mark.parametrize("chunk", [1, 4, 256], ids=lambda c: f"chunk-{c}")
 @pytest.mark.parametrize("kind", ["every-other-right", "chains", "trees"])
 def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
-    """Rewound rows come again as pending rows, in chunks too; text, state and end are right, nothing is told twice."""
+    """Rewound rows become pending rows again, also in chunks; text and state are right, no row is delivered twice."""
     requests = [Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], max_tokens=10, name=f"{i}", **sampled(i)) for i in range(2)]
     watcher = Watcher(hidden=(0, 1, 2))
     methods = [drafter(kind, texts(requests)), watcher]
@@ -161,7 +161,7 @@ def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
 
 @pytest.mark.parametrize("right", RIGHT)
 def test_strategies_cost_one_target_forward_a_step(right):
-    """Rewound rows ride on the next forward: no strategy forwards more often than it steps."""
+    """Rewound rows are evaluated in the next forward: no strategy runs more forwards than steps."""
     request = Request([1, 2, 3], max_tokens=20, name="a")
     known = texts([request])
     forwards = set()
@@ -174,7 +174,7 @@ def test_strategies_cost_one_target_forward_a_step(right):
 
 
 def test_wrong_state_is_found_by_the_gate():
-    """The gate can fail: an owner that forgets the window is caught, though the run itself does not notice."""
+    """The check can fail: it detects an owner that does not restore the convolution window."""
 
     class Forgets(ToyRollback):
         def _restore(self, step, seq) -> None:

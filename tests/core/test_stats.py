@@ -51,7 +51,7 @@ def test_counts(report):
 
 
 def test_pooled_acceptance_length(report):
-    """Emitted by steps: the target's own token is in it."""
+    """Emitted tokens over steps, including the target's own token."""
     assert report["tokens_per_step"] == 11 / 6
     assert report["accepted_per_step"] == 5 / 6
     assert report["draft_acceptance"] == 5 / 10
@@ -59,7 +59,7 @@ def test_pooled_acceptance_length(report):
 
 
 def test_mean_acceptance_length_counts_steps_with_a_draft(report):
-    """As vLLM has it: the steps without a draft are not in it."""
+    """As in vLLM: steps without a draft are not counted."""
     assert report["mean_acceptance_length"] == 1 + 5 / 4
 
 
@@ -70,12 +70,12 @@ def test_mean_acceptance_length_of_no_draft_is_nothing():
 
 
 def test_marginal_acceptance(report):
-    """Accepted at i, by steps that drafted at least i; also where nothing was accepted."""
+    """Accepted at i over steps that drafted at least i, also for positions without accepted drafts."""
     assert report["marginal"] == [3 / 4, 2 / 3, 0 / 2, 0 / 1]
 
 
 def test_conditional_acceptance(report):
-    """Accepted at i, by steps that drafted i and accepted i - 1."""
+    """Accepted at i over steps that drafted i and accepted i - 1."""
     assert report["conditional"] == [3 / 4, 2 / 2, 0 / 1]
 
 
@@ -104,7 +104,7 @@ def test_forwards_and_rows_of_the_target(report):
 
 
 def test_the_macro_mean_is_over_requests():
-    """Two requests, 11 tokens in 6 steps and 4 in 4: not 15 in 10."""
+    """Two requests, 11 tokens in 6 steps and 4 in 4: the mean of both ratios, not 15 over 10."""
     other = Request([7, 7], max_tokens=5, name="b", methods=())
     run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
     for request in (REQUEST, other):
@@ -148,7 +148,7 @@ def test_tokens_behind_a_stop_are_neither_accepted_nor_emitted(stop_at, accepted
 
 
 def test_a_rewound_draft_is_not_counted_twice():
-    """Under checkpoints the kept drafts are evaluated again, and counted once."""
+    """With checkpoints the accepted drafts are evaluated again, but counted once."""
     reports = []
     for strategy in ("snapshot", "checkpoint"):
         run = toy_run(("mine", scripted(REQUEST, SCRIPT)), strategy)
@@ -159,7 +159,7 @@ def test_a_rewound_draft_is_not_counted_twice():
 
 
 def test_a_chunk_of_a_prompt_is_no_step():
-    """Neither are the steps in which only prompts were read."""
+    """Steps that only evaluate prompts are not counted either."""
     run = toy_run(("mine", scripted(REQUEST, [])), prefill_chunk=2, draft_max=1)
     stats = run.generate(list(range(9)), max_tokens=1).result.stats
 
@@ -211,7 +211,7 @@ def test_a_position_behind_a_leaf_is_not_tested():
 
 
 def test_methods_report_forwards_of_their_own():
-    """``step.spent``: under the name of the plugin that asks, in whichever hook."""
+    """``step.spent`` counts under the calling plugin's name, in every hook."""
 
     class Costs(Fixed):
         @hookimpl
@@ -241,7 +241,7 @@ def test_time_is_split_by_hook_and_plugin():
 
 
 def test_cancelled_and_failed_requests_are_counted_with_what_they_emitted():
-    """What was given before stands."""
+    """Tokens that were emitted before are kept."""
     run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
     seq = run.submit(REQUEST)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Where a text ends: stop tokens, stop texts, limits; inside drafts as outside."""
+"""The end of a text: stop tokens, stop texts, limits; inside and outside of drafts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def known(**more) -> list[int]:
 @pytest.mark.parametrize("kind", DRAFTERS)
 @pytest.mark.parametrize("at", range(0, 10, 3))
 def test_a_stop_token_ends_the_text_wherever_it_stands(at, kind):
-    """In a draft, as the target's own token, as the first: included in the tokens, not shown, nothing after it."""
+    """In a draft, as the target's own token, as the first: part of the tokens but not of the text, and the last one."""
     text = known(**sampled(2, 1.5))
     cut = text.index(text[at])
     request = Request(PROMPT, max_tokens=N, name="a", stop_tokens={text[at]}, **sampled(2, 1.5))
@@ -52,7 +52,7 @@ def test_a_stop_text_ends_the_text_across_tokens(at, length, kind):
 
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_pieces_of_text_concatenate_to_the_result(kind):
-    """Whatever is held back while it may begin a stop text is shown once it does not; pieces add up to the text."""
+    """Text that may begin a stop text is held back until it cannot; the pieces add up to the text."""
     tokens = known(**sampled(2, 1.5))
     text = "".join(chr(32 + t) for t in tokens)
     for stop in (text[3:5] + "!", text[8:10], text[-1] + "x", text[4:7]):
@@ -66,7 +66,7 @@ def test_pieces_of_text_concatenate_to_the_result(kind):
 
 
 def test_text_that_may_begin_a_stop_is_held_back():
-    """Nothing is shown that a stop text might still cut off; at the end it is shown after all."""
+    """Text that a stop text may still cut off is held back, and shown at the end."""
     text = Text(ToyTarget().tokenizer.stream(), ("abc",))
     shown = []
     for c in "xabab":
@@ -140,7 +140,7 @@ def test_a_stop_in_one_sequence_leaves_the_others_alone(kind, strategy):
 
 
 def test_a_rejected_draft_neither_ends_a_text_nor_leaves_text_behind():
-    """Stops are decided from committed tokens: a stop token that was only drafted is nothing."""
+    """Stops depend on committed tokens: a rejected draft of a stop token has no effect."""
     tokens = known()
     wrong = next(t for t in range(48) if t not in tokens)
     from toys import Fixed
@@ -165,7 +165,7 @@ def test_a_stop_text_in_the_prompt_does_not_count():
 
 
 def test_a_stop_text_may_stand_alone():
-    """A text of several letters is one stop, not one for each."""
+    """A string is one stop text, not one for each letter."""
     assert Request([1], stop="no").stop == ("no",)
 
 
@@ -190,7 +190,7 @@ def test_stop_texts_need_a_tokenizer_and_letters():
 
 
 def test_a_cancelled_text_keeps_what_was_shown():
-    """Pieces given so far are the text; what was held back is not part of it."""
+    """The text is the pieces so far; text that was held back is not part of it."""
     run = Run(ToyTarget())
     generation = run.generate(PROMPT, max_tokens=50, stop=("\x00",))
     pieces = [next(generation).text for _ in range(4)]
@@ -203,7 +203,7 @@ def test_a_cancelled_text_keeps_what_was_shown():
 
 
 def test_interleaved_iterators_each_get_all_their_events():
-    """Whoever makes the run step: an event waits for its own iterator."""
+    """An event waits for its own iterator, whichever caller runs the step."""
     run = toy_run(drafter("chains", {}))
     one, other = run.generate([1, 2], max_tokens=9), run.generate([3, 4, 5], max_tokens=7)
     first = [e.token for e in one]
@@ -216,6 +216,6 @@ def test_interleaved_iterators_each_get_all_their_events():
 
 @pytest.mark.parametrize("seed", [-1, 1 << 64])
 def test_a_seed_that_would_be_cut_is_refused(seed):
-    """Two seeds with one text would be taken for two samples."""
+    """Two seeds with the same noise would be mistaken for two samples."""
     with pytest.raises(UsageError, match="not a 64-bit number"):
         Run(ToyTarget()).generate(Request([1, 2], max_tokens=2, seed=seed))

@@ -1,4 +1,4 @@
-"""A target that fails ends the sequences of its step; what a user gets wrong ends no run."""
+"""A failing target ends the sequences of its step; a user's mistake does not end a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spec_core.testing import ToyRollback, ToyTarget
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_a_forward_that_raises_fails_only_that_steps_sequences(at, on_error):
-    """They drop their slots; waiting and later requests are served."""
+    """The sequences release their slots; waiting and later requests run."""
     run = Run(Breaks(at), [ones()], rollback=ToyRollback(), max_sequences=2, on_error=on_error)
     seqs = [run.submit(r) for r in requests(5)]
 
@@ -98,7 +98,7 @@ def test_a_failed_sequence_leaves_no_slot_behind():
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
 def test_requests_are_checked_before_they_join(request_, message):
-    """Refused at ``submit``, with a hint; whatever runs is not disturbed."""
+    """Refused at ``submit``, with a hint; running requests are not affected."""
     run = Run(ToyTarget())
     other = run.submit([1, 2], max_tokens=4)
     run.step()

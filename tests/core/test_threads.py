@@ -1,4 +1,4 @@
-"""A run that several threads use: each gets its own text, and whatever one asks for happens between two steps."""
+"""A run used by several threads: each gets its own text, and calls take effect between two steps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_requests_are_submitted_and_cancelled_while_another_thread_steps():
 
 
 def test_who_waits_goes_first():
-    """A thread that steps without pause does not keep another from its turn."""
+    """A thread that steps without pause does not starve the others."""
     turns, waits, order = Turns(), Event(), []
 
     def other() -> None:
@@ -83,7 +83,7 @@ def test_who_waits_goes_first():
 
 
 def test_a_hook_may_submit_and_cancel_but_not_step():
-    """The thread that steps has the turn already; a step within a step is refused by name."""
+    """A step within a step raises an error."""
     seqs = []
 
     class Asks:
@@ -101,13 +101,13 @@ def test_a_hook_may_submit_and_cancel_but_not_step():
     run.step()
 
     assert run.take(first).finish_reason == "cancelled"
-    with pytest.raises(PluginError, match="a step was asked for within a step") as raised:
+    with pytest.raises(PluginError, match="step was called from within a step") as raised:
         finish(run)
     assert isinstance(raised.value.__cause__, UsageError)
 
 
 def test_a_fault_in_one_threads_step_reaches_every_iterator():
-    """All of them end with the error, in whichever thread it was raised; nobody waits for ever."""
+    """All iterators end with the error, whichever thread raised it; none waits for ever."""
     run = toy_run([Fixed(lambda step, seq, budget: Draft([99]) if len(seq.tokens) > 5 else None), ("ones", ones())])
 
     def read(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""The values that travel: checked where they are made, equal by content, trees held against brute force."""
+"""Values passed to and from plugins: checked when made, equal by content, trees compared with brute force."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_depth_is_the_length_of_the_path(tree):
 
 @given(trees())
 def test_children_are_the_first_of_equal_siblings(tree):
-    """By token; of equal siblings the one proposed first."""
+    """By token; of equal siblings the first one."""
     ids, parents = tree
     draft = Draft(ids, parents=parents)
 
@@ -63,7 +63,7 @@ def test_children_are_the_first_of_equal_siblings(tree):
 
 @given(chains)
 def test_a_chain_is_the_tree_in_which_each_follows_the_one_before(ids):
-    """Absent parents and written-out ones answer the same."""
+    """A chain without parents and one with explicit parents behave the same."""
     chain, tree = Draft(ids), Draft(ids, parents=range(-1, len(ids) - 1))
 
     assert (chain.depths, chain.depth) == (tree.depths, tree.depth)
@@ -113,7 +113,7 @@ def test_a_verdict_must_be_a_path_of_the_draft(tree, path):
 )
 @settings(max_examples=400)
 def test_what_the_check_lets_through_is_a_draft(ids, parents, budget, nodes, allowed):
-    """Held against the rules of the contract, one by one."""
+    """Compared with a check of each rule of the contract."""
     draft = Draft(ids, parents=parents)
     good = bool(ids) and all(0 <= i < 5 for i in ids)
     if parents is None:
@@ -195,24 +195,24 @@ def test_tokens_may_come_as_any_integers(tokens):
     ids=str,
 )
 def test_tokens_of_another_kind_are_refused(tokens):
-    """Never rounded, never guessed."""
+    """Wrong types are refused, not rounded."""
     with pytest.raises(TypeError):
         Draft(tokens)
 
 
 def test_the_proposal_of_a_draft_follows_from_its_probs():
-    """Without probs it is a function of the text; with them it was drawn from them."""
+    """A draft without probs is deterministic; with probs it was sampled from them."""
     assert Draft([1]).proposal == "deterministic"
     assert Draft([1], probs=torch.ones(1, 2)).proposal == "sampled"
     assert Draft([1], proposal="unknown").proposal == "unknown"
-    with pytest.raises(ValueError, match="proposal is one of deterministic, sampled, unknown"):
+    with pytest.raises(ValueError, match="proposal must be one of deterministic, sampled, unknown"):
         Draft([1], proposal="rows")
 
 
 @pytest.mark.parametrize("proposal", ["deterministic", "unknown"])
 def test_only_drafts_that_were_drawn_have_probs(proposal):
-    """A rule would divide by rows that nothing was drawn from."""
-    with pytest.raises(ValueError, match=f"one that is '{proposal}' has none"):
+    """Refused: a rule would divide by probabilities that the token was not drawn from."""
+    with pytest.raises(ValueError, match=f"got them with '{proposal}'"):
         Draft([1], proposal=proposal, probs=torch.ones(1, 2))
 
 
@@ -220,12 +220,12 @@ def test_only_drafts_that_were_drawn_have_probs(proposal):
 def test_the_row_that_is_no_distribution_is_named(row):
     draft = Draft([0, 0], probs=torch.tensor([[0.5, 0.5], row]))
 
-    with pytest.raises(ValueError, match=r"row 1 of probs is not a distribution .* it sums to"):
+    with pytest.raises(ValueError, match=r"row 1 of probs is not a distribution .* it has sum"):
         check_draft(draft, 2, 2, 2, trees=False)
 
 
 def test_values_are_frozen_and_equal_by_content():
-    """What a hook was given cannot change behind its back; a tensor field does not break ``==``."""
+    """Values are immutable; a tensor field does not break ``==``."""
     draft = Draft([1, 2], probs=torch.full((2, 3), 1 / 3))
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         draft.ids = (3,)
@@ -252,7 +252,7 @@ def test_a_verdict_takes_tensors_of_integers():
 
 
 def test_needs_add_up():
-    """The union is asked of the target; what one does not need another may."""
+    """The target gets the union of all needs."""
     both = Needs(hidden={1}, final=True) | Needs(hidden={2, 1}, trees=True, all_logits=True, trace="states")
 
     assert both == Needs(hidden={1, 2}, final=True, trees=True, all_logits=True, trace="states")
@@ -261,7 +261,7 @@ def test_needs_add_up():
 
 
 def test_compat_takes_any_collection():
-    """Frozen inside, whatever was given."""
+    """Collections are frozen, whatever type was passed."""
     compat = Compat(owns=["recurrent"], drafts=("sampled",), judges=["sampled"])
 
     assert (frozenset({"recurrent"}), frozenset({"sampled"})) == (compat.owns, compat.drafts)

@@ -1,4 +1,4 @@
-"""What a run keeps of sequences that ended, and what plugins can do to what they were handed: nothing."""
+"""A run keeps nothing of ended sequences, and plugins cannot change the values that they receive."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_iterator_that_ended_leaves_nothing(how):
 
 
 def test_a_closed_iterator_leaves_at_once():
-    """No further step is needed: its slot is free, and its result stays readable where it was asked for."""
+    """Without a further step its slot is free, and its result can still be read."""
     run = dense([])
     generation, _ = opened(run, 3)
 
@@ -61,7 +61,7 @@ def test_a_closed_iterator_leaves_at_once():
 
 
 def test_a_dropped_iterator_ends_its_request():
-    """As of a generator that nobody holds any more: the run is not busy with a text for nobody."""
+    """As with a dropped generator: the run does not continue its text."""
     run = dense([])
     for _ in run.generate([1, 2], max_tokens=500):
         break
@@ -81,7 +81,7 @@ class Greedy:
 
 
 def test_noise_that_a_drafter_writes_into_changes_no_text():
-    """What it gets is its own: token 1 would follow for ever."""
+    """It gets a copy; otherwise token 1 would follow for ever."""
     request = Request([1, 2], max_tokens=30, **sampled(4))
 
     tokens = dense([Greedy()]).generate(request).result.tokens
@@ -90,7 +90,7 @@ def test_noise_that_a_drafter_writes_into_changes_no_text():
 
 
 def test_noise_is_the_same_however_often_it_is_asked_for():
-    """Also of positions far ahead, and never of those behind."""
+    """Also for positions far ahead, and never for earlier ones."""
     found = []
 
     def make(step, seq, budget):
@@ -98,7 +98,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
             found.append(step.noise(seq, i))
             assert torch.equal(found[-1], step.noise(seq, i))
             assert torch.equal(found[-1], gumbel(seq.seed, seq.t + i, 48))
-        with pytest.raises(ValueError, match="count from 0"):
+        with pytest.raises(ValueError, match="the first is 0"):
             step.noise(seq, -1)
         with pytest.raises(TypeError):
             step.noise(seq, 0.5)
@@ -109,7 +109,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
 
 
 def test_a_buffer_that_a_drafter_uses_again_changes_no_distribution():
-    """Rules read what each token was drawn from, not what the buffer holds when they read it."""
+    """Rules read the row that each token was drawn from, not the current content of the buffer."""
     buffer, drawn, read = torch.empty(1, 48), {}, {}
 
     class Reuses(Says):

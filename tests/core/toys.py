@@ -1,4 +1,4 @@
-"""What the tests of the core share: plain references, fresh forwards, and a gate that holds every step to them."""
+"""Helpers of the core's tests: plain references, new forwards, and a check of every step against them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def drafter(kind: str, texts: dict[str, list[int]], seed: int = 0) -> Any:
 
 
 def plain(request: Request, **target: Any) -> Result:
-    """The reference: the request alone, in a fresh run, without any method. Remembered: many tests ask for the same."""
+    """The reference: the request alone, in a new run, without a method. Cached, since many tests use the same."""
     request = attrs.evolve(request, name="", methods=None)
     key = f"{request} {target}"
     if request.embeds or key not in _plain:
@@ -89,13 +89,13 @@ def forward(target: ToyTarget, tokens: list[int], embeds: dict[int, torch.Tensor
 
 @cache
 def toy(recurrent: bool) -> ToyTarget:
-    """Whose fresh forwards are remembered."""
+    """A target whose new forwards are cached."""
     return ToyTarget(recurrent=recurrent)
 
 
 @cache
 def fresh_state(target: ToyTarget, tokens: tuple[int, ...]) -> Any:
-    """Remembered: with every strategy and batch the same texts begin in the same way."""
+    """Cached, since texts with every strategy and batch have common prefixes."""
     return forward(target, list(tokens))[0]
 
 
@@ -132,11 +132,11 @@ def gated(run: Run, each: Any = None) -> None:
 
 @attrs.define(eq=False)
 class Watcher:
-    """Learns like a method, and keeps every row it was told: they must come once, in order, without gaps."""
+    """Learns like a method, and records every row it receives: once, in order, without gaps."""
 
     hidden: tuple[int, ...] = (0, 1)
     final: bool = True
-    told: dict[Sequence, list[dict[str, Any]]] = attrs.field(factory=dict)
+    received: dict[Sequence, list[dict[str, Any]]] = attrs.field(factory=dict)
 
     @hookimpl
     def compat(self) -> Compat:
@@ -145,8 +145,8 @@ class Watcher:
     @hookimpl
     def process(self, rows) -> None:
         for seq, span in rows.by_sequence():
-            mine = self.told.setdefault(seq, [])
-            assert span.tokens, "nothing new is not told"
+            mine = self.received.setdefault(seq, [])
+            assert span.tokens, "an empty span was delivered"
             assert span.start == (mine[-1]["position"] + 1 if mine else seq.reused)
             for i, token in enumerate(span.tokens):
                 mine.append(
@@ -162,8 +162,8 @@ class Watcher:
             assert span.end == span.start + len(span.tokens) == mine[-1]["position"] + 1
 
     def check(self, target: ToyTarget, seq: Sequence) -> None:
-        """Everything told equals a fresh forward over the sequence's tokens."""
-        mine = self.told.get(seq, [])
+        """All received rows equal a new forward over the sequence's tokens."""
+        mine = self.received.get(seq, [])
         if not mine:
             return
         end = mine[-1]["position"] + 1
@@ -243,7 +243,7 @@ def dense(methods, **more) -> Run:
 
 
 class Says:
-    """A plugin that answers ``compat`` with what it is given."""
+    """A plugin whose ``compat`` returns the argument."""
 
     def __init__(self, **compat) -> None:
         self.answer = Compat(**compat)

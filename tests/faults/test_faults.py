@@ -1,4 +1,4 @@
-"""What else a plugin can do wrong, beside raising and answering badly: the blame is its own, the text the target's."""
+"""Other faults of plugins than exceptions and bad answers: the error names the plugin, the text stays plain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.core.toys import (
 
 
 class Falls:
-    """Raises when it is asked what it can, or when it is to load."""
+    """Raises in ``compat`` or in ``load``."""
 
     def __init__(self, where: str, error: Exception) -> None:
         self.where, self.error = where, error
@@ -47,7 +47,7 @@ class Falls:
 
 @pytest.mark.parametrize("where", ["compat", "load"])
 def test_a_plugin_that_falls_before_the_run_is_named(where):
-    """The message says who and where; what the author needs is the cause."""
+    """The message names plugin and hook; the cause is the original exception."""
     error = ZeroDivisionError("mine")
 
     with pytest.raises(PluginError, match=f"plugin 'falls' failed in {where}: ZeroDivisionError: mine") as raised:
@@ -58,9 +58,9 @@ def test_a_plugin_that_falls_before_the_run_is_named(where):
 
 
 WRONG_ANSWERS = {
-    "owns-letters": (lambda: Compat(owns="recurrent"), "'recurrent' is one name"),
-    "drafts-letters": (lambda: Compat(drafts="sampled"), "'sampled' is one name"),
-    "judges-letters": (lambda: Compat(judges="sampled"), "'sampled' is one name"),
+    "owns-letters": (lambda: Compat(owns="recurrent"), "a set of names is needed, got the text 'recurrent'"),
+    "drafts-letters": (lambda: Compat(drafts="sampled"), "a set of names is needed, got the text 'sampled'"),
+    "judges-letters": (lambda: Compat(judges="sampled"), "a set of names is needed, got the text 'sampled'"),
     "drafts-of-no-kind": (
         lambda: Compat(drafts={"sample"}),
         "'sample' is not a kind of proposal; known, nearest first: sampled",
@@ -78,7 +78,7 @@ WRONG_ANSWERS = {
 
 @pytest.mark.parametrize("wrong", WRONG_ANSWERS)
 def test_an_answer_that_means_nothing_is_its_plugins_error(wrong):
-    """It is found where it is given; later it would be wrong text, or an error in somebody else's name."""
+    """The mistake is reported at once; later it would be a wrong text, or an error of another plugin."""
     answer, reason = WRONG_ANSWERS[wrong]
 
     class Answers:
@@ -102,7 +102,7 @@ def test_a_refusal_of_its_own_words_stays_as_it_is(where):
 
 
 def test_nothing_is_loaded_when_anybody_refuses():
-    """Also not for the plugins that are content."""
+    """Not for the other plugins either."""
 
     class Asks:
         @hookimpl
@@ -148,8 +148,8 @@ async def waits_and_yields(self, step):
 @pytest.mark.parametrize(
     ("body", "mark", "message"),
     [
-        (generator, {}, "yields and is not a wrapper"),
-        (generator, {"trylast": True}, "yields and is not a wrapper"),
+        (generator, {}, "yields but is not a wrapper"),
+        (generator, {"trylast": True}, "yields but is not a wrapper"),
         (never, {"wrapper": True}, "never yields"),
         (waits, {}, "async"),
         (waits_and_yields, {"wrapper": True}, "async"),
@@ -157,7 +157,7 @@ async def waits_and_yields(self, step):
     ids=["generator", "generator-trylast", "wrapper-without-yield", "coroutine", "async-wrapper"],
 )
 def test_a_body_that_would_not_run_is_refused(body, mark, message):
-    """Calling it would do nothing, and nobody would hear of it."""
+    """Calling it would have no effect and give no error."""
     plugin = type("Lazy", (), {"accept": hookimpl(**mark)(body)})()
 
     with pytest.raises(UsageError, match=message) as error:
@@ -170,7 +170,7 @@ def test_a_body_that_would_not_run_is_refused(body, mark, message):
 
 
 def isolated(plugin, strategy="snapshot", **more) -> Run:
-    """Everybody's text is plain although ``plugin`` takes part beside a drafter of trees; returns the finished run."""
+    """Checks that all texts are plain with ``plugin`` and a drafter of trees; returns the finished run."""
     run = toy_run([plugin, drafter("trees", texts(requests()))], strategy, on_error="isolate", **more)
     seqs = [run.submit(r) for r in requests()]
     gated(run)
@@ -179,7 +179,7 @@ def isolated(plugin, strategy="snapshot", **more) -> Run:
 
 
 def test_an_error_whose_message_fails_is_an_error_like_any_other():
-    """Whoever cannot draft may not be able to say why either."""
+    """The error message of a broken plugin may itself raise."""
 
     class Unprintable(Exception):
         def __str__(self):
@@ -195,7 +195,7 @@ def test_an_error_whose_message_fails_is_an_error_like_any_other():
 
 @pytest.mark.parametrize("hook", ["draft", "accept", "rollback", "process"])
 def test_a_wrapper_that_yields_twice_is_switched_off(hook):
-    """pluggy takes one yield; the others' turns are not lost."""
+    """A wrapper that yields twice is an error; the results of the other plugins are not lost."""
 
     def twice(self, argument):
         yield
@@ -206,12 +206,13 @@ def test_a_wrapper_that_yields_twice_is_switched_off(hook):
     exec(f"def wraps(self, {name}): return (yield from twice(self, {name}))", {"twice": twice}, scope)
     run = isolated(("twice", type("Twice", (), {hook: hookimpl(wrapper=True)(scope["wraps"])})()))
 
-    assert f"'twice' failed in {hook}: RuntimeError: a wrapper yields once" in run.stats.switched_off["twice"]
+    why = run.stats.switched_off["twice"]
+    assert f"'twice' failed in {hook}: RuntimeError: a wrapper must yield exactly once" in why
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_only_an_owner_rewinds(strategy):
-    """Rewound by a stranger, a sequence would be evaluated again on a state that nobody put back: wrong text."""
+    """A rewind by a plugin that does not own the state is an error: the text would be wrong."""
 
     class Meddles:
         @hookimpl
@@ -227,7 +228,7 @@ def test_only_an_owner_rewinds(strategy):
 
 @pytest.mark.parametrize("limit", [1.5, "2", None, float("nan")], ids=str)
 def test_a_limit_that_is_no_number_is_blamed_on_who_set_it(limit):
-    """Not on the method that is offered the budget afterwards."""
+    """The error is not attributed to the method that is offered the budget afterwards."""
 
     class Limits:
         @hookimpl(tryfirst=True)
@@ -254,7 +255,7 @@ def test_asking_for_a_sequence_that_is_none_is_the_plugins_error(stranger):
 
 
 def test_a_sequence_that_finished_is_not_drafted_for():
-    """A plugin that keeps sequences and serves them later is told so."""
+    """A plugin that uses a sequence of an earlier step gets an error that says so."""
     kept = []
 
     def make(step, seq, budget):
@@ -268,7 +269,7 @@ def test_a_sequence_that_finished_is_not_drafted_for():
 
 
 def test_time_is_counted_where_it_is_spent(monkeypatch):
-    """A slow plugin slows the run and nothing else: its seconds stand under its name, hook by hook."""
+    """A slow plugin only slows the run: its seconds are counted under its name, hook by hook."""
     now = [0.0]
     monkeypatch.setattr(guard, "perf_counter", lambda: now[0])
 
@@ -294,7 +295,7 @@ def test_time_is_counted_where_it_is_spent(monkeypatch):
 
 
 class Hoards:
-    """Keeps everything it is shown, for ever."""
+    """Keeps everything it receives for ever."""
 
     def __init__(self) -> None:
         self.hoard = []
@@ -310,7 +311,7 @@ class Hoards:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_keeping_everything_changes_nothing(strategy):
-    """Views are overwritten or not: whoever keeps them spoils nobody's text and nobody's state."""
+    """A plugin that keeps views changes no text and no state."""
     hoards = Hoards()
     isolated(hoards, strategy)
 
@@ -336,7 +337,7 @@ class Notes:
 
 
 def test_a_stash_goes_away_with_its_slot():
-    """Nobody cleans up: what was kept about a text is gone when its place is taken by another."""
+    """Data about a text are dropped when its slot is reused, without any cleanup by the plugin."""
     notes = Notes()
     run = Run(ToyTarget(**DENSE), [notes], max_sequences=1)
     for token in range(4):
@@ -365,7 +366,7 @@ def test_a_run_keeps_nothing_of_a_sequence_that_was_taken():
 
 
 def test_an_owner_is_not_switched_off_by_the_faults_of_others():
-    """Its rollback goes on although everybody else is gone."""
+    """Its rollback continues although all other plugins are switched off."""
     faulty = [(f"bad-{i}", Fixed(lambda step, seq, budget: Draft([99]))) for i in range(3)]
     run = Run(ToyTarget(), faulty, rollback=ToyRollback(), on_error="isolate")
     seqs = [run.submit(r) for r in requests()]

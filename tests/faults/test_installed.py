@@ -1,4 +1,4 @@
-"""Distributions of others that are broken, or that take a name twice: said aloud, and in nobody else's way."""
+"""Broken packages, and packages that use a name twice: reported, without effect on other plugins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def installs(tmp_path, monkeypatch):
 
 
 def test_a_distribution_is_found_by_its_metadata(installs):
-    """The folder of this test is as good as an installation."""
+    """Metadata in the folder of this test count as an installation."""
     installs("spec-theirs", METHOD, method="ones = @:Ones")
 
     result = Run(ToyTarget(recurrent=False), ["ones"]).generate([1, 2], max_tokens=5).result
@@ -64,7 +64,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("way", BROKEN)
 def test_a_plugin_that_cannot_be_imported_is_named_with_its_distribution(installs, way):
-    """And with the reason; the others run."""
+    """With the reason; other commands run."""
     source, reason = BROKEN[way]
     installs("spec-theirs-broken", source, method="broken = @:Ones")
     installs("spec-theirs", METHOD, method="ones = @:Ones")
@@ -91,7 +91,7 @@ def test_a_command_that_cannot_be_imported_does_not_take_the_help_away(installs,
 
 @pytest.mark.parametrize("kind", ["method", "control"])
 def test_a_name_that_two_distributions_have_is_refused(installs, kind):
-    """Not the one that happens to come first: a text's speed would depend on the order of installation."""
+    """A name that two packages use is refused: the choice would depend on the order of installation."""
     installs("spec-theirs", METHOD, method="ones = @:Ones")
     installs("spec-theirs-too", METHOD, **{kind: "ones = @:Ones"})
 
@@ -103,7 +103,7 @@ def test_a_name_that_two_distributions_have_is_refused(installs, kind):
 
 
 def test_nobody_takes_the_place_of_a_command(installs, capsys):
-    """Also not of ours."""
+    """Not a plugin of this project either."""
     source = "import click\n\n@click.command()\ndef mine(): click.echo('stolen')"
     installs("spec-theirs", source, command="env = @:mine")
 
@@ -177,7 +177,7 @@ class Strict:
     ids=str,
 )
 def test_a_validator_says_what_fits_in_words(installs, capsys, setting, said):
-    """What attrs knows of the field is not for users."""
+    """The message does not contain attrs' description of the field."""
     installs("spec-theirs", VALIDATED, method="strict = @:Strict")
     code = run(["settings", "--method", "strict", "-o", f"strict.{setting}"])
     err = capsys.readouterr().err

@@ -23,7 +23,7 @@ ROWS = 8
 
 
 class Absent:
-    """A driver that knows what to compile for and has nothing to run it on."""
+    """A triton driver with a compile target but without a device."""
 
     def __init__(self, capability: int) -> None:
         self.target = GPUTarget("cuda", capability, 32)

@@ -16,13 +16,13 @@ from tests.native.compiled import SOURCES, compiled
 
 FILES = ["dispatch", "product_generic", "repack", "dequantise"]
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
-"""In the order of enum spec_type."""
+"""Names in the order of enum spec_type."""
 FLOATS = ["F16", "BF16", "F32"]
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q5_0": [0], "Q6_K": [208]} | dict.fromkeys(
     ["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2]
 )
-"""Where a block has its float16 scales."""
-SETS = ["avx512vnni", "avx512", "avx2", "neon", "generic"]
+"""Offsets of the float16 scales of a block."""
+SETS = ["avx512vnni", "avx512", "avxvnni", "avx2", "neon", "generic"]
 SIZE, INT, POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 
 
@@ -106,7 +106,7 @@ class Library:
         return self.c.spec_tile_bytes(TYPES.index(type), k)
 
     def empty(self, type: str, n: int, k: int) -> Matrix:
-        """A matrix of which no byte is written yet."""
+        """A matrix without initialised bytes."""
         size, tiles = self.tile_bytes(type, k), -(-n // 16)
         data = aligned(size * tiles)
         data[:] = 0xA5

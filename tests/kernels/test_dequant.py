@@ -1,4 +1,4 @@
-"""Quantised blocks become exactly the numbers that ggml makes of them."""
+"""Dequantised blocks equal ggml's bit for bit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def oracle(data: torch.Tensor, type: str) -> torch.Tensor:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal to the last bit; one NaN is as good as another."""
+    """Equal bit for bit; all NaN are equal."""
     return torch.equal(a.nan_to_num(1e30), b.nan_to_num(1e30))
 
 
@@ -75,7 +75,7 @@ def test_stacks_of_experts_keep_their_leading_dimensions():
 
 
 def test_rows_may_start_at_an_odd_byte():
-    """A slice of a mapped file is rarely aligned."""
+    """A slice of a mapped file is usually not aligned."""
     data = random_bytes("Q4_0", 1, 3)
     shifted = torch.cat([torch.zeros(1, dtype=torch.uint8), data[0]])[1:]
 

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: compiled kernels at the sizes of real layers, races, graphs, and whole models.
+"""Tests that need a CUDA device: compiled kernels at the sizes of real layers, races, graphs, and whole models.
 
 Nothing else tests these; on a machine without one they are skipped, and untested there. The small sizes of
 ``test_triton.py`` run on the device too where there is one.
@@ -60,7 +60,7 @@ def test_a_repeated_call_gives_the_same_bits(kind):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_operators_can_be_captured_in_a_graph(name):
-    """Nothing goes through the host once the shapes were seen."""
+    """After the first call with a shape nothing is copied through the host."""
     item = next(item for item in items(SIZES, 8) if item.name == name)
     given = made(item, "cuda")
     before = {n: given[n].clone() for n in WRITTEN & given.keys()}
@@ -85,7 +85,7 @@ PER_ROW = {
 
 @pytest.mark.parametrize("name", PER_ROW)
 def test_a_row_has_the_same_bits_in_a_verify_step_and_alone(name):
-    """The first row does not know how many follow it."""
+    """The first row does not depend on the number of rows after it."""
     item = next(item for item in items(SIZES, 8) if item.name == name)
     given = made(item, "cuda")
     one = given | {n: given[n][:1] for n in PER_ROW[name]} | {n: given[n].clone() for n in WRITTEN & given.keys()}

@@ -1,4 +1,4 @@
-"""Free memory: what the system says, and what to make of a system that says nothing."""
+"""Free memory: as the system reports it, and without a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spec_kernels.machine import free_bytes
 
 
 def test_it_counts_what_the_system_would_give_back():
-    """At least what nobody uses: the page cache of a model that was just read is no reason to refuse it."""
+    """Page cache counts as free: that of a model that was just read is no reason to refuse it."""
     unused = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
     assert unused / 2 < free_bytes("cpu") < 1 << 50

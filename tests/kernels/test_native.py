@@ -1,4 +1,4 @@
-"""Whole forwards in C: equal bits in any company, what is refused, threads, forks, memory."""
+"""Whole forwards in C: equal bits with any batched rows, refusals, threads, forks, memory."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from spec_kernels.native.executor import Native, Options
 from spec_targets.runtime.build import Choice, said
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
+from spec_core.toolkit import DraftLimits
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
 from tests.targets.tiny import CLASSES, NEWER, model, saved
@@ -94,6 +95,21 @@ def test_a_row_has_the_same_bits_beside_others_on_any_number_of_threads(arch, co
     assert torch.equal(expected, together[30:34])
 
 
+@pytest.mark.parametrize("rows", [1, 7, 8, 13])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_attention_cut_between_threads_has_the_bits_of_one_thread(rows, count):
+    """Three kv heads: rows are cut where that ends a phase sooner. Big enough for the threads to be used."""
+    of, tokens = load("zoo:pico", kernels="native", threads=1), list(range(100, 100 + 130))
+    found = []
+    for threads in (1, count):
+        torch.set_num_threads(threads)
+        seq = sequence(of, tokens)
+        forward(of, part(seq, 0, tokens[:-rows], decides=False))
+        found.append(forward(of, part(seq, len(tokens) - rows, tokens[-rows:])).logits)
+
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("cache_dtype", native.CACHES)
 @pytest.mark.parametrize("arch", ["qwen3", "qwen3moe", "qwen35"])
 def test_branches_of_a_tree_have_the_bits_of_decoding(arch, cache_dtype):
@@ -165,12 +181,13 @@ def test_a_draft_in_one_call_is_the_one_of_many(make, kernels, monkeypatch):
 
 def test_a_draft_ends_where_it_is_not_sure():
     of = load(tiny_gguf(), kernels="native")
-    draft = lambda least, stops: of.draft(sequence(of, [5]), 0, [5, 9], 8, least, 0.9, stops)
-    ids, chances = draft(0.0, set())
+    limits = lambda p_min, stops: DraftLimits(8, 8, 1, p_min, frozenset(stops), 0.9)
+    draft = lambda p_min, stops: of.draft([(sequence(of, [5]), 0, [5, 9])], [limits(p_min, stops)]).found[0]
+    ids, chances = draft(0.0, set()).tokens, draft(0.0, set()).chances
 
     assert len(ids) == len(chances) == 8
-    assert draft(1.0, set())[0] == ids[:1]
-    assert draft(0.0, {ids[2]})[0] == ids[: ids.index(ids[2]) + 1]
+    assert draft(1.0, set()).tokens == ids[:1]
+    assert draft(0.0, {ids[2]}).tokens == ids[: ids.index(ids[2]) + 1]
 
 
 # threads and processes
@@ -183,7 +200,7 @@ def test_several_threads_of_python_and_a_fork():
     found = []
 
     def once() -> bool:
-        """Nothing of torch that has threads of its own: these do not survive a fork."""
+        """Uses no threads of torch, which do not survive a fork."""
         rows = len(PROMPT)
         one_sequence = SequenceRows(of.executor.cache(rows), 0, rows, 0)
         return torch.equal(
@@ -205,7 +222,7 @@ def test_several_threads_of_python_and_a_fork():
 
 
 def _forked(question) -> int:
-    """The process that answers: 0 for yes."""
+    """Runs the check in a child process; exit code 0 for success."""
     child = os.fork()
     if child == 0:
         try:
@@ -267,8 +284,8 @@ def test_weights_without_a_native_form_become_floats_and_are_named():
     other = Native(of.executor.model, Unknown(of.executor.source))
     named = f"; weights without a native form: {of.info.layers} of Q3_K as F32"
 
-    assert said(Choice("native"), other) == Choice("native").said + named
-    assert said(Choice("native"), of.executor) == Choice("native").said
+    assert said(Choice("native"), other).endswith(named)
+    assert said(Choice("native"), other).removesuffix(named) == said(Choice("native"), of.executor)
     of.executor = other
     assert fresh(of, PROMPT).logits.isfinite().all()
 
@@ -294,10 +311,10 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"kernels": "fast"}, "kernels 'fast' is not known"),
-        ({"activations": "int4"}, "activations 'int4' is not known"),
-        ({"cache_dtype": "q4"}, "cache_dtype 'q4' is not known"),
-        ({"weights": "q4_0"}, "weights 'q4_0' is not known"),
+        ({"kernels": "fast"}, "kernels 'fast' is unknown"),
+        ({"activations": "int4"}, "activations 'int4' is unknown"),
+        ({"cache_dtype": "q4"}, "cache_dtype 'q4' is unknown"),
+        ({"weights": "q4_0"}, "weights 'q4_0' is unknown"),
         ({"kernels": "native", "dtype": "bfloat16"}, "native kernels compute in float32, dtype is bfloat16"),
         ({"kernels": "reference", "activations": "int8"}, "activations=int8 is for native kernels"),
         ({"dtype": "bfloat16", "cache_dtype": "q8"}, "cache_dtype=q8 is for native kernels"),
@@ -306,6 +323,12 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
 def test_settings_that_cannot_be_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
         load(tiny_gguf(), **options, **({} if "weights" in options else {"weights": False}))
+
+
+def test_the_reference_takes_the_type_that_its_cache_has():
+    target = load(tiny_gguf(), kernels="reference", dtype="float32", cache_dtype="float32", weights=False)
+
+    assert target.info.extras["kernels"] == "reference (requested)"
 
 
 def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):

@@ -1,4 +1,4 @@
-"""Products over weights in blocks: right for every type, and bit for bit the same whatever stands beside a row."""
+"""Products over weights in blocks: right for every type, and equal bit for bit with any other rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.golden import golden
 
 LEVELS = {8: 127, 15: 16319}
 BARS = {8: 1e-2, 15: 1e-4, 32: 1e-6}
-"""Largest root mean square of an error, as a share of that of the results; by bits of the activations."""
+"""Max root mean square error relative to that of the results, by bits of the activations."""
 CASES = [(type, bits) for type in TYPES for bits in widths(type)]
 SHAPES = [(16, 32), (1, 192), (50, 576), (33, 256), (7, 2048)]
 
@@ -50,7 +50,7 @@ def rows_of(count: int, k: int, seed: int = 0) -> np.ndarray:
 
 
 def bits_of(x: np.ndarray) -> np.ndarray:
-    """The bits of floats; one NaN is as good as another."""
+    """The bits of floats; all NaN are equal."""
     return np.where(np.isnan(x), np.float32(np.nan), x).view(np.int32)
 
 
@@ -323,7 +323,7 @@ def test_rows_of_any_size_are_multiplied(library, bits, size):
 
 
 def test_extremes_of_codes_and_activations_do_not_overflow(library):
-    """All codes at an end, all activations at theirs: the largest sums there can be."""
+    """All codes and all activations at their limits, for the largest possible sums."""
     x = np.repeat(np.array([[1.0], [-1.0]], np.float32), 256, 1)
     for type in (t for t in TYPES if t not in FLOATS):
         for byte in (0, 0x7F, 0x80, 0xFF):

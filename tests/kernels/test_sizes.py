@@ -1,4 +1,4 @@
-"""Sizes of a description that do not fit are refused, for every operation, before an executor reads or computes."""
+"""Wrong sizes in a description are refused, for every operation, before an executor reads or computes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ OPS: dict[str, ops.Op] = {
     "logits": ops.Linear("x", ("logits",), (weight("output", 50, WIDTH),), (None,)),
     "tap": ops.Tap("logits", "logits"),
 }
-"""One of each, in a model whose sizes fit."""
+"""One operation of each kind, in a valid model."""
 
 
 def model(**changed: dict[str, Any]) -> Model:
@@ -127,11 +127,11 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "rotate: more than a head": (
         model(rotate={"shape": replace(HEADS, dim=6)}),
-        "Rotate of 'q': 8 dimensions of a head rotate, it has 6",
+        "Rotate of 'q': 8 dimensions of a head rotate, but it has 6",
     ),
     "store": (model(store={"k": "q"}), "Store of 'q': the width of 'q' is 48, 24 is needed"),
     "store: values": (model(store={"v": "q"}), "Store of 'k': the width of 'q' is 48, 24 is needed"),
-    "store: layer": (model(store={"layer": 1}), "Store of 'k': the layer is 1, 0 to 0 are there"),
+    "store: layer": (model(store={"layer": 1}), "Store of 'k': the layer is 1, the model has 0 to 0"),
     "attend": (
         model(attend={"shape": replace(HEADS, heads=6)}),
         "Attend of 'q': the width of 'q' is 48, 72 is needed",
@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
     "swiglu": (model(swiglu={"up": "q"}), "SwiGLU of 'g': the width of 'q' is 48, 40 is needed"),
     "concat": (model(concat={"xs": ("h", "h", "given")}), "Linear of 'both': the width of 'both' is 72, 48 is needed"),
-    "concat of nothing": (model(concat={"xs": ()}), "Concat of 'both': it joins no values"),
+    "concat of nothing": (model(concat={"xs": ()}), "Concat of 'both': it joins 0 values"),
     "mixture: scores": (
         model(scores={"weights": (weight("router", 3, WIDTH),)}),
         "Mixture of 'h': the width of 'scores' is 3, 4 is needed",
@@ -185,7 +185,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "delta: rate": (model(delta={"rate": torch.ones(3)}), r"Delta of 'mix': the shape of rate is \(3,\), \(4,\)"),
     "delta: dt": (model(delta={"dt": torch.ones(3)}), r"Delta of 'mix': the shape of dt is \(3,\), \(4,\)"),
-    "delta: layer": (model(delta={"layer": 1}), "Delta of 'mix': the layer is 1, 0 to 0 are there"),
+    "delta: layer": (model(delta={"layer": 1}), "Delta of 'mix': the layer is 1, the model has 0 to 0"),
     "embed": (
         model(embed={"table": weight("table", 50, 32)}),
         "Norm of 'x': the width of 'x' is 32, a multiple of 24 is needed",
@@ -195,10 +195,10 @@ WRONG: dict[str, tuple[Model, str]] = {
         "Embed of 'x': the number of matrices of 'table' is 2, 1 is needed",
     ),
     "input": (model(input={"width": 20}), "Linear of 'both': the width of 'both' is 44, 48 is needed"),
-    "input without numbers": (model(input={"width": 0}), "Input of 'given': the width is 0, at least 1 is needed"),
+    "input without numbers": (model(input={"width": 0}), "Input of 'given': the width is 0, min 1"),
     "pick": (model(pick_final={"x": "y"}), "Pick of 'y': it reads 'y', which no earlier operation writes"),
     "tap": (model(tap={"x": "y"}), "Tap 'logits': it reads 'y', which no earlier operation writes"),
-    "tap before its pick": (without("pick logits"), "Tap 'logits': it stands before the Pick of 'logits' rows"),
+    "tap before its pick": (without("pick logits"), "Tap 'logits': it precedes the Pick of 'logits' rows"),
 }
 KINDS = {type(op).__name__ for op in OPS.values()}
 

@@ -34,12 +34,12 @@ pytest.importorskip("triton", reason="triton is not installed: its kernels canno
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # A device's exponential of x is off by about 2**-22 + |x| / 2**24 of its size.
 RATIO = {torch.float32: 2e-6 if DEVICE == "cpu" else 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-"""Largest root mean square of the difference, in units of that of the reference."""
+"""Max root mean square difference, relative to the reference's."""
 
 
 @pytest.fixture(autouse=True)
 def scratch_is_nan():
-    """Memory that nobody has written holds NaN, so that what a kernel leaves out is found."""
+    """Uninitialised memory holds NaN, so that elements which a kernel does not write are found."""
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
@@ -47,7 +47,7 @@ def scratch_is_nan():
 
 
 def assert_close(name: str, plain: torch.Tensor, fast: torch.Tensor, ratio: float) -> None:
-    """Equal where the reference is no number or an integer; else close by the ratio of root mean squares."""
+    """Equal if the reference is NaN or an integer; else close, by the ratio of root mean squares."""
     assert plain.shape == fast.shape and plain.dtype == fast.dtype
     if not plain.is_floating_point():
         assert torch.equal(plain, fast), name
@@ -79,7 +79,7 @@ def test_the_twin_agrees_with_the_reference(name, dtype):
 
 @pytest.mark.parametrize("folder, op", [(folder, op) for folder, ops in OPS.items() for op in ops])
 def test_both_forms_have_one_signature_and_one_docstring(folder, op):
-    """A reader of either knows the other; the package exposes the choice between them under the same."""
+    """Both forms of an operator have the same arguments, and so has the function that chooses between them."""
     plain, fast = (
         getattr(importlib.import_module(f"spec_kernels.ops.{folder}.{f}"), op) for f in ("reference", "triton")
     )
@@ -90,7 +90,7 @@ def test_both_forms_have_one_signature_and_one_docstring(folder, op):
 
 
 def test_every_twin_has_a_case():
-    """Nobody adds a kernel that is not compared."""
+    """Every kernel is compared with its reference."""
     folders = Path(dispatch.__file__).parent.glob("*/triton.py")
 
     assert sorted(OPS) == sorted(f.parent.name for f in folders)
@@ -177,7 +177,7 @@ def test_states_that_would_be_copied_are_refused():
 
 
 class OnCuda(torch.Tensor):
-    """Says that it is on CUDA."""
+    """A tensor that claims to be on CUDA."""
 
     is_cuda = True
 
@@ -194,7 +194,7 @@ def test_tensors_on_cuda_go_to_the_twin_and_others_to_the_reference(monkeypatch)
 
 
 def test_cuda_tensors_without_triton_are_an_error_with_a_mend(monkeypatch):
-    """Plain torch never steps in unasked."""
+    """Plain torch is not used as a silent fallback."""
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "spec_kernels.ops.rms_norm.triton", raising=False)
     dispatch.twin.cache_clear()
@@ -209,7 +209,7 @@ def test_a_device_without_kernels_is_refused_before_a_weight_is_read(device, mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "triton", None)
 
-    with pytest.raises(UsageError, match="cuda computes with triton kernels") as refused:
+    with pytest.raises(UsageError, match="cuda needs triton kernels") as refused:
         load(tiny_hybrid(), device=device)
 
     assert "spec-core[triton]" in refused.value.hint
@@ -218,7 +218,7 @@ def test_a_device_without_kernels_is_refused_before_a_weight_is_read(device, mon
 
 @pytest.fixture
 def twins_everywhere(monkeypatch):
-    """Operators are the twins, wherever the tensors are."""
+    """Operators use triton on any device."""
     return lambda: monkeypatch.setattr(dispatch, "on_cuda", lambda arguments: True)
 
 

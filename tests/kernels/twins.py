@@ -1,4 +1,4 @@
-"""Inputs of every operator that has a triton twin: odd sizes, rows that lie apart, trees, ragged batches.
+"""Inputs of every operator with a triton form: odd sizes, strided rows, trees, ragged batches.
 
 What lies between the rows of an input is NaN, so that a kernel that reads beside a row is found.
 """
@@ -53,7 +53,7 @@ class Case:
 
 
 def moved(arguments: Arguments, device: str, dtype: torch.dtype = torch.float32) -> Arguments:
-    """Tensors on a device, floating point ones in a dtype; rows that lay apart still do."""
+    """Tensors on a device, floating point ones in a dtype; strides are kept."""
     return {name: _moved(a, device, dtype) if isinstance(a, Tensor) else a for name, a in arguments.items()}
 
 
@@ -63,7 +63,7 @@ def _moved(m: Tensor, device: str, dtype: torch.dtype) -> Tensor:
 
 
 def spread(m: Tensor) -> Tensor:
-    """The same rows in memory that holds NaN between them."""
+    """The same rows, with NaN in the memory between them."""
     memory = torch.full((len(m), m[0].numel() + 5), torch.nan, dtype=m.dtype, device=m.device)
     rows = memory[:, : m[0].numel()].unflatten(1, m.shape[1:])
     return rows.copy_(m)
@@ -90,7 +90,7 @@ def ragged(kept: bool) -> Lineage:
 
 
 def with_runs() -> Lineage:
-    """A prompt cut between runs and rows alone, and a sequence that begins with a run and then branches."""
+    """A prompt as runs and single rows, and a sequence that starts with a run and then branches."""
     first = [-1, *range(2 + 19 + 16)]
     return Lineage(
         parents=[*first, -1, *range(38, 55), 55, 55, 56],
@@ -138,7 +138,7 @@ def for_route(rows: int, count: int, top: int, normalise: bool) -> Arguments:
 
 
 def for_route_sigmoid(rows: int, count: int, top: int, **settings: Any) -> Arguments:
-    """Biases large enough to change who is chosen."""
+    """Biases large enough to change the choice of experts."""
     given = {"logits": spread(normal(rows, count)), "bias": normal(count) / 8, "top": top, "normalise": True}
     return given | {"scale": 2.5} | settings
 
@@ -165,7 +165,7 @@ KEY_OF = {"tiled": [0, 1, 0, 1], "grouped": [0, 0, 1, 1], "shared": [0, 0]}
 
 
 def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> Arguments:
-    """States that no row begins with are NaN."""
+    """States that no row starts from are NaN."""
     key_of, key_dim, value_dim = torch.tensor(KEY_OF[heads]), 20, 10
     rows, value_heads = lineage.rows, len(key_of)
     q, k = (F.normalize(normal(rows, 1 + int(key_of.max()), key_dim), dim=-1) for _ in range(2))
@@ -184,14 +184,14 @@ def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> A
 
 
 def for_repeats() -> Arguments:
-    """The same key in every row, nothing forgotten, everything written: the worst conditioned run there is."""
+    """The same key in every row, without decay, with full writes: the worst conditioned run."""
     given = for_delta(chain(21, runs=((0, 19),)), "head")
     ones = torch.ones(21, 2)
     return given | {"k": spread(given["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}
 
 
 def for_forgetting() -> Arguments:
-    """Decays whose sums leave the range of exponentials, in some channels at once and in others never."""
+    """Decays whose sums exceed the range of exponentials in some channels at once, in others never."""
     given = for_delta(chain(21, runs=((0, 19),)), "channel")
     return given | {"g": spread(given["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
 

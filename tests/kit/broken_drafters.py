@@ -34,10 +34,10 @@ class Lookup:
         for seq, span in rows.by_sequence():
             self.learn(seq.stash.setdefault(self.log, []), span)
 
-    def ahead(self, seq, most: int) -> list[int]:
+    def ahead(self, seq, count: int) -> list[int]:
         log = seq.stash.get(self.log, [])
         at = next((i for i in reversed(range(len(log))) if log[i] == seq.tokens[-1]), len(log))
-        ids = log[at + 1 : at + 1 + most]
+        ids = log[at + 1 : at + 1 + count]
         return ids[: ids.index(-1)] if -1 in ids else ids
 
     def learn(self, log: list[int], span) -> None:
@@ -132,8 +132,8 @@ class TakesEveryDraftForItsOwn(Lookup):
 
     sent: StashKey[int] = attrs.field(factory=StashKey, init=False)
 
-    def ahead(self, seq, most):
-        ids = super().ahead(seq, most)
+    def ahead(self, seq, count):
+        ids = super().ahead(seq, count)
         seq.stash[self.sent] = len(ids)
         return ids
 
@@ -163,9 +163,9 @@ class CleansUpWhatIsNotThere(Lookup):
 
     asked: StashKey[bool] = attrs.field(factory=StashKey, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         seq.stash[self.asked] = True
-        return super().ahead(seq, most)
+        return super().ahead(seq, count)
 
     @hookimpl
     def process(self, rows) -> None:
@@ -195,8 +195,8 @@ class CountsThemIn(Lookup):
 class DraftsEverybody(Lookup):
     """Goes over the parts of the step instead of what is offered."""
 
-    def ahead(self, seq, most):
-        return seq.tokens[-1:] if most else []
+    def ahead(self, seq, count):
+        return seq.tokens[-1:] if count else []
 
     @hookimpl
     def draft(self, step) -> None:
@@ -245,7 +245,7 @@ class Mute:
 class IgnoresTheBudget(Lookup):
     """Drafts its own length, whatever is allowed."""
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         return super().ahead(seq, self.length)
 
 
@@ -263,9 +263,9 @@ class ProposesNothing(Lookup):
 class FillsUp(Lookup):
     """Fills short drafts up with an id that is no token."""
 
-    def ahead(self, seq, most):
-        ids = super().ahead(seq, most)
-        return ids + [48] * (most - len(ids))
+    def ahead(self, seq, count):
+        ids = super().ahead(seq, count)
+        return ids + [48] * (count - len(ids))
 
 
 @attrs.define(eq=False)
@@ -284,8 +284,8 @@ class SaysAnotherProposal(Lookup):
 class ThrowsDice(Lookup):
     """Declares deterministic drafts and chooses their length by chance."""
 
-    def ahead(self, seq, most):
-        return super().ahead(seq, random.randint(1, most))
+    def ahead(self, seq, count):
+        return super().ahead(seq, random.randint(1, count))
 
 
 @attrs.define(eq=False)
@@ -379,7 +379,7 @@ class Reader(Lookup):
     def compat(self) -> Compat:
         return Compat(needs=Needs(hidden={1}))
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         if self.last not in seq.stash:
             return []
         return [int(seq.stash[self.last].sum().abs() * 1000) % 48]
@@ -417,8 +417,8 @@ class TakesTheLastRowOnly(Lookup):
 class BelievesItsDrafts(Lookup):
     """Enters drafts into its log, and takes the rows of the step for the end of it."""
 
-    def ahead(self, seq, most):
-        ids = super().ahead(seq, most)
+    def ahead(self, seq, count):
+        ids = super().ahead(seq, count)
         seq.stash.setdefault(self.log, []).extend(ids)
         return ids
 
@@ -432,7 +432,7 @@ class LearnsFromNeighbours(Lookup):
 
     after: dict[int, int] = attrs.field(factory=dict, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         return [self.after[seq.tokens[-1]]] if seq.tokens[-1] in self.after else []
 
     def learn(self, log, span) -> None:
@@ -445,7 +445,7 @@ class Counter(Lookup):
 
     seen: StashKey[dict] = attrs.field(factory=StashKey, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         counts = seq.stash.get(self.seen, {})
         return [b for (a, b), n in sorted(counts.items()) if a == seq.tokens[-1] and n >= 2][:1]
 
@@ -490,12 +490,12 @@ class DropsItsBacklog(Lookup):
     late: StashKey[list] = attrs.field(factory=StashKey, init=False)
     bound: int = 8
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         log = seq.stash.get(self.log, [])
         for start, tokens in seq.stash.get(self.late, [])[-self.bound :]:
             log[start:] = tokens
         seq.stash[self.late] = []
-        return super().ahead(seq, most)
+        return super().ahead(seq, count)
 
     @hookimpl
     def process(self, rows) -> None:
@@ -510,10 +510,10 @@ class GivesUp(Lookup):
 
     asked: StashKey[int] = attrs.field(factory=StashKey, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         since = len(seq.tokens) - seq.stash.get(self.asked, seq.prompt_len)
         seq.stash[self.asked] = len(seq.tokens)
-        return super().ahead(seq, most) if since <= 60 else []
+        return super().ahead(seq, count) if since <= 60 else []
 
 
 @attrs.define(eq=False)
@@ -522,9 +522,9 @@ class PutsOffForEver(Reader):
 
     late: StashKey[list] = attrs.field(factory=StashKey, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         seq.stash[self.late] = []
-        return super().ahead(seq, most)
+        return super().ahead(seq, count)
 
     @hookimpl
     def process(self, rows) -> None:
@@ -539,9 +539,9 @@ class CopiesTheText(Lookup):
 
     texts: StashKey[list] = attrs.field(factory=StashKey, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         seq.stash.setdefault(self.texts, []).append(list(seq.tokens))
-        return super().ahead(seq, most)
+        return super().ahead(seq, count)
 
 
 @attrs.define(eq=False)
@@ -550,6 +550,51 @@ class RemembersEverybody(Lookup):
 
     seen: dict = attrs.field(factory=dict, init=False)
 
-    def ahead(self, seq, most):
+    def ahead(self, seq, count):
         self.seen[seq] = len(seq.tokens)
-        return super().ahead(seq, most)
+        return super().ahead(seq, count)
+
+
+# by what it adds to the drafts of others
+
+
+@attrs.define(eq=False)
+class Extends(Lookup):
+    """Healthy: extends the drafts of others by what followed the last occurrence of their last token."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(extends=True)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            ids = self.behind(seq, draft.ids[leaf], min(budget, self.length))
+            if ids:
+                step.extend(seq, Draft(ids), leaf)
+        super().draft(step)
+
+    def behind(self, seq, token: int, count: int) -> list[int]:
+        log = seq.stash.get(self.log, [])
+        at = next((i for i in reversed(range(len(log))) if log[i] == token), len(log))
+        return [token for token in log[at + 1 : at + 1 + count] if token >= 0]
+
+
+@attrs.define(eq=False)
+class RepeatsTheDraft(Extends):
+    """Extends by what followed committed text, which the other method has drafted already."""
+
+    def behind(self, seq, token: int, count: int) -> list[int]:
+        return self.ahead(seq, count)
+
+
+@attrs.define(eq=False)
+class ExpectsItsExtensionToBeTested(Extends):
+    """Learns from every extension, also from those whose first tokens were never reached."""
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        tested = {seq for seq, share in step.judged if share.leaf >= 0}
+        for part in step.parts:
+            extended = [piece for piece in part.pieces if piece.source == step.asking and piece.leaf >= 0]
+            assert not extended or part.seq in tested, "an extension without a verdict"

@@ -1,4 +1,4 @@
-"""A target whose only state is recurrent: what it read fades. It keeps no rows."""
+"""A target whose only state is recurrent and decays with every token. It keeps no rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Memory:
 
 
 class Fading:
-    """Logits of what was read, half as loud with every token; the owner of its state is another plugin."""
+    """Logits of the tokens so far, halved with every new token; another plugin owns the state."""
 
     tokenizer = None
 
@@ -77,7 +77,7 @@ class Fading:
 
 
 class FadingAlone(Fading):
-    """The same, and owns its state itself: it lets the kept drafts be evaluated again."""
+    """The same, but owns its state: it has accepted drafts evaluated again."""
 
     @hookimpl
     def compat(self):
@@ -91,7 +91,7 @@ class FadingAlone(Fading):
 
 
 class Fades:
-    """The owner of that state: takes what was recorded after the last kept draft."""
+    """The owner of that state: restores the state recorded after the last accepted draft."""
 
     @hookimpl
     def compat(self, target):

@@ -12,10 +12,10 @@ from tests.support.broken_plugins import CASES, KITS, Case
 PAGE = "promises.md"
 HEAD = """# Promises
 
-What the contract promises, as tests that a plugin inherits.
-Beside every promise stands a plugin of our tests that breaks it, and the check that must catch it.
-A healthy plugin that differs in that alone must pass.
-This page is made from that table: `python -m tests.kit.promises docs`.
+The promises of the contract, as tests that the test class of a plugin inherits.
+For every promise the table lists a plugin that breaks it, and the check that must fail for this plugin.
+A correct plugin that differs only in this point must pass.
+This page is generated: `python -m tests.kit.promises docs`.
 
 ```python
 from spec_core.testing import DrafterConformance
@@ -26,34 +26,35 @@ class TestEcho(DrafterConformance):
         return Echo()
 ```
 
-`make` returns a fresh plugin.
+`make` returns a new instance of the plugin.
 Three more methods may be overridden.
-`target` is for a plugin that needs a target of its own, `owner` for the owner of that target's recurrent state.
-`prompts` is for a method that has nothing to say after the kit's own.
+`target` returns the target, if the plugin needs a particular one.
+`owner` returns the owner of that target's recurrent state.
+`prompts` returns prompts, if the method drafts nothing after those of the kit.
 
-A check that fails quotes the promise, says what was found and after which prompt and seed, and how to see it alone.
-`pytest --conformance` ends with a list of promises kept and broken per class.
-The fixtures `toy_target`, `toy_rollback` and `conformance` are there wherever the package is installed.
+A failed check reports the promise, what was found, the prompt and seed, and the command that runs this check alone.
+`pytest --conformance` prints the kept and broken promises of each class at the end.
+The fixtures `toy_target`, `toy_rollback` and `conformance` are available wherever the package is installed.
 
-What a plugin does on purpose it declares, as attributes of its class:
+Intended behaviour is declared by attributes of the test class:
 """
 DECLARED = [
-    ('learns_from_verdicts = "length"', "a method", "how earlier drafts fared may change how long later ones are"),
-    ('learns_from_verdicts = "tokens"', "a method", "and what is in them"),
+    ('learns_from_verdicts = "length"', "a method", "earlier verdicts may change the length of later drafts"),
+    ('learns_from_verdicts = "tokens"', "a method", "earlier verdicts may change the length and tokens of drafts"),
     ("shares_between_sequences = True", "a method", "one text may change the drafts of another"),
     (
         "keeps_former_text = True",
         "a method",
-        "on a slot used again, tokens of the former text are compared and used",
+        "on a reused slot the method may use tokens of the previous text",
     ),
     (
         "tolerance",
         "an owner, a target",
-        "share of the largest number that results may differ by; None goes by the dtype",
+        "max difference of results, as a share of the largest value; None: chosen by dtype",
     ),
-    ("batch_tolerance", "a target", "the same for rows alone and among others; 0, the default, is bit-equal"),
-    ("samples", "a rule", "texts per test of a distribution"),
-    ("temperatures", "all", "of the kit's requests"),
+    ("batch_tolerance", "a target", "the same between a row alone and in a batch; the default 0 requires equal bits"),
+    ("samples", "a rule", "number of texts per test of a distribution"),
+    ("temperatures", "all", "temperatures of the kit's requests"),
 ]
 
 
@@ -69,7 +70,7 @@ def page() -> str:
 def section(title: str, kit: type) -> str:
     """One conformance class."""
     rows = [row(check, promise, kit) for check, promise in promises(kit)]
-    head = ["| promise | broken plugin | test that catches it |", "| --- | --- | --- |"]
+    head = ["| promise | broken plugin | test that fails |", "| --- | --- | --- |"]
     return "\n".join([f"## {title}: `{kit.__name__}`", "", *head, *rows, ""])
 
 

@@ -1,4 +1,4 @@
-"""The kit can fail: for every promise there is a plugin that breaks it, and the check that names it says so."""
+"""The kit can fail: for every promise there is a plugin that breaks it, and the check of this promise fails."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_the_kit_catches_the_broken_plugin_and_passes_its_healthy_twin(case):
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 def test_every_promise_has_one_plugin_that_breaks_it(kit):
-    """A check that nothing fails would be no check."""
+    """Every check has a plugin that fails it."""
     assert {name for name, _ in promises(kit)} == {case.check for case in CASES if case.kit is kit}
 
 
 def test_the_page_of_promises_is_up_to_date():
-    """Mend with ``python -m tests.kit.promises docs``."""
+    """Regenerate with ``python -m tests.kit.promises docs``."""
     assert page() == (DOCS / PAGE).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Every plugin of this package passes the conformance class of its kind, like anybody's."""
+"""Every plugin of this project passes the conformance class of its kind."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TestTargetWithoutRows(TargetConformance):
 
 
 class TestTargetThatOwnsItsOnlyState(TargetConformance):
-    """And one that rolls it back itself."""
+    """The same target, which rolls its state back itself."""
 
     def make(self):
         return FadingAlone()
@@ -106,3 +106,10 @@ class TestOwnerOfTheOnlyState(RollbackConformance):
 
     def target(self):
         return Fading()
+
+
+class TestExtendingNgram(DrafterConformance):
+    learns_from_verdicts = "length"
+
+    def make(self):
+        return Ngram(extend=True)

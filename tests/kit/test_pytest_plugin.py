@@ -1,4 +1,4 @@
-"""What pytest sees of the kit: fixtures, messages, the report; and that it costs nobody torch."""
+"""The kit's pytest plugin: fixtures, messages, the report; it does not import torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OnePromise:
 
 
 def test_collecting_a_test_loads_no_torch(tmp_path):
-    """The entry point is imported in every session of everybody who installed the package."""
+    """The entry point is imported in every pytest session of an environment with the package."""
     (tmp_path / "test_empty.py").write_text("def test_nothing(): pass\n")
     (tmp_path / "conftest.py").write_text(
         "import sys\n\ndef pytest_unconfigure(config):\n"
@@ -57,7 +57,7 @@ def test_fixtures_are_fresh_toys(toy_target, toy_rollback):
 
 
 def test_the_conformance_fixture_reports_every_promise(conformance):
-    """On a kit of one check, so that it is quick."""
+    """With a kit of one check, to save time."""
     outcomes = conformance(OnePromise, lambda: 3)
 
     assert [(o.check, o.result) for o in outcomes] == [("test_it_is_three", "kept"), ("test_it_is_four", "broken")]
@@ -73,16 +73,16 @@ def test_a_failure_names_the_promise_and_how_to_see_it_alone(pytester):
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "promise broken: A method that is tested drafts: the kit's prompts give it something to propose.",
+            "promise broken: The method drafts after the kit's prompts.",
             'alone: pytest -k "TestMute and test_it_drafts_after_the_kits_prompts"',
             "TestMute: 1 kept, 1 broken",
-            "  broken: A method that is tested drafts*",
+            "  broken: The method drafts*",
         ]
     )
 
 
 def test_where_one_request_fails_nothing_else_is_said_to_be_broken(pytester):
-    """One promise is broken, the others are not checked."""
+    """After one broken promise the others are not checked."""
     pytester.makepyfile(MUTE.replace("pass", "raise RuntimeError('out of ideas')"))
 
     result = pytester.runpytest_inprocess("-p", "no:xdist", "-k", "survived or empty", "--conformance")
@@ -90,7 +90,7 @@ def test_where_one_request_fails_nothing_else_is_said_to_be_broken(pytester):
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines(
         [
-            "not checked: To draft nothing is to propose nothing: no draft is empty.",
+            "not checked: A method that drafts nothing proposes nothing: no draft is empty.",
             "found: plugin 'subject' failed in draft*RuntimeError: out of ideas",
             "*, in draft",
             "    raise RuntimeError('out of ideas')",

@@ -1,4 +1,4 @@
-"""Draft heads against vectors of the originals, through ``spec draft`` as a user types it."""
+"""Draft heads against vectors of the original implementations, with ``spec draft``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def check_published(name: str, file: str, context: str, kernels: str, out: Path)
 
 
 def drafted(target: Path, method: str, tokens: list[int], n: int, kernels: str, out: Path):
-    """What the command writes: tokens [n] and logits [n, V]."""
+    """The file that the command writes: tokens [n] and logits [n, V]."""
     words = ["draft", "-m", target, "--method", method, "--tokens", ",".join(map(str, tokens)), "-n", n, "--out", out]
-    options = ["--device", "cpu", "--dtype", "float32", "-o", f"kernels={kernels}"]
+    options = ["--device", "cpu", "--dtype", "float32", "-o", f"kernels={kernels}", "-o", "cache_dtype=float32"]
     if kernels == "native" and (reason := native.problem()):
         pytest.skip(reason)
     assert run([str(word) for word in (*words, *options)]) == 0

@@ -1,4 +1,4 @@
-"""Random heads in files, for tiny targets, and what any head must do in a run."""
+"""Random heads in files, for tiny targets, and checks that any head must pass in a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METHODS = {
 }
 """A head's method and its settings, without the file."""
 WINDOW = 5
-"""Of a sliding layer: it ends inside the context, and inside the block."""
+"""Windows of a sliding layer: one ends inside the context, one inside the block."""
 
 
 @cache

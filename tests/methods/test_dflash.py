@@ -51,7 +51,7 @@ def test_the_speculators_form_of_a_published_head_drafts_the_same(tmp_path):
 def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, tmp_path):
     """The differentiable head's logits, where a window ends inside the context and inside the block."""
     torch.manual_seed(0)
-    target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
+    target = load(tiny_gguf(0, layers=4), dtype="float32", cache_dtype="float32", device="cpu", kernels=kernels)
     given = trained("dflash", target, windows=(3, 6), causal=causal)
     tokens, states = [5, 9, 2, 77, 31, 8, 4, 1, 60, 12, 3], torch.randn(10, 2, 32)
     features = states.flatten(1)

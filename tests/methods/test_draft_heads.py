@@ -1,4 +1,4 @@
-"""What every draft head must do: the drafts of its original, the target's own text, and refusals."""
+"""Tests of every draft head: the drafts of its original implementation, the target's own text, and refusals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import Run, Sampling, load
 from spec_core.errors import Refused
+from spec_core.toolkit import DraftLimits
 from tests.methods.drafted import check_published, drafted
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
 from tests.support.small_heads import trained
@@ -50,7 +51,7 @@ def test_a_head_drafts_the_same_from_every_layout(kind, layout, rows, tmp_path):
 
 
 def forwards(name: str, step) -> int:
-    """Of the head: one for each depth, all sequences together, or one in all."""
+    """Forwards of the head: one for each depth, all sequences together, or one in all."""
     depth = max((p.draft.depth for p in step.parts if p.draft), default=0)
     return depth if METHODS[name][0] == "eagle3" else min(depth, 1)
 
@@ -77,7 +78,7 @@ def test_text_and_state_are_plain_with_every_way_to_roll_back(name, slots, strat
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
 def test_a_chain_in_one_call_is_the_chain_of_single_steps(rows, kernels):
-    """Also where a row of logits is another token than its number; one that shows its rows goes step by step."""
+    """Also if a row of logits is not the token of the same id; a head that shows its logits drafts step by step."""
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     drafts = [[], []]
     for found, watch in zip(drafts, (None, lambda token, row: None), strict=True):
@@ -101,14 +102,14 @@ def test_the_native_call_believes_no_map_of_tokens(bad):
     memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
     memory.room(16)
     with pytest.raises(ValueError, match="stands for"):
-        layer.draft(memory.pairs(), 5, 0.0, 0.9, [])
+        layer.draft([memory.pairs()], [DraftLimits(5, 5, 1, 0.0)])
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.8])
 @pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq"])
 @every_method
 def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
-    """Chains with rows of probabilities over the target's vocabulary: nothing where the head has no word."""
+    """Chains with probabilities over the target's vocabulary: 0 for tokens that the head cannot draft."""
     run, drafts = Run(tiny("dense"), [method(name, "dense", 120)], rule=rule), []
     seq = run.submit([1, 2, 3, 4], max_tokens=16, seed=3, sampling=Sampling(temperature=temperature))
     run.observe(lambda step: drafts.append(step.part(seq).draft))
@@ -126,7 +127,7 @@ def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
 
 @pytest.mark.parametrize(("rule", "proposal"), [(None, "unknown"), ("point-mass", "deterministic")])
 def test_a_tree_says_how_its_tokens_were_chosen(rule, proposal):
-    """By noise that the target reads too, or by what is likely where no drafter reads the coins."""
+    """With noise that the target shares, or by probability if drafters may not read the coins."""
     run, drafts = Run(tiny("dense"), [method("eagle3-tree", "dense")], rule=rule), []
     run.observe(lambda step: drafts.extend(p.draft for p in step.parts if p.draft))
     run.generate([1, 2, 3, 4], max_tokens=16, seed=3, sampling=Sampling(temperature=0.8)).result
@@ -152,7 +153,7 @@ def test_no_head_is_refused_with_a_way_out(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_p_min_cuts_a_draft(kind):
-    """A random head is sure of nothing: the first token is paid for, no other is offered."""
+    """A random head is never confident: the first token is drafted, no other."""
     run = Run(tiny("dense"), [(kind, {"file": str(head_file(kind, "dense")), "p_min": 0.8})])
     seq, lengths = run.submit([1, 2, 3, 4], max_tokens=12), []
     run.observe(lambda step: lengths.append(step.part(seq).drafted))

@@ -1,9 +1,10 @@
-"""A draft of K tokens in one call is the draft of K single steps: tokens, chances and what they were drawn from."""
+"""A draft of K tokens in one call equals that of K single steps: tokens, probabilities and their rows."""
 
 from __future__ import annotations
 
 import datetime
 import functools
+import math
 from pathlib import Path
 
 import attrs
@@ -14,9 +15,9 @@ import torch
 from spec_kernels.native.executor import Native
 
 import spec_core.sampling.native
-from spec_core import Request, Run, Sampling, Target, load
+from spec_core import Request, Run, Sampling, Step, Target, load
 from spec_core.sampling import native
-from spec_core.toolkit import TokenDrafter
+from spec_core.toolkit import DraftLimits, TokenDrafter
 from tests.methods import heads
 from tests.support import choices
 from tests.support.small_models import tiny_gguf, tiny_hybrid
@@ -24,9 +25,9 @@ from tests.support.small_models import tiny_gguf, tiny_hybrid
 VOCAB = 300
 DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced")
 RULES = (None, "rejection", "k-seq", "point-mass")
-"""Shared noise; private noise with rows of probabilities; private noise without."""
+"""Shared noise; private noise with rows of probabilities; private noise without rows."""
 with_both = pytest.mark.skipif(
-    native.module is None or spec_kernels.native.module() is None, reason="needs both extensions"
+    native.module is None or spec_kernels.native.problem() is not None, reason="needs both extensions"
 )
 
 
@@ -37,27 +38,36 @@ def target_of(drafter: str, kernels: str) -> Target:
     return load(file, dtype="float32", device="cpu", kernels=kernels)
 
 
-def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native") -> Run:
+def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
+    """tree: settings of eagle3's trees."""
     target = target_of(drafter, kernels)
     if drafter == "mtp":
         return Run(target, [("mtp", {"p_min": p_min})], rule=rule)
     if drafter == "draft-model":
         return Run(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": p_min})], rule=rule)
     name, settings = heads.method("eagle3", "dense", 120 if drafter.endswith("reduced") else None)
-    return Run(target, [(name, {**settings, "p_min": p_min})], rule=rule)
+    return Run(target, [(name, {**settings, "p_min": p_min, **tree})], rule=rule)
 
 
-def drafted(run: Run, request: Request) -> tuple[list, list[int]]:
-    """(tokens, chances, proposal, rows they were drawn from) of every draft, and the text."""
-    found = []
-    drafts = lambda step: [p.draft for p in step.parts if p.draft is not None]
-    run.observe(lambda step: found.extend((d.ids, d.confidence, d.proposal, d.probs) for d in drafts(step)))
-    return found, run.generate(request).result.tokens
+def drafted(run: Run, requests: list[Request]) -> tuple[dict[str, list], list[list[int]]]:
+    """(tokens, parents, chances, proposal, rows they were drawn from) of every draft by request, and the texts."""
+    found: dict[str, list] = {request.name: [] for request in requests}
+
+    def look(step: Step) -> None:
+        for part in step.parts:
+            if (d := part.draft) is not None:
+                found[part.seq.name].append((d.ids, d.parents, d.confidence, d.proposal, d.probs))
+
+    run.observe(look)
+    return found, [text.result.tokens for text in run.generate(requests)]
 
 
-def equal(a: list, b: list) -> bool:
+def equal(a: dict[str, list], b: dict[str, list]) -> bool:
     rows = lambda x, y: x is y is None or (x is not None and y is not None and torch.equal(x, y))
-    return len(a) == len(b) and all(x[:3] == y[:3] and rows(x[3], y[3]) for x, y in zip(a, b, strict=True))
+    same = lambda x, y: x[:4] == y[:4] and rows(x[4], y[4])
+    return a.keys() == b.keys() and all(
+        len(a[name]) == len(b[name]) and all(same(x, y) for x, y in zip(a[name], b[name], strict=True)) for name in a
+    )
 
 
 def settings(seed: int, count: int) -> list[tuple[Sampling, float]]:
@@ -68,47 +78,129 @@ def settings(seed: int, count: int) -> list[tuple[Sampling, float]]:
     return [(s, float(rng.choice([0.0, 0.3, 0.6]))) for s in warm]
 
 
+def request(i: int, sampling: Sampling, **more) -> Request:
+    return Request([5, 9, 11, 2 + i], max_tokens=12, ignore_eos=True, seed=i, sampling=sampling, name=f"{i}", **more)
+
+
 @pytest.fixture
 def calls(monkeypatch) -> list[int]:
-    """One for every call of the native loop with a chooser."""
+    """Of every call of the native loop: how many drafts it made."""
     made: list[int] = []
-    draw = Native.draw
-    monkeypatch.setattr(Native, "draw", lambda *given, **named: made.append(0) or draw(*given, **named))
+    draft = Native.draft
+    count = lambda limits: made.append(len(limits)) or limits
+    monkeypatch.setattr(Native, "draft", lambda me, batch, limits, *a, **k: draft(me, batch, count(limits), *a, **k))
     return made
 
 
+def in_python(monkeypatch, form: str) -> None:
+    """Tokens of sampled drafts and of trees are chosen in Python from now on, by the native choice or by numpy."""
+    if form == "native choice":
+        monkeypatch.setattr(TokenDrafter, "chooser", lambda *given, **named: None)
+    else:
+        monkeypatch.setattr(native, "module", None)
+
+
+FORMS = pytest.mark.parametrize("form", ["native choice", "written choice"])
+
+
 @with_both
-@pytest.mark.parametrize("form", ["native choice", "written choice"])
+@FORMS
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, form, calls, monkeypatch):
-    requests = [
-        (Request([5, 9, 11, 2], max_tokens=12, ignore_eos=True, seed=i, sampling=sampling), p_min)
-        for i, (sampling, p_min) in enumerate(settings(DRAFTERS.index(drafter), 6))
-    ]
-    once = [drafted(started(drafter, p_min, rule), request) for request, p_min in requests]
-    assert len(calls) > len(requests)
-    if form == "native choice":
-        monkeypatch.setattr(TokenDrafter, "chooser", lambda *given: None)
-    else:
-        monkeypatch.setattr(native, "module", None)
+    """Of one sequence, then of three that are drafted together."""
+    drawn = settings(DRAFTERS.index(drafter), 6)
+    cases = [([request(i, sampling)], p_min) for i, (sampling, p_min) in enumerate(drawn[:3])]
+    cases.append(([request(i, sampling) for i, (sampling, _) in enumerate(drawn[3:])], 0.3))
+    once = [drafted(started(drafter, p_min, rule), requests) for requests, p_min in cases]
+    assert len(calls) > len(cases) and max(calls) == 3
+    in_python(monkeypatch, form)
     calls.clear()
-    again = [drafted(started(drafter, p_min, rule), request) for request, p_min in requests]
+    again = [drafted(started(drafter, p_min, rule), requests) for requests, p_min in cases]
 
     assert not calls
-    for (mine, text), (other, same_text), (request, p_min) in zip(once, again, requests, strict=True):
-        assert text == same_text
-        assert equal(mine, other), (request.sampling, p_min)
-    assert any(len(ids) > 1 for drafts, _ in once for ids, *_ in drafts)
+    for (mine, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
+        assert texts == same_texts
+        assert equal(mine, other), case
+    assert any(len(ids) > 1 for found, _ in once for drafts in found.values() for ids, *_ in drafts)
+
+
+TREES = [
+    {"width": 3, "draft_max": 3, "nodes_max": 256},
+    {"width": 2, "draft_max": 6, "nodes_max": 7},
+    {"width": 16, "draft_max": 2, "nodes_max": 20},
+]
+
+
+@with_both
+@FORMS
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("tree", TREES, ids=str)
+@pytest.mark.parametrize("drafter", ["eagle3", "eagle3-reduced"])
+def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, temperature, form, calls, monkeypatch):
+    """Tokens, parents and chances, to the bit, of three sequences together; a rule of its own noise ranks by chance."""
+    rng = np.random.default_rng(tree["width"])
+    cuts = [attrs.evolve(choices.sampling(rng, VOCAB), temperature=temperature) for _ in range(3)]
+    requests = [request(i, sampling) for i, sampling in enumerate(cuts)]
+    cases = [(p_min, rule) for p_min in (0.0, 0.02) for rule in (None, "point-mass")]
+    once = [drafted(started(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
+    assert max(calls) == 3
+    in_python(monkeypatch, form)
+    calls.clear()
+    again = [drafted(started(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
+
+    assert not calls
+    for (mine, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
+        assert texts == same_texts
+        assert equal(mine, other), case
+    parents = [parents for found, _ in once for drafts in found.values() for _, parents, *_ in drafts]
+    assert any(parents != list(range(-1, len(parents) - 1)) for parents in parents)
+
+
+@pytest.mark.skipif(spec_kernels.native.problem() is not None, reason="needs the kernels' extension")
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, calls):
+    """They end after different numbers of tokens; every one goes on behind its own."""
+    requests = [request(i, Sampling()) for i in range(5)]
+    together, texts = drafted(started(drafter, 0.05, None), requests)
+    assert max(calls) == 5
+    alone = [drafted(started(drafter, 0.05, None), [one]) for one in requests]
+
+    assert texts == [text for _, (text,) in alone]
+    assert equal(together, {name: drafts for found, _ in alone for name, drafts in found.items()})
+    assert len({len(ids) for drafts in together.values() for ids, *_ in drafts}) > 1
+
+
+@with_both
+def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_one_step(calls):
+    """Rows are kept for those that were drawn; the others branch."""
+    both = [request(i, Sampling(temperature=0.8 * (i % 2))) for i in range(4)]
+    found, _ = drafted(started("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
+
+    assert max(calls) == 2
+    for i, drafts in enumerate(found.values()):
+        assert drafts
+        assert all((parents is None) == (rows is not None) == bool(i % 2) for _, parents, _, _, rows in drafts)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_reference_executor_draws_token_by_token(drafter, calls):
-    """It has no loop of its own for what is drawn; drafts are drafts all the same."""
-    request = Request([5, 9, 11, 2], max_tokens=8, ignore_eos=True, seed=1, sampling=Sampling(temperature=0.8))
-    drafts, text = drafted(started(drafter, 0.0, None, "reference"), request)
+    """It has no native loop for sampled drafts; they are drafted step by step."""
+    one = request(0, Sampling(temperature=0.8))
+    found, (text,) = drafted(started(drafter, 0.0, None, "reference"), [one])
 
-    assert drafts and len(text) == 8 and not calls
+    assert found["0"] and len(text) == 12 and not calls
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_the_reference_drafts_greedy_chains_of_several_sequences_in_one_call(drafter, monkeypatch):
+    requests = [request(i, Sampling()) for i in range(3)]
+    found, texts = drafted(started(drafter, 0.05, None, "reference"), requests)
+    monkeypatch.setattr(TokenDrafter, "limits", lambda *given: None)
+    again, same_texts = drafted(started(drafter, 0.05, None, "reference"), requests)
+
+    assert texts == same_texts
+    assert [[d[0] for d in found[r.name]] for r in requests] == [[d[0] for d in again[r.name]] for r in requests]
 
 
 def test_both_sides_read_one_header():
@@ -122,34 +214,53 @@ def test_both_sides_read_one_header():
 # what the native loop is not to believe
 
 
-def chooser(vocabulary: int = VOCAB, most: int = 5, tokens: list[int] | None = None):
+def chooser(vocabulary: int = VOCAB, length: int = 5, tokens: list[int] | None = None):
     sampling = Sampling(temperature=0.8, repetition_penalty=1.1)
-    return native.module.chooser(sampling._terms, (1, 0, 0), 0, (1, 0), tokens or [5, 9], 2, vocabulary, most)
+    return native.module.chooser(sampling._terms, (1, 0, 0), 0, (1, 0), tokens or [5, 9], 2, vocabulary, length)
 
 
-def drawn(made, most: int = 5, ids=None):
-    """A draft of eagle3's layer by a chooser."""
+def drawn(made, length: int = 5, ids=None, width: int = 1, keep: bool = True, trust: float = 0.9):
+    """A draft of eagle3's layer by a chooser, with room for it in the cache."""
     run = started("eagle3-reduced", 0.0, None)
     layer = next(c.plugin for c in run.plugins if c.name == "eagle3").layer
     layer.ids = layer.ids if ids is None else ids(layer.ids).contiguous()
     memory = layer.memory()
     memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
     memory.room(16)
-    return layer.draw(memory.pairs(), most, 0.0, 0.9, [], made, True)
+    return layer.draft([memory.pairs()], [DraftLimits(length, length, width, 0.0, frozenset(), trust, made)], keep)
 
 
 @with_both
 def test_rows_are_kept_for_every_token():
-    ids, chances, rows = drawn(chooser())
-    assert (len(ids), len(chances), rows.shape) == (5, 5, (5, 120))
-    assert len({row.numpy().tobytes() for row in rows}) == 5
+    (found,) = drawn(chooser()).found
+    assert (len(found.tokens), len(found.chances), found.rows.shape) == (5, 5, (5, 120))
+    assert len({row.numpy().tobytes() for row in found.rows}) == 5
 
 
 @with_both
 @pytest.mark.parametrize(
-    "made, most, ids, said",
+    ("more", "said"),
     [
-        (lambda: chooser(most=4), 5, None, "longer than its chooser"),
+        ({"width": 65}, "1 to 64 tokens"),
+        ({"width": 0}, "1 to 64 tokens"),
+        ({"width": 2, "made": None}, "need a chooser"),
+        ({"length": 100, "width": 60}, "no room"),
+        ({"trust": 1.5}, "from 0 to 1"),
+        ({"trust": math.nan}, "from 0 to 1"),
+        ({"width": 2, "keep": True}, "chains only"),
+    ],
+    ids=str,
+)
+def test_a_tree_that_does_not_fit_is_refused(more, said):
+    with pytest.raises(ValueError, match=said):
+        drawn(**{"made": chooser(length=200), "keep": False, **more})
+
+
+@with_both
+@pytest.mark.parametrize(
+    "made, length, ids, said",
+    [
+        (lambda: chooser(length=4), 5, None, "longer than its chooser"),
         (lambda: chooser(vocabulary=100), 5, None, "more logits than"),
         (lambda: chooser(vocabulary=200), 5, None, "stands for no token"),
         (chooser, 5, lambda ids: ids[:100], "stands for one token"),
@@ -161,13 +272,13 @@ def test_rows_are_kept_for_every_token():
     ],
     ids=["room", "row", "ids", "few", "negative", "beyond", "long", "function", "capsule"],
 )
-def test_a_chooser_that_does_not_fit_is_refused(made, most, ids, said):
+def test_a_chooser_that_does_not_fit_is_refused(made, length, ids, said):
     with pytest.raises(ValueError, match=said):
-        drawn(made(), most, ids)
+        drawn(made(), length, ids)
 
 
 @with_both
-@pytest.mark.parametrize("bad", [{"vocabulary": 0}, {"vocabulary": -1}, {"most": 0}, {"most": -2}], ids=str)
+@pytest.mark.parametrize("bad", [{"vocabulary": 0}, {"vocabulary": -1}, {"length": 0}, {"length": -2}], ids=str)
 def test_a_chooser_of_nothing_is_refused(bad):
     with pytest.raises(ValueError, match="at least one token"):
         chooser(**bad)

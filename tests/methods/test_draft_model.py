@@ -1,4 +1,4 @@
-"""What draft-model promises beyond the contract: parity of its own forwards, counts, catch-up, vocabularies."""
+"""draft-model beyond the contract: parity of its own forwards, counts, catch-up, vocabularies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_text_is_the_targets_own(target, temperature, batch):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_target_as_its_own_draft_is_accepted_always(target, temperature):
-    """A perfect drafter is accepted to the last token: hidden shifts, stale rows or wrong noise would show here."""
+    """A perfect drafter is accepted to the last token, which detects shifted or stale rows and wrong noise."""
     sampling = Sampling(temperature=temperature)
     _, run = texts(target, [("draft-model", {"file": str(tiny_gguf(0)), "p_min": 0.0})], sampling=sampling)
 
@@ -44,7 +44,7 @@ def test_the_target_as_its_own_draft_is_accepted_always(target, temperature):
 
 
 def test_k_drafts_cost_k_forwards_and_one_of_the_target(target):
-    """Catch-up rides on the first draft's forward."""
+    """Catch-up rows are part of the first draft's forward."""
     _, run = texts(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0, "draft_max": 4})])
     report = run.stats.report()
 
@@ -62,7 +62,7 @@ def test_all_sequences_share_one_forward(target):
 
 
 def test_a_method_that_was_not_asked_catches_up(target):
-    """After requests without it the cache is behind; what it then drafts is still what a fresh one drafts."""
+    """After requests without it the cache lags behind; its next drafts still equal those of a new instance."""
     methods = [("draft-model", {"file": str(tiny_gguf(0)), "p_min": 0.0})]
     run = Run(target, methods=methods, max_sequences=1)
     run.generate("def add(a, b):", max_tokens=30, methods=(), ignore_eos=True).result
@@ -87,7 +87,7 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
 
 
 def test_the_hint_for_another_vocabulary_is_a_name_that_a_run_takes(target):
-    """Python and the command line write it alike."""
+    """Python and the command line use the same notation."""
     file = tiny_gguf(3, salt="other words ")
     with pytest.raises(Refused) as refused:
         Run(target, [f"draft-model={file}"])
@@ -134,7 +134,7 @@ def test_draft_logits_are_the_draft_models_own(target):
 
 @pytest.mark.parametrize("translate", [False, True], ids=["same-words", "translated"])
 def test_it_drafts_as_far_as_its_own_context_goes(target, translate):
-    """And to its last position; then the target goes on alone, and the counts are those of what was drafted."""
+    """Also at the last position; then the target continues alone, and counts are of drafted tokens."""
     file = tiny_gguf(3, context=64, salt="completely different words " if translate else "")
     settings = {"file": str(file), "p_min": 0.0, "draft_max": 4, "translate": translate}
     plain, _ = texts(target, [], n=120)
@@ -152,14 +152,14 @@ def test_it_drafts_as_far_as_its_own_context_goes(target, translate):
 
 
 def test_a_draft_model_with_a_longer_context_takes_no_more_than_the_targets(target):
-    """Its cache is as long as a text can be."""
+    """Its cache is as long as the target's context."""
     run = Run(target, methods=[f"draft-model={tiny_gguf(1, context=1024)}"])
 
     assert run.plugins[0].plugin.model.info.context == target.info.context == 256
 
 
 def test_it_is_loaded_in_a_dtype_of_its_own():
-    """Beside a target whose dtype its loader does not know; another one is asked for by its setting."""
+    """With a target whose dtype its loader does not support; a setting chooses another one."""
     odd = load(tiny_gguf(0))
     odd.info = attrs.evolve(odd.info, dtype="float64")
     chosen = {
@@ -175,7 +175,7 @@ def wish_of(dtype):
 
 
 def test_a_target_without_tokenizer_takes_a_draft_model_of_its_own_words_only(target):
-    """Nothing can be translated, and the refusal says so."""
+    """No token of the vocabularies matches, and the refusal says so."""
     mute = load(tiny_gguf(0))
     mute.tokenizer = None
 

@@ -25,7 +25,7 @@ HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators")
 
 
 class Described:
-    """What the layer asks of a head's description, from the shape it was trained in."""
+    """The fields of a head's description that the layer reads, from the trained shape."""
 
     d2t = None
 
@@ -35,7 +35,7 @@ class Described:
 
 @attrs.frozen
 class Given:
-    """Weights that are at hand as a source of them."""
+    """A weight source of given tensors."""
 
     tensors: dict[str, torch.Tensor]
 
@@ -110,7 +110,7 @@ def chain(layer, tokens, features, path):
 
 
 def likeliest_paths(row_of, limits, trust):
-    """EAGLE-2 in its own words: the best of every level go on, the best of all levels are drafted."""
+    """EAGLE-2 as published: the best nodes of each level are expanded, the best of all levels are drafted."""
     level, every = {(): 1.0}, {}
     for _ in range(limits.depth):
         new = {}
@@ -125,7 +125,7 @@ def likeliest_paths(row_of, limits, trust):
 @pytest.mark.parametrize("kernels", ["native", "reference"])
 @pytest.mark.parametrize(("depth", "width", "nodes"), [(4, 3, 100), (4, 3, 8), (3, 5, 12), (6, 2, 9), (5, 1, 5)])
 def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
-    """Every node's chance is that of its path drafted as a chain; no forward is made for what cannot be drafted."""
+    """A node's probability is that of its path drafted as a chain; no forward for nodes that cannot be drafted."""
     torch.manual_seed(1)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     given = trained("eagle3", target)

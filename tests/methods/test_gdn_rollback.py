@@ -55,7 +55,7 @@ def test_auto_falls_back_where_records_do_not_fit():
 
 
 def test_what_a_forward_records_is_what_was_counted():
-    """The formula that memory is planned with, and the tensors that a forward really keeps."""
+    """The formula for memory equals the size of the tensors that a forward keeps."""
     target = load(tiny_hybrid())
     sizes = target.info.extras["recurrent"]
     seq = sequence(target, [1, 2, 3])

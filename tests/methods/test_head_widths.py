@@ -1,4 +1,4 @@
-"""Draft heads of other widths than their target's, and of many inputs, draft natively as by the reference."""
+"""Draft heads of other widths than the target, and with many inputs: native drafts equal the reference's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_head_that_reads_many_hidden_states_drafts_what_the_reference_drafts(k
 @pytest.mark.parametrize("width", [16, 40, 72])
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_prompt_of_embeddings_is_drafted_by_a_head_of_another_width(kind, width, kernels):
-    """Such a head cannot read them: it drafts from hidden states alone, and the text stays the plain one."""
+    """Such a head cannot read embeddings: it drafts from hidden states alone, and the text stays plain."""
     head = made(kind, width=width)
     target = head.target(kernels)
     embeds = {at: torch.full((target.info.width,), 0.1 * at) for at in (1, 2, 5)}

@@ -37,7 +37,7 @@ def hybrid():
 
 
 def drafts(target, method, tokens: list[int], n: int) -> tuple[list[int], torch.Tensor]:
-    """As ``spec draft`` makes them: through the hooks of a run, hidden states from the target's own forward."""
+    """As in ``spec draft``: through the hooks of a run, with hidden states of the target's own forward."""
     return drafted_by(Run(target, [method], draft_max=n), tokens, n)
 
 
@@ -47,7 +47,7 @@ def drafts(target, method, tokens: list[int], n: int) -> tuple[list[int], torch.
 def test_draft_tokens_and_logits_in_a_run(arch, file, context):
     expected = load_file(golden(f"mtp/{arch}") / "golden.safetensors")
     tokens = [*expected[f"{context}.tokens"].tolist(), int(expected[f"{context}.id_last"])]
-    target = load(golden(arch) / file)
+    target = load(golden(arch) / file, cache_dtype="float32")
     ids, rows = drafts(target, ("mtp", {"draft_max": 5, "p_min": 0.0}), tokens, 5)
     assert ids == expected[f"{context}.draft_tokens"].tolist()
     assert (rows - expected[f"{context}.draft_logits"]).abs().max() < 5e-5

@@ -1,4 +1,4 @@
-"""What ngram promises beyond the contract: verified hits, right continuations, evidence, bounded memory."""
+"""ngram beyond the contract: verified hits, right continuations, evidence, bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_of(plugin: Ngram, tokens: list[int]) -> Memory:
 @given(TOKENS)
 @settings(max_examples=300, deadline=None)
 def test_every_draft_follows_a_real_earlier_occurrence(tokens):
-    """A hit is compared before it drafts: the draft stands in the text after the same last tokens."""
+    """A hit is verified before it drafts: in the text, the draft follows the same last tokens."""
     plugin = Ngram(n_min=2)
     ids = plugin._ahead(memory_of(plugin, tokens), tokens, 8)
 
@@ -38,7 +38,7 @@ def test_every_draft_follows_a_real_earlier_occurrence(tokens):
 @given(TOKENS)
 @settings(max_examples=300, deadline=None)
 def test_the_longest_match_wins(tokens):
-    """Among verified places none agrees with the end of the text on more tokens than the chosen one."""
+    """No verified place matches more tokens at the end of the text than the chosen one."""
     plugin = Ngram(n_min=1, ways=100)
     memory = memory_of(plugin, tokens)
     best = best_match(memory.index.find(tokens), tokens, 64)
@@ -54,7 +54,7 @@ def test_the_longest_match_wins(tokens):
 
 
 def test_of_equal_matches_the_most_frequent_continuation_wins():
-    """The draft follows the place that was voted for, not merely the latest one."""
+    """The draft follows the place with the most votes, not always the latest one."""
     tokens = [1, 2, 7, 0, 1, 2, 8, 0, 1, 2, 8, 5, 1, 2, 7, 3, 1, 2, 8, 4, 1, 2]
     plugin = Ngram(n_min=2, n_max=2)
 
@@ -62,7 +62,7 @@ def test_of_equal_matches_the_most_frequent_continuation_wins():
 
 
 def test_periodic_text_is_drafted_to_full_length():
-    """Past the end of the text the draft reads itself, so a short period fills the budget."""
+    """Beyond the end of the text the draft continues with its own tokens, so a short period fills the budget."""
     tokens = [4, 5, 6] * 8
     plugin = Ngram(n_min=2, draft_max=12)
 
@@ -103,7 +103,7 @@ def test_memory_stays_under_its_bound():
 
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
-    """Rejections shorten drafts of such matches; look-ups without drafts bring the prior back."""
+    """Rejections shorten drafts of such matches; look-ups without drafts restore the prior."""
     fared = evidence()
     before = fared.value(3)
     for _ in range(5):
@@ -136,7 +136,7 @@ def test_nothing_is_drafted_past_an_end_token_or_an_embedded_row():
 
 
 def test_two_sequences_side_by_side_draft_what_each_drafts_alone():
-    """Memory is per sequence unless shared: another's text changes no step."""
+    """Memory is per sequence unless shared: another text changes no step."""
     target = ToyTarget(seed=3, recurrent=False)
     prompts = [[1, 2, 3], [9, 8, 7, 6]]
 
@@ -151,7 +151,7 @@ def test_two_sequences_side_by_side_draft_what_each_drafts_alone():
 
 
 def test_shared_memory_drafts_from_another_sequences_text():
-    """On request the texts of the run are looked into: the second time the same request takes fewer steps."""
+    """With sharing, texts of the run are searched: the same request takes fewer steps the second time."""
     target = ToyTarget(seed=5, recurrent=False)
     run = Run(target, methods=[("ngram", {"shared": True})], reuse=False)
     sampling = Sampling(temperature=1.0)

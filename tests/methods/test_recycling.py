@@ -1,4 +1,4 @@
-"""What recycling promises beyond the contract: what it learns, the likeliest tree, trees through a real target."""
+"""recycling beyond the contract: what it learns, the likeliest tree, trees with a real target."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class TestRecycling(DrafterConformance):
 
     def make(self):
         return Recycling()
+
+
+class TestExtendingRecycling(DrafterConformance):
+    learns_from_verdicts = "tokens"
+
+    def make(self):
+        return Recycling(extend=True)
 
 
 class TestRecyclingSharedGreedyChains(DrafterConformance):
@@ -56,7 +63,7 @@ def test_with_a_weight_of_one_the_last_row_stands_as_in_the_paper():
 
 
 def test_a_prompt_is_read_and_embedded_rows_are_no_tokens():
-    """What followed a token in the text counts like a row that was sure of it."""
+    """A token's successor in the text counts like a row with probability 1 for it."""
     table = Table(k=2, fresh=0.5)
     table.read([1, 2, -1, 3, 1, 4])
 
@@ -64,7 +71,7 @@ def test_a_prompt_is_read_and_embedded_rows_are_no_tokens():
 
 
 def test_the_likeliest_tokens_of_rows_and_their_probabilities():
-    """Of the whole vocabulary, not of those that are kept."""
+    """Probabilities are of the whole vocabulary, not of the kept tokens only."""
     rows = likeliest(torch.tensor([[0.0, 2.0, 1.0, -1.0], [3.0, 0.0, 0.0, 4.0]]), 2)
 
     total = [sum(map(math.exp, row)) for row in ([0, 2, 1, -1], [3, 0, 0, 4])]
@@ -93,7 +100,7 @@ def watched(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **a
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_every_verified_row_is_learnt_the_kept_ones_last(shared):
-    """Rejected rows too: the matrix is that of a twin that reads the steps one by one."""
+    """Also from rejected rows: the matrix equals that of a reference that reads the steps one by one."""
     plugin, twin = Recycling(shared=shared, p_min=0.02), Table(8, 0.5)
     run, seen = watched(plugin, n=40)
     twin.read([1, 2, 3, 1, 2, 5])
@@ -109,7 +116,7 @@ def test_every_verified_row_is_learnt_the_kept_ones_last(shared):
 
 
 class Guess:
-    """Drafts two tokens that nobody would."""
+    """Drafts two tokens that are always rejected."""
 
     @hookimpl
     def draft(self, step):
@@ -118,7 +125,7 @@ class Guess:
 
 
 def test_rows_of_other_methods_drafts_are_learnt():
-    """Whoever drafted: every verified row names successors."""
+    """Every verified row is learned from, whichever method drafted it."""
 
     plugin = Recycling()
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("guess", Guess()), ("recycling", plugin)])
@@ -128,7 +135,7 @@ def test_rows_of_other_methods_drafts_are_learnt():
 
 
 def test_a_new_request_on_the_same_slot_begins_with_its_prompt():
-    """Unless the matrix is shared, nothing of another request is left, though its rows are reused."""
+    """Unless the matrix is shared, nothing of another request is kept, even if its rows are reused."""
     plugin = Recycling()
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], max_sequences=1)
     run.generate([1, 2, 3, 4, 5], max_tokens=30).result
@@ -166,7 +173,7 @@ def every_path(table: Table, limits: Limits) -> list[float]:
 @given(ROWS, st.integers(1, 4), st.integers(1, 3), st.integers(1, 10))
 @settings(max_examples=80, deadline=None)
 def test_the_tree_holds_the_likeliest_paths(rows, depth, width, nodes):
-    """Held against all paths; parents come first, and equal tokens never follow the same one."""
+    """Compared with all paths; parents come first, and siblings have different tokens."""
     table, limits = Table(8, 0.5, rows), Limits(depth, nodes, width, 0.05)
     tree = grow(table, 0, by_chance, estimates(), limits)
 
@@ -198,7 +205,7 @@ def test_a_sampling_target_is_followed_by_its_noise():
 
 
 def test_a_drawn_token_stays_whatever_its_chance():
-    """To leave it out for its noise would change the distribution of those that stay; the draft ends after it."""
+    """Omitting it because of its noise would change the distribution of the others; the draft ends after it."""
     limits = {"depth": 8, "nodes": 8, "width": 1, "p_min": 0.9}
     kept = grow(TABLE, 1, by_chance, estimates(), Limits(**limits, drawn=True))
 
@@ -222,7 +229,7 @@ def test_rows_are_the_distribution_that_noise_draws_from():
 
 
 def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
-    """The kept ones and their siblings; nothing after a rejected one. The older, the less it counts."""
+    """Accepted drafts and their siblings; nothing after a rejected one. Older outcomes count less."""
     nodes = [Node(5, -1, 1, 0.5, (0, 3)), Node(6, -1, 1, 0.2, (1, 2)), Node(7, 0, 2, 0.2, (0, 3))]
     nodes.append(Node(8, 1, 2, 0.1, (0, 3)))
     evidence = estimates()
@@ -268,7 +275,7 @@ def test_chains_where_a_target_takes_no_trees(trees, width, branches):
     ],
 )
 def test_noise_is_read_where_it_helps(rule, temperature, proposal, branches):
-    """The target's own is followed, rows are drawn for a rule that weighs them; other coins tell nothing."""
+    """With shared noise drafts follow the target's choice; rules that read probabilities get sampled drafts."""
     plugin = Recycling(p_min=0.02)
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)], rule=rule)
     drafts = []
@@ -304,7 +311,7 @@ def pico():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_trees_through_a_real_target(pico, temperature):
-    """Texts equal plain decoding's bit by bit after branches that were dropped; the statistics are those of trees."""
+    """Texts equal plain decoding's bit for bit after rejected branches; the statistics are those of trees."""
     ask = {"max_tokens": 48, "seed": 5, "sampling": Sampling(temperature=temperature)}
     prompt = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
     plain = Run(pico).generate(prompt, **ask).result

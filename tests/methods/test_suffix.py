@@ -1,4 +1,4 @@
-"""What suffix promises beyond the contract: exact counts, the longest match, bounded memory, length from evidence."""
+"""suffix beyond the contract: exact counts, the longest match, bounded memory, length from evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spec_core.toolkit import AcceptanceEstimates, TreeLimits
 DEPTH = 5
 TOKENS = st.lists(st.integers(0, 3), max_size=60)
 WRITES = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2)), max_size=80)
-"""Which of three texts grows, and by which token."""
+"""Random choices of one of three texts and its next token."""
 
 
 class TestSuffix(DrafterConformance):
@@ -35,6 +35,13 @@ class TestSuffixTrees(DrafterConformance):
 
     def make(self):
         return Suffix(width=3, p_min=0.01)
+
+
+class TestExtendingSuffixTrees(DrafterConformance):
+    learns_from_verdicts = "tokens"
+
+    def make(self):
+        return Suffix(width=3, p_min=0.01, extend=True)
 
 
 class TestSuffixShared(DrafterConformance):
@@ -108,7 +115,7 @@ def test_the_match_is_the_longest_suffix_that_occurred_before(tokens):
 @given(WRITES)
 @settings(max_examples=60, deadline=None)
 def test_a_match_is_in_the_state_of_its_own_length(writes):
-    """Also after another text has split states; so a token is counted in at most depth + 1 of them."""
+    """Also after another text has split states; a token is counted in at most depth + 1 of them."""
     store = Store(1000, DEPTH)
     tracks = [Track(store) for _ in range(3)]
     for who, token in writes:
@@ -137,7 +144,7 @@ def test_states_and_transitions_are_linear_in_the_text(tokens):
 @given(st.lists(st.integers(0, 2), max_size=120))
 @settings(max_examples=60, deadline=None)
 def test_the_store_knows_the_latest_tokens_and_no_more_than_allowed(tokens):
-    """Its twin keeps the last whole and the current half as lists."""
+    """Its reference keeps the last whole half and the current half as lists."""
     store, twin = Store(20, DEPTH), [[]]
     track = Track(store)
     for token in tokens:
@@ -152,7 +159,7 @@ def test_the_store_knows_the_latest_tokens_and_no_more_than_allowed(tokens):
 
 
 def test_memory_stays_under_its_bound():
-    """However long the text, no more tokens and states are held than allowed; what is followed has the newest first."""
+    """For texts of any length, tokens and states stay within the limits; the newest tokens are kept."""
     rng, track = random.Random(0), Track(Store(600, 8))
     for _ in range(40):
         track.write([rng.randrange(30) for _ in range(250)])
@@ -170,7 +177,7 @@ def drafted(tokens: list[int], evidence: AcceptanceEstimates | None = None, **li
     track = Track(Store(1000, 32))
     track.write(tokens[:-1])
     asked = TreeLimits(**{"depth": 8, "nodes": 8, "width": 1, "p_min": 0.1} | limits)
-    [(automaton, match)] = track.ahead(tokens[-1])
+    [(automaton, match)] = track.ahead([tokens[-1]])
     return grow(automaton, match, evidence or estimates(), asked)
 
 
@@ -181,7 +188,7 @@ def ids(nodes: list) -> list[int]:
 @given(TOKENS.filter(lambda tokens: len(tokens) > 1))
 @settings(max_examples=80, deadline=None)
 def test_every_drafted_token_followed_the_same_tokens_before(tokens):
-    """Of a match of n tokens before it, in the text, with the draft so far: an earlier occurrence goes on like this."""
+    """Checks that n tokens before the draft, with the draft so far, continue in this way earlier in the text."""
     chain = drafted(tokens, p_min=0.0)
 
     assert bool(chain) == (tokens[-1] in tokens[:-2])
@@ -191,7 +198,7 @@ def test_every_drafted_token_followed_the_same_tokens_before(tokens):
 
 
 def test_the_most_frequent_continuation_is_drafted_and_then_the_most_recent():
-    """Three times 8 against two times 7; of one each, the later."""
+    """8 occurred three times, 7 twice; between equal counts the later one."""
     assert ids(drafted([1, 2, 7, 0, 1, 2, 8, 3, 1, 2, 8, 5, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2]))[0] == 8
     assert ids(drafted([1, 2, 7, 0, 1, 2, 8, 3, 1, 2]))[0] == 8
 
@@ -202,7 +209,7 @@ def test_the_longest_match_decides_against_a_frequent_shorter_one():
 
 
 def test_periodic_text_is_drafted_to_full_length():
-    """Where a match ends at the end of the text, a shorter one goes on."""
+    """If a match ends at the end of the text, a shorter one is used."""
     assert ids(drafted([4, 5, 6] * 8)) == [4, 5, 6, 4, 5, 6, 4, 5]
 
 
@@ -211,7 +218,7 @@ def test_nothing_is_drafted_behind_a_stop_token():
 
 
 def test_a_row_given_as_an_embedding_separates_two_texts():
-    """What stands before it and what stands after were never neighbours, and it is never drafted."""
+    """Tokens before and after an embedding are not adjacent, and the embedding is never drafted."""
     assert ids(drafted([1, 2, 3, -1, 7, 8, 1, 2])) == [3]
 
 
@@ -238,7 +245,7 @@ def test_the_draft_ends_where_its_chance_falls_below_the_bound():
 @given(TOKENS.filter(lambda tokens: len(tokens) > 1), st.integers(1, 4), st.integers(1, 12))
 @settings(max_examples=80, deadline=None)
 def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
-    """A part of the tree without bound on nodes, of which nothing left out is likelier; no equal siblings."""
+    """A part of the unlimited tree, without omitting a likelier node; no equal siblings."""
     every = drafted(tokens, width=width, nodes=1000, depth=4, p_min=0.02)
     tree = drafted(tokens, width=width, nodes=nodes, depth=4, p_min=0.02)
 
@@ -252,7 +259,7 @@ def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
 
 
 def test_siblings_come_from_shorter_matches_too():
-    """After 5 1 2 came 9, after 1 2 also 7: the chance that the long match leaves goes to the shorter one."""
+    """After 5 1 2 came 9, after 1 2 also 7: the remaining probability of the long match goes to the shorter one."""
     tree = drafted([1, 2, 7, 3, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2], width=2, depth=1, p_min=0.01)
     long, short = estimates().value(3), estimates().value(2)
 
@@ -279,7 +286,7 @@ def counts(evidence: AcceptanceEstimates, match: int) -> list[float]:
 
 
 def test_a_bad_round_lowers_a_score_and_is_forgotten():
-    """Rejections of a match length are outweighed by what comes later."""
+    """Later acceptances outweigh earlier rejections of a match length."""
     evidence = estimates()
     before = evidence.value(5)
     for _ in range(10):
@@ -292,7 +299,7 @@ def test_a_bad_round_lowers_a_score_and_is_forgotten():
 
 
 def test_evidence_is_what_was_right_of_what_was_promised():
-    """The older, the less it counts; lengths from 4 to 7 are one kind."""
+    """Older outcomes count less; lengths from 4 to 7 are one class."""
     evidence = estimates()
     for match, share, right in [(4, 1.0, True), (7, 0.5, False), (6, 0.5, True), (3, 1.0, False)]:
         evidence.learn(match, right, share)
@@ -302,7 +309,7 @@ def test_evidence_is_what_was_right_of_what_was_promised():
 
 
 def test_only_tested_tokens_are_learnt_from():
-    """The kept ones and the siblings beside them; nothing after a rejected one."""
+    """Accepted drafts and their siblings; nothing after a rejected one."""
     tree = drafted([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
     kept = next(i for i, node in enumerate(tree) if node.token == 8)
     evidence = estimates()
@@ -334,7 +341,7 @@ def test_shared_outputs_help_a_later_request_and_only_on_request():
 
 
 def test_prompts_are_not_shared():
-    """Only what was generated is looked into by others."""
+    """Other sequences search generated text only, not prompts."""
     plugin = Suffix(shared=True)
     run = Run(ToyTarget(seed=5, recurrent=False), methods=[("suffix", plugin)])
     prompt = [40, 41, 42, 43, 44, 45]

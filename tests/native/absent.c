@@ -8,6 +8,9 @@ const spec_product_table spec_product_avx2 = {.isa = "avx2"};
 #ifdef NO_PRODUCT_AVX512
 const spec_product_table spec_product_avx512 = {.isa = "avx512"};
 #endif
+#ifdef NO_PRODUCT_AVXVNNI
+const spec_product_table spec_product_avxvnni = {.isa = "avxvnni"};
+#endif
 #ifdef NO_PRODUCT_AVX512VNNI
 const spec_product_table spec_product_avx512vnni = {.isa = "avx512vnni"};
 #endif

@@ -1,4 +1,4 @@
-"""The native code on another architecture: the trials of ``arches/``, compiled for it and run by an emulator.
+"""The native code on another architecture: the trials of ``arches/``, cross-compiled and run by an emulator.
 
 A trial is a product, an operator, a choice or the whole forward of a random model; it prints a hash of what came out.
 """
@@ -25,14 +25,14 @@ FLAGS = ("-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-pthread", *WARN
 
 @attrs.frozen
 class Machine:
-    """A compiler, and what runs the programs that it makes."""
+    """A compiler, and the emulator for its programs."""
 
     compiler: str
     flags: tuple[str, ...]
     runner: tuple[str, ...] = ()
 
     def problem(self) -> str | None:
-        """What is missing, in words."""
+        """The missing tools, in words."""
         missing = [name for name in (self.compiler, *self.runner[:1]) if shutil.which(name) is None]
         return f"needs {' and '.join(missing)}" if missing else None
 
@@ -66,7 +66,7 @@ class Machine:
 
 @attrs.frozen
 class Outcome:
-    """hashes: a line for every trial. said: the instruction sets of each part, and which of them differ."""
+    """hashes: a line for every trial. said: the instruction sets of each part, and those that differ."""
 
     code: int
     hashes: list[str]
@@ -74,13 +74,13 @@ class Outcome:
 
 
 def sources() -> Iterator[Path]:
-    """The largest first, so that two compilers are done at about the same time."""
+    """The largest first, so that two compilers finish at about the same time."""
     found = [path for folder in FOLDERS for path in folder.rglob("*.c") if "Python.h" not in path.read_text()]
     yield from sorted(found, key=lambda path: (not path.stem.startswith(("ops_", "product_")), path))
     yield from sorted(TRIALS.glob("*.c"))
 
 
 HERE = Machine("gcc", ("-O1", "-DSPEC_PORTABLE"))
-"""This machine: other tests compare what is not plain C with this."""
+"""This machine's results; other tests compare other instruction sets with plain C."""
 ARM = Machine("aarch64-linux-gnu-gcc", ("-O3",), ("qemu-aarch64",))
-"""Compiled as it is for users, but for the -fno-trapping-math of the choice."""
+"""Compiled as for users, except for -fno-trapping-math of the choice."""

@@ -1,4 +1,4 @@
-"""The C of the kernels as a library that tests of its parts load; what has to be compiled is compiled once.
+"""The C of the kernels as a library for tests of its parts; each source is compiled once.
 
 What is made lies in ``build/native`` under a name that says what it was made from: processes of a run share it, and a
 run after which no source changed finds it there. With ``SPEC_NATIVE_LIBRARY`` another library is loaded, one with
@@ -55,7 +55,7 @@ def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
 
 
 def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
-    """The file ``named`` in the folder ``name``: what was left there, or what ``make`` writes; others go."""
+    """The file ``named`` in the folder ``name``: from an earlier run, or written by ``make``; others are deleted."""
     made = MADE / name / named
     made.parent.mkdir(parents=True, exist_ok=True)
     with made.with_name("lock").open("w") as lock:
@@ -68,7 +68,7 @@ def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
 
 
 def key(command: list[str], read: set[Path]) -> str:
-    """Of the compiler, its flags and all that it may read."""
+    """A hash of the compiler, its flags and all sources that it may read."""
     version = subprocess.run([command[0], "--version"], capture_output=True, check=True).stdout
     parts = [version, " ".join(command).encode(), *(file.read_bytes() for file in sorted(read))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

@@ -127,7 +127,7 @@ def here() -> list[str]:
 
 
 def at(x: np.ndarray | None) -> int | None:
-    """Its address; the array must outlive the call, so it needs a name."""
+    """Its address; the caller must keep the array alive during the call."""
     return None if x is None else x.ctypes.data
 
 
@@ -213,7 +213,7 @@ class Chain:
     causal: bool = True
 
     def c(self) -> ctypes.Structure:
-        """Keeps its parents alive: the structure points at them."""
+        """Keeps the parents alive, since the structure points at them."""
         if self.parents is None:
             return SequenceOf(self.first, self.rows, self.start, self.rows, self.causal, None)
         self._parents = ints([-1] * self.first + list(self.parents))
@@ -251,7 +251,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def cuts(rows: int, draw: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """(first, n) that together are all rows, cut at random."""
+    """(first, n) of random chunks that cover all rows."""
     row = 0
     while row < rows:
         n = int(draw.integers(1, rows - row + 1))

@@ -41,7 +41,7 @@ class HeadTensors(Drawn):
 
 @attrs.frozen
 class Case:
-    """A target and a head; ``fits`` says whether the head can draft for it."""
+    """A target and a head. fits: whether the head can draft for the target."""
 
     seed: int
     made: Program
@@ -59,10 +59,13 @@ class Case:
         return HeadFile(self.head, HeadTensors(self.head, self.seed))
 
     def generate(self, target: Target, request: Request, drafting: bool) -> tuple[list[int], int]:
-        """The text, and how many tokens were drafted."""
+        """The text, and the number of drafted tokens."""
         kind, drafted = self.head.kind, 0
+        settings = {"file": "random", **SETTINGS[kind]}
+        if kind == "eagle3":
+            settings["width"] = 1 + 2 * (self.seed % 2)  # chains, and trees
         with mock.patch.object(METHODS[kind], "load", lambda *a, **k: self.file()):
-            run = Run(target, [(kind, {"file": "random", **SETTINGS[kind]})] if drafting else [])
+            run = Run(target, [(kind, settings)] if drafting else [])
 
         def count(step: Any) -> None:
             nonlocal drafted
@@ -80,7 +83,7 @@ def case(seed: int) -> Case:
 
 
 def _sizes(rng: random.Random, made: Program) -> dict[str, Any]:
-    """What both kinds have. Half of the widths are the target's; most others come with matrices of their own."""
+    """Fields of both kinds. Half of the widths are the target's; most of the others come with their own matrices."""
     config, dim = made.config, rng.choice([8, 20, 32, 36, 64, 72])
     width, kv_heads = (config.width if rng.random() < 0.5 else rng.choice(WIDTHS)), rng.randint(1, 2)
     own = width != config.width and rng.random() < 0.7
@@ -130,7 +133,7 @@ def _dflash(sizes: dict[str, Any], rng: random.Random) -> Head:
 
 
 def wrong(seed: int) -> list[str]:
-    """What goes otherwise than it must, in words; none is right."""
+    """Wrong results, in words; empty if the head is correct."""
     made = case(seed)
     target = made.target("native")
     torch.set_num_threads(random.Random(f"{seed} threads").randint(1, 3))
@@ -174,7 +177,7 @@ def requests(made: Case) -> Iterator[Request]:
 
 
 def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
-    """A request is refused, and so is a batch that reaches the executor without one."""
+    """A request is refused, and so is a batch that is passed to the executor directly."""
     rng, width, executor = random.Random(f"{made.seed} embeds"), made.made.config.width, target.executor
     for other in {rng.randint(1, width - 1), width + rng.randint(1, 64), 1 << 12}:
         try:

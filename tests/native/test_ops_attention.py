@@ -1,4 +1,4 @@
-"""Attention over a cache: against float64, and the same bits however a text enters and is asked."""
+"""Attention over a cache: against float64, and equal bits for any chunks of keys and queries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Text:
         return made
 
     def decode(self, isa: str, kind: str, path: Sequence[int], last: int, window: int = 0) -> np.ndarray:
-        """The last rows of a path, one forward for each: what everything else must equal."""
+        """The last rows of a path, one forward for each: the reference for all other forms."""
         cache, out = self.cache(isa, kind), []
         for i, row in enumerate(path):
             cache.store(i, self.k[[row]], self.v[[row]])
@@ -77,6 +77,15 @@ def random_tree(rows: int, draw: np.random.Generator) -> list[int]:
     """Parents; long chains, wide stars and all between, some with several roots."""
     reach = int(draw.integers(1, rows + 1))
     return [-1, *(int(draw.integers(max(-1, i - reach), i)) for i in range(1, rows))]
+
+
+def rounded(m: np.ndarray, kind: str) -> np.ndarray:
+    """What comes out of a cache: m float32 [n, K, D], D a multiple of 32."""
+    if kind == "float16":
+        return m.astype(np.float16).astype(np.float32)
+    blocks = m.reshape(*m.shape[:-1], -1, 32)
+    scale = (np.abs(blocks).max(-1, keepdims=True) / np.float32(127)).astype(np.float16).astype(np.float32)
+    return (np.clip(np.round(blocks * (1 / scale)), -127, 127) * scale).reshape(m.shape)
 
 
 @each_isa
@@ -181,6 +190,58 @@ def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(isa, kind, window, seed):
 
 
 @each_isa
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [0, 70])
+@pytest.mark.parametrize("heads", [(9, 3, 64, 64), (40, 1, 32, 32), (2, 1, 256, 256), (14, 2, 20, 36)])
+def test_rows_that_share_converted_keys_and_values_have_the_bits_of_each_alone(isa, kind, window, heads):
+    """Depths around the chunks in which a cache is converted, more query heads than a block has, one row and many."""
+    for start, rows in ((15, 3), (63, 8), (130, 23)):
+        text = Text(start + rows, heads)
+        cache = text.cache(isa, kind, range(start + rows))
+        chain = Chain(0, rows, start)
+        alone = attend(cache, text.q[start:], chain, text.scale, window, jobs=[(i, 1) for i in range(rows)])
+
+        assert same(attend(cache, text.q[start:], chain, text.scale, window), alone)
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [0, 9, 150])
+def test_a_deep_tree_has_the_bits_of_its_paths_as_chains(isa, kind, window):
+    draw, start, rows = np.random.default_rng(5), 140, 12
+    text, parents = Text(start + rows, (9, 3, 64, 64)), random_tree(rows, draw)
+    cache = text.cache(isa, kind, range(start + rows))
+
+    got = attend(cache, text.q[start:], Chain(0, rows, start, parents), text.scale, window)
+
+    for leaf in set(range(rows)) - set(parents):
+        path = path_to(parents, leaf)
+        seen = [*range(start), *(start + p for p in path)]
+        chain = attend(
+            text.cache(isa, kind, seen),
+            text.q[[start + p for p in path]],
+            Chain(0, len(path), start),
+            text.scale,
+            window,
+        )
+        assert same(got[path], chain)
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_smaller_cache_is_the_formula_of_its_own_rounded_numbers(isa, kind):
+    """Rounded by hand: float16, and int8 times a float16 scale for 32 dimensions."""
+    text = Text(100, (9, 3, 64, 64))
+    cache = text.cache(isa, kind, range(100))
+    text.k, text.v = (rounded(m, kind) for m in (text.k, text.v))
+    wanted = np.stack([text.formula(i, range(i + 1)) for i in range(92, 100)])
+
+    got = attend(cache, text.q[92:], Chain(0, 8, 92), text.scale)
+
+    assert np.abs(got - wanted).max() < 2e-6
+
+
+@each_isa
 @pytest.mark.parametrize("window", [1, 7, 16, 17, 40])
 def test_a_window_hides_what_is_before_it(isa, window):
     text = Text(50)
@@ -213,7 +274,7 @@ def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
 @each_isa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
-    """Siblings, later rows and places past the end are NaN or infinite; so is what a sliding window has passed."""
+    """Siblings, later rows, positions past the end and before a sliding window are NaN or infinite."""
     start, parents = 20, [-1, 0, 0, 1, 1, 2, 3]
     text = Text(start + 7)
     rows = [*range(start), *(start + p for p in path_to(parents, 6))]

@@ -1,4 +1,4 @@
-"""Which experts answer a row: against the reference, ties and numbers that are not finite included."""
+"""The choice of experts: against the reference, with ties, NaN and infinity."""
 
 from __future__ import annotations
 

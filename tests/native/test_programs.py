@@ -14,7 +14,7 @@ from tests.targets.drive import fresh
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 SEEDS = (*range(16), 43, 45, 131)
 BLOCKS = 600
-"""More than a program once had outputs for, and as many as a random model has at most."""
+"""The max number of outputs of a random model, which was once too many for a program."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_the_seeds_of_the_suite_meet_what_models_can_be():
 
 
 def compared(made: Program) -> bool:
-    """Whether a random model is held against the reference, too."""
+    """Whether a random model is compared with the reference too."""
     return made.options["cache_dtype"] == "float32"
 
 

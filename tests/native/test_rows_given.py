@@ -1,4 +1,4 @@
-"""Rows that a caller brings and picks: what would be read from memory that is not theirs is refused."""
+"""Input and output rows chosen by a caller: reads outside their memory are refused."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_a_column_slice_narrower_than_the_input_is_refused():
 
 def test_final_rows_cannot_be_picked_behind_logits():
     """They were looked for among the rows that were left, and behind them."""
-    with pytest.raises(ValueError, match="'final' rows are picked behind 'logits' rows"):
+    with pytest.raises(ValueError, match="'final' rows are picked after 'logits' rows"):
         Native(Model((Input("x", 16), Pick("x", "x", "logits"), Pick("x", "x", "final"), Tap("x", "t"))), Nothing())

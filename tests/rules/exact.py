@@ -1,4 +1,4 @@
-"""Exact distributions of emitted text: every draft and every answer of chance, weighted, by the rule's own code.
+"""Exact distributions of emitted text: all drafts and all random outcomes, weighted, with the rule's own code.
 
 A rule asks its coins two questions, and both have finitely many answers of known probability. Following all of them
 integrates the uniform variables out, so a difference from the target's distribution is the rule's, not a sample's.
@@ -24,7 +24,7 @@ Weighted = tuple[Draft, list[np.ndarray], float]
 
 
 class Script:
-    """Coins that answer by a script and then go on with the first answer; what else they could say is noted."""
+    """Coins with scripted outcomes, then always the first outcome; the alternatives are recorded."""
 
     def __init__(self, script: tuple[int, ...]) -> None:
         self.script, self.asked, self.weight = script, 0, 1.0

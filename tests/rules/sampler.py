@@ -67,7 +67,7 @@ def logs(p: np.ndarray) -> np.ndarray:
 
 
 def without(p: np.ndarray, token: int) -> np.ndarray:
-    """The best of what is left under the same noise is a draw without replacement."""
+    """The best of the remaining tokens with the same noise is a draw without replacement."""
     left = np.where(np.arange(len(p)) == token, 0.0, p)
     return left / left.sum()
 

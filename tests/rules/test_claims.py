@@ -1,4 +1,4 @@
-"""What a draft says of its proposal is true or refused: a false claim never reaches a rule."""
+"""A draft with a false claim about its proposal is refused before it reaches a rule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_false_claim_is_refused_or_bends_nothing(rule, lie):
 
 @pytest.mark.parametrize("rule", [rejection, block, traversal, k_seq], ids=lambda rule: rule.__name__)
 def test_a_true_claim_is_taken_and_bends_nothing(rule):
-    """The same tokens as what they are: a function of the text."""
+    """The same tokens, declared as deterministic."""
     assert bent(World(VOCAB, LENGTH, 6), rule, Draft([0, 1])) < 1e-12
 
 
@@ -55,12 +55,12 @@ def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
 
 def bent(world: World, rule, draft: Draft) -> float:
     """Total variation of the text's distribution, with the rows as a rule reads them; NaN counts as everything."""
-    told = [drafted_from(draft, j, VOCAB) for j in range(len(draft))]
-    return float(np.nan_to_num(distance(world, rule.verify, [(draft, told, 1.0)]), nan=1.0))
+    claimed = [drafted_from(draft, j, VOCAB) for j in range(len(draft))]
+    return float(np.nan_to_num(distance(world, rule.verify, [(draft, claimed, 1.0)]), nan=1.0))
 
 
 class Liar:
-    """Drafts the likeliest tokens, calls them that, and shows the softmax they were the best of."""
+    """Drafts the likeliest tokens, declared as such, with the softmax that they maximise."""
 
     def __init__(self, q: np.ndarray) -> None:
         self.q = q
@@ -83,4 +83,4 @@ def test_a_liar_is_named_and_its_texts_keep_their_distribution(rule):
     run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", max_sequences=32)
 
     assert checked(counted(run, distribution), distribution) > 1e-3
-    assert "ValueError: probs are what tokens of a proposal 'sampled' were drawn from" in run.stats.switched_off["liar"]
+    assert "ValueError: probs belong to the proposal 'sampled'" in run.stats.switched_off["liar"]

@@ -14,7 +14,7 @@ from spec_core.testing import RuleConformance
 
 
 class Kit(RuleConformance):
-    """Fewer samples than a stranger's rule gets: the distributions are enumerated in test_exact."""
+    """Fewer samples than for other rules: test_exact enumerates the distributions."""
 
     samples = 60
     temperatures = (0.8,)

@@ -69,7 +69,7 @@ def test_deterministic_drafts_are_judged_without_loss(rule, shape, seed):
 
 @pytest.mark.parametrize("rule", [rejection, k_seq, traversal], ids=lambda rule: rule.__name__)
 def test_point_masses_are_kept_as_often_as_the_target_draws_them(rule):
-    """With deterministic children every rule is sample-then-match, in whatever order it asks."""
+    """With deterministic children every rule is sample-then-match, in any order of its tests."""
     world = World(4, 3, 2)
     drafts = likeliest(world, (2, 2))
     plain = emitted_per_step(world, point_mass.verify, drafts)
@@ -88,7 +88,7 @@ def test_block_keeps_more_than_rejection_of_the_same_chains(seed):
 
 
 def test_traversal_of_a_chain_is_block_verification():
-    """The same lengths with the same chances."""
+    """The same lengths with the same probabilities."""
     world = World(3, 4, 5)
     drafts = list(drawn(world, (1, 1, 1), chain=True))
 

@@ -1,4 +1,4 @@
-"""Rules whose text is not the target's own: they do what they say, and every output says it."""
+"""Lossy rules: they accept as declared, and every output is labelled."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.support.toy_plugins import install
 
 RATES = (0.9, 0.6, 0.6, 0.15)
 LOSSY = {
-    "synthetic": "synthetic acceptance at rates 0.8, 0.6, 0.4, 0.2: not real text",
+    "synthetic": "synthetic acceptance at rates 0.8, 0.6, 0.4, 0.2: the text is meaningless",
     "typical": "typical acceptance keeps drafts that the target would not have drawn",
 }
 TINY = {"vocab": 8, "width": 4, "recurrent": False}
 CHAIN = Draft([1, 2, 3, 4, 5])
 TREE = Draft([6, 1, 2, 3, 7, 4, 5], parents=[-1, -1, 1, 2, 2, 3, 5])
-"""Its longest path is none of first children."""
+"""Its longest path has nodes that are not first children."""
 
 lossy = pytest.mark.parametrize("rule", LOSSY)
 
 
 class Says:
-    """Drafts the same again and again, where it fits."""
+    """Drafts the same tokens in every step, if they fit."""
 
     def __init__(self, draft):
         self.said = draft
@@ -78,7 +78,7 @@ def test_rates_over_many_coins():
 
 
 def test_the_pattern_is_the_settings_seed_and_not_the_requests():
-    """So that repeats of a measurement, and other drafters, meet the same acceptance."""
+    """Acceptance is the same in repeated measurements and for other drafters."""
 
     def pattern(seed: int, of_request: int, temperature: float = 0.0) -> list[int]:
         lengths: list[int] = []
@@ -133,7 +133,7 @@ def test_typical_keeps_the_longest_path_and_of_equal_ones_the_likeliest():
 
 
 def test_a_typical_token_may_be_drawn():
-    """Then only the kept drafts change the distribution: where none is kept the token has the target's."""
+    """Then only accepted drafts change the distribution: without one the token has the target's."""
     p = np.array([0.5, 0.25, 0.125, 0.125])
     rule = Typical(epsilon=0.2, delta=1.0, token="sampled")
     found = outcomes(rule.verify, Case(Draft([3]), lambda row: p, None))
@@ -223,7 +223,7 @@ def test_compat_says_that_a_rule_is_lossy(rule, command):
 
 @lossy
 def test_compare_labels_the_method_and_leaves_plain_decoding_alone(rule, command):
-    """Plain is what is compared with: no rule judges it."""
+    """Plain decoding, the baseline, runs without the rule."""
     code, out, _ = command("compare", "--prompts", "prompts.jsonl", "-n", "12", "--rule", rule, "--json")
     rows = {row["contender"]: row for row in json.loads(out)["rows"]}
 
@@ -247,4 +247,4 @@ def test_settings_of_a_rule_are_given_by_name(command):
     body = json.loads(out)
 
     assert body["stats"]["draft_acceptance"] == pytest.approx(2 / 3, abs=0.1), "two of three drafted tokens"
-    assert body["stats"]["lossy"] == "synthetic acceptance at rates 1, 1: not real text"
+    assert body["stats"]["lossy"] == "synthetic acceptance at rates 1, 1: the text is meaningless"

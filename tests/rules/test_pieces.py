@@ -1,4 +1,4 @@
-"""The small functions that rules are made of, at their edges."""
+"""The helper functions of rules, at their limits."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_ratios_are_capped_at_one_each():
 
 
 def test_the_chance_of_a_certain_path_is_one_exactly():
-    """The root's test must not fail by rounding."""
+    """The test at the root never fails by rounding."""
     assert chance(0.1234567, 1.0) == 1.0
     assert chance(0.0, 1.0) == 1.0
     assert chance(0.25, 0.5) == pytest.approx(1 / 3)

@@ -1,4 +1,4 @@
-"""No two requests of a run share private coins, so what one said may be drafted for the next.
+"""No two requests of a run share private coins, so the text of one may be drafted for the next.
 
 The long form is ``tests/campaigns/text_distribution.py``.
 """
@@ -31,7 +31,7 @@ def test_the_second_of_two_equal_requests_has_the_targets_distribution(case):
 
 @pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq", "point-mass"])
 def test_equal_requests_get_texts_of_their_own(rule):
-    """Also where nothing is drafted: what the core chooses is drafted for the next."""
+    """Also without drafts: tokens that the core chooses are drafted for the next request."""
     run = Run(QuickTarget(), rule=rule)
     seqs = [run.submit([0, 1], max_tokens=12, seed=0, sampling=SAMPLED) for _ in range(4)]
     finish(run)

@@ -32,7 +32,7 @@ def distribution(tiny):
 
 
 def counted(run: Run, distribution: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
-    """How often each text comes, over seeds."""
+    """Counts of the texts over seeds."""
     seqs = [run.submit(PROMPT, max_tokens=N, seed=seed, sampling=sampling) for seed in range(TEXTS)]
     finish(run)
     order = {text: i for i, text in enumerate(distribution)}
@@ -88,7 +88,7 @@ def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
 @lossless
 @pytest.mark.parametrize("kind", ["right", "wrong"])
 def test_at_temperature_0_every_rule_is_exact_match(rule, kind):
-    """The core decides: the text is plain decoding's, token for token."""
+    """The core decides at temperature 0: the text is plain decoding's, token for token."""
     request = Request([3, 1, 4], max_tokens=12, name="a")
     text = {"a": [3, 1, 4, *plain(request, recurrent=False).tokens]}
     run = dense([Oracle(text, lambda i, seq: kind == "right")], rule=rule)
@@ -124,7 +124,7 @@ def test_a_request_alone_in_a_fresh_run_is_reproduced_by_its_seed(rule, tiny):
 
 
 class Declares:
-    """Says what it would draft."""
+    """Declares its proposal."""
 
     def __init__(self, *proposals):
         self.proposals = proposals
@@ -140,8 +140,8 @@ class Declares:
 
 @pytest.mark.parametrize("rule", DREW)
 def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
-    """At the start, with a hint: without q there is nothing to divide by."""
-    with pytest.raises(Refused, match=f"rule {rule} judges proposals that are deterministic, sampled") as error:
+    """At the start, with a hint: the rule divides by q."""
+    with pytest.raises(Refused, match=f"rule {rule} judges the proposals deterministic, mixed, sampled") as error:
         dense([("secret", Declares("unknown"))], rule=rule)
 
     assert f"leave --rule out (the default judges every proposal), or run {rule} without secret" in str(error.value)
@@ -178,7 +178,7 @@ def test_logits_that_are_no_numbers_end_their_sequence_only(rule, tiny):
     sick, well = (run.submit(PROMPT, max_tokens=N, sampling=SAMPLED, name=name) for name in ("sick", "well"))
     finish(run)
 
-    with pytest.raises(TargetError, match="not numbers"):
+    with pytest.raises(TargetError, match="NaN"):
         run.take(sick)
     assert len(run.take(well).tokens) == N
 

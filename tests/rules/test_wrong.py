@@ -1,4 +1,4 @@
-"""How losslessness breaks: each wrong variant of the field shifts the distribution, and its right twin does not.
+"""Known mistakes that break losslessness: each shifts the distribution, its correct form does not.
 
 The enumeration that passes the rules must find these, or it proves nothing.
 """
@@ -48,7 +48,7 @@ LOW = 0.3
 
 
 def low(draft: Draft, rows: list[np.ndarray]) -> int:
-    """Where the first token is that its drafter was not sure of."""
+    """The position of the first token with a low probability."""
     return first((q[x] < LOW for x, q in zip(draft.ids, rows, strict=True)), len(draft))
 
 
@@ -61,7 +61,7 @@ def test_a_token_dropped_after_it_was_drawn_shifts_the_distribution(rule):
 
 @chain_rules
 def test_a_stop_behind_the_token_does_not(rule):
-    """What was drawn is verified, and it may have decided to be the last."""
+    """The drawn token is verified, even if it ended the draft."""
     world = World(3, 4, 1)
 
     after = cut(chains(world), lambda draft, rows: min(low(draft, rows) + 1, len(draft)))
@@ -85,7 +85,7 @@ FORBIDDEN = 2
 
 
 def grammatical(world: World) -> World:
-    """The target never says one of the tokens; the drafter does."""
+    """The drafter drafts a token that has probability 0 in the target."""
     world.p = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
     return world
 
@@ -123,7 +123,7 @@ COSTS = (1.0, 1.0, 1.35, 1.35)
 
 
 def survivals(rows: list[np.ndarray]) -> np.ndarray:
-    """Chance that 0, 1, ... drafts survive, as far as the largest q of each row tells."""
+    """Probability that 0, 1, ... drafts are accepted, estimated from the largest q of each row."""
     return np.cumprod([1.0, *(q.max() for q in rows)])
 
 
@@ -133,7 +133,7 @@ def best(chances: np.ndarray) -> int:
 
 
 def descent(chances: np.ndarray) -> int:
-    """The first length after which a token more is worth less than before."""
+    """The first length after which another token is worth less than before."""
     worth = chances.cumsum() / COSTS
     return first((b <= a for a, b in pairwise(worth)), len(worth) - 1)
 
@@ -210,10 +210,10 @@ def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(
     """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
     world = World(3, 4, 4)
     drafter = drafting(world, change)
-    told = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
+    claimed = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
 
-    assert distance(world, rule.verify, told) > SHIFTED
-    assert distance(world, rule.verify, chains(drafter)) < EXACT, "told what it was really drawn from"
+    assert distance(world, rule.verify, claimed) > SHIFTED
+    assert distance(world, rule.verify, chains(drafter)) < EXACT, "with the rows it was really drawn from"
 
 
 @chain_rules
@@ -226,7 +226,7 @@ def test_a_pruned_distribution_that_was_not_renormalised_shifts_the_distribution
 
 @chain_rules
 def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
-    """Three digits are too few, over several positions."""
+    """Three digits are too few over several positions."""
     world = World(3, 4, 2)
     rounded = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
 
@@ -235,7 +235,7 @@ def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
 
 @chain_rules
 def test_rows_of_another_step_shift_the_distribution(rule):
-    """As after a partial accept, when the rows were not moved along."""
+    """As after a partial acceptance, if the rows were not moved."""
     world = World(3, 4, 5)
     stale = lambda draft, i, q: world.q[draft.ids[1:i]]
 
@@ -267,9 +267,9 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
 def test_siblings_without_replacement_told_as_with_it_shift_the_distribution(rule):
     """After a rejection q must lose the token too."""
     world = World(3, 3, 6)
-    told = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
+    claimed = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
 
-    assert distance(world, rule.verify, told) > SHIFTED
+    assert distance(world, rule.verify, claimed) > SHIFTED
 
 
 @tree_rules
@@ -343,7 +343,7 @@ def test_a_rule_that_looks_below_needs_branches_drawn_apart(rule, shifts):
 
 
 def test_the_enumeration_follows_every_answer():
-    """Two questions, five outcomes, and their chances add up to one."""
+    """Two tests, five outcomes, and their probabilities add up to one."""
 
     def verify(case, coins: Script):
         return (coins.accept(1.0, 4.0), coins.draw(np.array([1.0, 0.0, 3.0])) if case else None)

@@ -1,4 +1,4 @@
-"""One plugin per promise of the conformance kit, each breaking it, beside a healthy one that differs in that alone."""
+"""Helper for plugins that break one promise of the kit, and otherwise equal a correct one."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ def drafter(check: str, broken: Any, healthy: Any = drafters.Lookup, **declared:
 
 
 DRAFTERS = [
+    drafter("text_with_extensions_equals_plain_decoding", drafters.ExpectsItsExtensionToBeTested, drafters.Extends),
+    drafter("extensions_follow_the_drafted_tokens", drafters.RepeatsTheDraft, drafters.Extends),
     drafter("one_request_is_survived", drafters.Raises),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
     drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),

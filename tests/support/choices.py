@@ -28,7 +28,7 @@ PENALTY = (0.0, 0.0, 0.0, 0.3, -0.7, 2.0)
 
 @attrs.frozen(eq=False)
 class Case:
-    """A row and everything that a choice from it depends on."""
+    """A row and all inputs of a choice from it."""
 
     row: torch.Tensor
     sampling: Sampling
@@ -61,7 +61,7 @@ def cases(seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> Iterator[Cas
 
 
 def row(rng: np.random.Generator, n: int) -> torch.Tensor:
-    """Peaked, flat, with ties, with banned tokens, of both types, and some that are no numbers."""
+    """Peaked, flat, with ties, with banned tokens, of both types, some with NaN."""
     values = rng.normal(size=n) * rng.choice([1e-3, 0.3, 3.0, 30.0, 1e6]) + rng.choice([0.0, 50.0])
     kind = int(rng.integers(0, 12))
     if kind in (0, 1):
@@ -96,7 +96,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -> list[Case]:
-    """Cases of which the two forms think otherwise."""
+    """Cases with different results in the two forms."""
     native.module.use(isa)
     try:
         with np.errstate(invalid="ignore"):
@@ -105,31 +105,56 @@ def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -
         native.module.use(None)
 
 
+class Place(ctypes.Structure):
+    """``spec_choice`` of chooser.h."""
+
+    _fields_ = (
+        ("path", ctypes.c_void_p),
+        ("depth", ctypes.c_int32),
+        ("n", ctypes.c_int32),
+        ("logits", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+    )
+
+
 class Chooser(ctypes.Structure):
     """What a capsule of ``spec_chooser`` points to (chooser.h), called as a loop that drafts calls it."""
 
     _fields_ = (
         ("context", ctypes.c_void_p),
-        ("choose", ctypes.CFUNCTYPE(ctypes.c_char_p, *[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 3)),
+        ("choose", ctypes.CFUNCTYPE(ctypes.c_char_p, *[ctypes.c_void_p] * 4)),
+        ("rank", ctypes.CFUNCTYPE(ctypes.c_char_p, *[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 3)),
     )
 
     @classmethod
     def of(cls, capsule: Any) -> Chooser:
-        """Only as long as the capsule is kept."""
+        """Valid as long as the capsule is alive."""
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        return cls.from_address(get(capsule, b"spec.chooser.1"))
+        return cls.from_address(get(capsule, b"spec.chooser.2"))
 
-    def token(self, row: torch.Tensor, ids: torch.Tensor | None = None) -> tuple[int, float] | str:
-        """The next token after a row float32 [n] and its chance, or why there is none. ids: int64 [n]."""
-        token, chance = ctypes.c_int64(-1), ctypes.c_double(-1)
-        at = None if ids is None else ids.data_ptr()
-        wrong = self.choose(self.context, row.data_ptr(), len(row), at, *map(ctypes.addressof, (token, chance)))
+    def token(self, path: list[int], row: torch.Tensor, ids: torch.Tensor | None = None) -> tuple[int, float] | str:
+        """The token after a drafted path by a row float32 [n], and its chance, or why there is none. ids: int64 [n]."""
+        token, chance, before = ctypes.c_int64(-1), ctypes.c_double(-1), torch.tensor(path, dtype=torch.int64)
+        where = Place(before.data_ptr(), len(path), len(row), row.data_ptr(), None if ids is None else ids.data_ptr())
+        wrong = self.choose(self.context, *map(ctypes.addressof, (where, token, chance)))
         return wrong.decode() if wrong else (token.value, chance.value)
+
+    def tokens(
+        self, path: list[int], row: torch.Tensor, most: int, ids: torch.Tensor | None = None
+    ) -> list[tuple[int, float]]:
+        """The best tokens after a drafted path, and their chances."""
+        made, chances, found = (ctypes.c_int64 * most)(), (ctypes.c_double * most)(), ctypes.c_int32(-1)
+        before = torch.tensor(path, dtype=torch.int64)
+        where = Place(before.data_ptr(), len(path), len(row), row.data_ptr(), None if ids is None else ids.data_ptr())
+        wrong = self.rank(self.context, ctypes.addressof(where), most, *map(ctypes.addressof, (made, chances, found)))
+        assert wrong is None, wrong
+        return list(zip(made[: found.value], chances[: found.value], strict=True))
 
 
 def chosen(case: Case, most: int, part: float) -> list[Any]:
-    """Tokens and chances of a chooser, one more than it has room for; its rows have a part of the tokens."""
+    """Tokens and chances of a chooser along their path, one more than it has room for; its rows have a part of the
+    tokens."""
     n, row = len(case.row), case.row.float()
     terms = case.sampling._terms, case.source, case.t, (1, 1 << 16), case.tokens, case.prompt
     capsule = native.module.chooser(*terms, n, most)
@@ -137,12 +162,24 @@ def chosen(case: Case, most: int, part: float) -> list[Any]:
     given = row if ids is None else row[ids]
     of = Chooser.of(capsule)
     wrong = [
-        of.token(torch.zeros(n + 1)),
-        of.token(given[:1], torch.tensor([n])),
-        of.token(given[:1], torch.tensor([-1])),
+        of.token([], torch.zeros(n + 1)),
+        of.token([], given[:1], torch.tensor([n])),
+        of.token([], given[:1], torch.tensor([-1])),
     ]
     assert all(isinstance(said, str) for said in wrong)
-    return [of.token(given, ids) for _ in range(most + 1)]
+    made: list[Any] = []
+    while len(made) <= most:
+        made.append(of.token([token for token, _ in made], given, ids))
+    return made
+
+
+def ranked(case: Case, most: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
+    """The best tokens after the drafted path of a case, by noise or by probability; its row has those of ``ids``."""
+    n, row = len(case.row), case.row.float()
+    sampling = case.sampling._terms if noise else None
+    terms = sampling, case.source, case.t, (1, 1 << 16), case.tokens, case.prompt
+    capsule = native.module.chooser(*terms, n, len(case.drafted) + 1)
+    return Chooser.of(capsule).tokens(list(case.drafted), row if ids is None else row[ids], most, ids)
 
 
 def everything(count: int) -> None:
@@ -156,6 +193,7 @@ def everything(count: int) -> None:
         place_of = place(case.row, stride=0)
         drafts = (None, None), (case.drafted, None), (case.drafted, tuple(-1 for _ in case.drafted))
         chosen(case, 3, 1.0), chosen(case, 3, 0.4)
+        ranked(case, 5, None, False), ranked(case, 64, None, case.sampling.temperature > 0)
         native.module.walk([(*place_of, *terms, *draft) for draft in drafts])
     for n in (1, 63, 64, 65, 1000):
         gumbel(1, 2, n), gumbel(1, 2, torch.arange(n))

@@ -1,4 +1,4 @@
-"""Where the golden vectors lie. They are not part of the project: without them a test is skipped, never passed."""
+"""Path of the golden vectors, which are not part of the project: without them tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built wheel, and environments that have it installed: what a stranger has, without the repository."""
+"""The built wheel, and environments with it installed, without the repository."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-"""Nothing is downloaded: what packages depend on is borrowed from the environment of the tests."""
+"""Nothing is downloaded: dependencies come from the environment of the tests."""
 BARE = {"PYTEST_ADDOPTS": "-p no:xdist -p no:hypothesispytest -p no:cacheprovider"}
-"""Of what is borrowed a stranger has pytest alone."""
+"""Of the borrowed programs only pytest is on the path."""
 
 
 def build_wheel(folder: Path) -> Path:
@@ -38,7 +38,7 @@ def copy_source(folder: Path) -> None:
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     names = [n for n in tracked.stdout.decode().split("\0") if n and (ROOT / n).is_file()]
     if not names:
-        pytest.skip("the source is no git checkout; its files cannot be told from what was built")
+        pytest.skip("the source is not a git checkout; its files cannot be distinguished from what was built")
     for name in names:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def copy_source(folder: Path) -> None:
 
 @attrs.frozen
 class Environment:
-    """A virtual environment with packages of its own; what they depend on is borrowed."""
+    """A virtual environment with its own packages; their dependencies come from the tests' environment."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""A product that sums as badly as a BLAS may: by the number of rows, by their place, and by the number of threads.
+"""A product whose order of sums depends on the number of rows, their position and the threads, as in a BLAS.
 
 Sizes of one to three rows, and the last row of odd sizes, are summed in another order than the rest; every order
 changes with the number of threads. ``torch.mm`` and ``torch.bmm`` are what forwards multiply with; the other forms are

@@ -23,7 +23,7 @@ SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @attrs.frozen
 class Block:
-    """A fenced block: its language, its text, the line it begins at, and the file it is where its first line says."""
+    """A fenced block: language, text, first line number, and the file that its first line names, if any."""
 
     language: str
     text: str
@@ -64,7 +64,7 @@ def follow(page: Path, reader: Reader, folder: Path) -> None:
 
 
 class Reader(Protocol):
-    """Who follows a page; both return standard output, or None where there is none to compare."""
+    """Runs the blocks of a page; both methods return standard output, or None if there is none to compare."""
 
     def shell(self, script: str, cwd: Path) -> str | None: ...
 
@@ -91,7 +91,7 @@ class Skimmer:
 
 
 def understood(words: list[str]) -> None:
-    """Raise what the program says to a command with an unknown name or option."""
+    """Raise the program's error for a command with an unknown name or option."""
     name, command, rest = cli.resolve_command(click.Context(cli), words)
     while isinstance(command, click.Group) and rest:
         name, command, rest = command.resolve_command(click.Context(command), rest)

@@ -46,7 +46,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def listed(found: Any) -> list[metadata.EntryPoint]:
-    """What ``entry_points()`` returns is grouped in Python 3.11, and plain later."""
+    """The result of ``entry_points()`` is grouped in Python 3.11, and flat in later versions."""
     return [point for group in found.groups for point in found.select(group=group)]
 
 
@@ -57,7 +57,7 @@ def load(location: str, weights: bool = True, **options: Any) -> ToyTarget:
 
 @attrs.define(eq=False)
 class Repeat:
-    """Drafts what stood ``back`` tokens before, again and again."""
+    """Drafts the token ``back`` positions earlier, repeatedly."""
 
     back: int = attrs.field(default=2, metadata={"help": "how far to look back"})
     length: int = 3
@@ -82,7 +82,7 @@ class Broken:
 
 @attrs.define(eq=False)
 class Liar:
-    """Decides by itself, wrongly from the fifth token on, and does not say so."""
+    """A rule that decides wrongly from the fifth token on, without declaring itself lossy."""
 
     lossy: str | None = attrs.field(default=None, init=False)
 
@@ -99,7 +99,7 @@ class Liar:
 
 @attrs.define(eq=False)
 class Careless(Liar):
-    """The same, said aloud."""
+    """The same, declared as lossy."""
 
     lossy: str | None = attrs.field(default="cares not", init=False)
 

@@ -34,7 +34,7 @@ def fresh(target: Target, tokens: list[int], needs: Needs = EVERYTHING) -> Targe
 
 
 def keep(made: Step, verdicts: dict[Sequence, Verdict]) -> None:
-    """Settle verdicts and let the target put its rows back."""
+    """Decide the verdicts and let the target roll back its rows."""
     for seq, verdict in verdicts.items():
         made.part(seq).verdict = verdict
     made.phase = "rollback"

@@ -14,7 +14,7 @@ CLOSE = 1e-5
 
 
 def memory_of(target, seq: Sequence) -> dict[str, torch.Tensor]:
-    """What a slot remembers of the evaluated rows."""
+    """The state that a slot keeps of the evaluated rows."""
     held, n = seq.slot.state, seq.evaluated
     found = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
     if held.recurrent is not None:
@@ -33,7 +33,7 @@ def fresh_memory(target, tokens: tuple[int, ...]) -> dict[str, torch.Tensor]:
 
 
 def assert_fresh(target, seq: Sequence) -> None:
-    """Raises AssertionError naming the tensor that is off."""
+    """Raises AssertionError with the name of the tensor that differs."""
     wanted = fresh_memory(target, tuple(seq.tokens[: seq.evaluated]))
     for name, have in memory_of(target, seq).items():
         off = (have - wanted[name]).abs().max() / wanted[name].abs().max().clamp_min(1e-30)

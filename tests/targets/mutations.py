@@ -232,7 +232,7 @@ def base() -> Target:
 
 
 def written(run: Run) -> None:
-    """Weights that make no numbers end the text with an error of the target."""
+    """Weights that give NaN or infinity end the text with an error of the target."""
     try:
         assert run.generate(Request([3, 1, 4, 3, 1], max_tokens=5, ignore_eos=True)).result.tokens
     except TargetError:

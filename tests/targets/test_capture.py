@@ -1,4 +1,4 @@
-"""Hidden states are captured for who asked for them, and let go with the chunk they belong to."""
+"""Hidden states are captured for plugins that need them, and released with their chunk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_only_what_was_asked_for_is_captured(methods, wanted, kernels, monkeypat
 
 @pytest.fixture
 def young():
-    """What is older than the test is not looked through at every collection."""
+    """Objects from before the test are excluded from garbage collection, to save time."""
     gc.collect()
     gc.freeze()
     yield

@@ -1,4 +1,4 @@
-"""A row's result alone, among drafts and in a batch, on the product of this machine and on one that sums badly."""
+"""A row's result alone, with drafts and in a batch, with this machine's product and with a misbehaving one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_model_is_exact_and_says_so(multiply, make, threads):
 
 
 def test_a_product_by_place_is_found_out(monkeypatch):
-    """No tile helps where a row's place in it decides; the run must say so."""
+    """If a result depends on a row's place in a tile, no tile is exact, and the run must say so."""
     monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _stored(_by_place(a, b), out))
     tiles.forget()
     target = load(tiny_gguf(), kernels="reference")

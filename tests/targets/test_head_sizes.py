@@ -34,11 +34,11 @@ def test_a_head_of_another_width_that_borrows_a_matrix_is_a_misfit(own_embedding
 def test_a_head_of_more_inputs_than_native_kernels_run_is_a_misfit(tmp_path):
     head = head_of(directory(tmp_path, "eagle3", "safeailab"))
     native, reference = (attrs.evolve(tiny_target(weights=False).info, extras={"most_inputs": n}) for n in (32, None))
-    most, more = (attrs.evolve(head, inputs=n, ids=(1,) * n) for n in (32, 33))
+    largest, larger = (attrs.evolve(head, inputs=n, ids=(1,) * n) for n in (32, 33))
 
-    assert "reads 33 hidden states of each position, native kernels run at most 32" in more.misfit(native)[0]
-    assert more.misfit(reference) is None
-    assert most.misfit(native) is None
+    assert "reads 33 hidden states of each position, native kernels run at most 32" in larger.misfit(native)[0]
+    assert larger.misfit(reference) is None
+    assert largest.misfit(native) is None
 
 
 def test_a_natively_run_target_says_how_large_its_heads_may_be():

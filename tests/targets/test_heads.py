@@ -1,4 +1,4 @@
-"""Files of draft heads: every layout is read as one description, and what does not fit is refused before it is used.
+"""Files of draft heads: every layout gives the same description, and invalid heads are refused before use.
 
 Longer than our files are: one list of damaged heads, which two tests read.
 """
@@ -24,7 +24,7 @@ from tests.targets.containers import typed
 GOLDEN = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 LAYOUTS = [("eagle3", "safeailab"), ("eagle3", "speculators"), ("dflash", "z-lab"), ("dflash", "speculators")]
 APART = {"name", "producer", "ids", "reading", "certain", "eps", "d2t"}
-"""What may differ between two files of one head."""
+"""Fields that may differ between two files of one head."""
 
 
 def opened(path):
@@ -242,16 +242,16 @@ def nan(named):
 
 BAD = {
     "d2t is missing": ("safeailab", tensors(lambda t: t.pop("d2t")), "'d2t' is missing"),
-    "d2t leads outside": ("safeailab", tensors(lambda t: t["d2t"].fill_(250)), "leads to token 369"),
-    "d2t leads below": ("safeailab", tensors(lambda t: t["d2t"].fill_(-1)), "leads to token -1"),
-    "d2t leads two rows to one": (
+    "d2t leads outside": ("safeailab", tensors(lambda t: t["d2t"].fill_(250)), "maps to token 369"),
+    "d2t leads below": ("safeailab", tensors(lambda t: t["d2t"].fill_(-1)), "maps to token -1"),
+    "d2t maps two rows to one": (
         "safeailab",
         tensors(lambda t: t.update(d2t=-torch.arange(120))),
         "two rows to one token",
     ),
     "d2t is too short": ("safeailab", tensors(lambda t: t.update(d2t=t["d2t"][:7])), "for each of 120 rows"),
     "d2t is not a number": ("safeailab", tensors(lambda t: t.update(d2t=t["d2t"].float())), "a whole number"),
-    "NaN": ("safeailab", tensors(nan), "not finite"),
+    "NaN": ("safeailab", tensors(nan), "NaN or infinite"),
     "a tensor is missing": ("safeailab", tensors(lambda t: t.pop("norm.weight")), "'output_norm.weight' is missing"),
     "a tensor is too small": ("safeailab", tensors(lambda t: t.update({"norm.weight": torch.ones(3)})), "[32] was"),
     "a tensor is unknown": ("safeailab", tensors(lambda t: t.update(extra=torch.ones(3))), "'extra' is not part"),

@@ -1,4 +1,4 @@
-"""Files from strangers: whatever is done to one, it is read or refused in one line, quickly and in little memory."""
+"""Hostile files: a changed file is read or refused in one line, in bounded time and memory."""
 
 from __future__ import annotations
 

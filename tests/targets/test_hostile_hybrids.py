@@ -1,4 +1,4 @@
-"""Hybrids from strangers: whatever is done to one, it runs or is refused in one line, quickly and in little memory.
+"""Hostile hybrids: a changed file runs or is refused in one line, in bounded time and memory.
 
 A file is taken apart into metadata and tensors, changed so that the container stays sound, and written again: what is
 tested is what comes after the container's reader (tests.targets.test_hostile_files).
@@ -68,7 +68,7 @@ def generates(target: Any, method: Any) -> None:
 
 
 def answered(run: Run, **sampling: Any) -> list[int] | str:
-    """Weights that make no numbers end their sequence in an error of the target, and nothing else."""
+    """Weights that give NaN or infinity end their sequence with an error of the target, without other effects."""
     try:
         return run.generate(Request([3, 1, 4], max_tokens=4, seed=1, sampling=Sampling(**sampling))).result.tokens
     except TargetError as error:

@@ -108,7 +108,7 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
 
 
 def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_prompt(target):
-    """Templates leave reasoning out of the next prompt: what was kept of the answer is no use then."""
+    """Templates leave reasoning out of the next prompt, so rows of the answer cannot be reused."""
     target.every, before = 32, target.every
     first = attrs.evolve(requests(0.0, n=150)[4], ignore_eos=True)
     run = Run(target, ["ngram"], prefill_chunk=32)

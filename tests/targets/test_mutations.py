@@ -1,4 +1,4 @@
-"""Headers of strangers' files with one field changed: loaded and run, or refused by name, also under sanitizers."""
+"""Files with one changed header field: loaded and run, or refused by name, also under sanitizers."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ def one_thread():
 class Case:
     """A loaded target beside its expected tensors."""
 
-    def __init__(self, name: str, kernels: str = "auto") -> None:
+    def __init__(self, name: str, kernels: str = "auto", **options: str) -> None:
         folder, _, file = name.rpartition("/")
         self.path = golden(folder)
-        self.target = load(self.path / file, kernels=kernels)
+        self.target = load(self.path / file, kernels=kernels, **options)
         self.tensors = load_file(self.path / "golden.safetensors")
         self.facts = json.loads((self.path / "golden.json").read_text())
 
@@ -58,11 +58,13 @@ def kernels(request) -> str:
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request, kernels) -> Case:
-    return Case(request.param, kernels)
+    """The bars are those of float32 arithmetic."""
+    return Case(request.param, kernels, cache_dtype="float32")
 
 
 def quantised(name: str, kernels: str) -> Case:
-    return Case(f"quantmodel/{name}/{QUANTISED[name]}", kernels)
+    options = {"activations": "int15"} if kernels == "native" else {}
+    return Case(f"quantmodel/{name}/{QUANTISED[name]}", kernels, cache_dtype="float32", **options)
 
 
 def root_mean_square(expected: torch.Tensor, got: torch.Tensor) -> float:
@@ -141,6 +143,19 @@ def test_native_logits_lie_near_those_of_the_dequantised_weights(name):
     assert root_mean_square(expected, got) <= 5e-4
     assert torch.equal(expected.argmax(-1)[apart], got.argmax(-1)[apart])
     assert apart.sum() >= len(apart) - 2
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_native_logits_with_8_bits_of_activations_lie_within_1_percent_of_the_range(name):
+    """Root mean square. Rows whose two best tokens are further apart than 4 times that keep their best token."""
+    case = Case(f"quantmodel/{name}/{QUANTISED[name]}", "native", activations="int8", cache_dtype="float32")
+    expected, got = case.tensors["logits_37"], fresh(case.target, case.tokens("prompt_37")).logits
+    best = expected.topk(2).values
+    apart = best[:, 0] - best[:, 1] > 0.04 * (expected.max() - expected.min())
+
+    assert 5e-4 < root_mean_square(expected, got) <= 0.01
+    assert torch.equal(expected.argmax(-1)[apart], got.argmax(-1)[apart])
+    assert apart.any()
 
 
 @pytest.mark.parametrize("name", QUANTISED)

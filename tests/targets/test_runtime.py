@@ -228,7 +228,7 @@ def test_a_closed_slot_starts_again(target):
 
 
 def test_a_context_beyond_the_model_is_refused(directory):
-    with pytest.raises(UsageError, match="context 600 was asked for, the model declares 512"):
+    with pytest.raises(UsageError, match="context 600 was requested, the model declares 512"):
         load(directory, context=600)
 
 
@@ -275,7 +275,7 @@ def test_a_run_with_drafts_gives_the_text_of_plain_decoding(target, drafter, tem
 
 
 def test_what_is_not_finite_does_not_outlive_its_sequence(target):
-    """A slot is used again by somebody else; hidden rows are multiplied by 0, and 0 times NaN is NaN."""
+    """A slot is reused by another sequence; masked rows are multiplied by 0, and 0 times NaN is NaN."""
     seq = sequence(target, [-1] * 8, embeds={i: torch.full((32,), torch.nan) for i in range(8)})
     forward(target, part(seq, 0, [-1] * 8))
     seq.embeds = {}

@@ -81,13 +81,13 @@ def test_gate_and_up_of_experts_in_one_tensor(tmp_path):
 def test_a_bias_of_the_head_is_added(tmp_path):
     file = File("qwen2")
     file.tensors["output.bias"] = bias = torch.randn(96)
-    target = load(write(tmp_path / "model.gguf", "qwen2", file.keys, file.tensors))
+    target = load(write(tmp_path / "model.gguf", "qwen2", file.keys, file.tensors), cache_dtype="float32")
 
     assert largest(logits(file.model, TOKENS) + bias, fresh(target, TOKENS).logits) <= BAR
 
 
 def test_rope_freqs_slow_the_rotation(tmp_path):
-    """llama3 scaling: the tensor is the whole truth, no key names it."""
+    """llama3 scaling is in a tensor only, without a key."""
     file = File("llama", **LLAMA3)
     file.tensors["rope_freqs.weight"] = llama3_factors(8, 10000.0, 8.0, 1.0, 4.0, 16)
 
@@ -160,7 +160,7 @@ def test_blocks_that_predict_further_ahead_are_no_part_of_the_trunk(tmp_path):
 
 
 def test_a_tensor_keeps_the_rows_of_the_file(tmp_path):
-    """Whoever borrows q of a llama gets what the file holds."""
+    """``tensor`` returns q of a llama as in the file."""
     file = File("llama")
     target = load(write(tmp_path / "model.gguf", "llama", file.keys, file.tensors))
 

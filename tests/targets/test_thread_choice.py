@@ -1,4 +1,4 @@
-"""How torch's threads wait, and how many there are."""
+"""How torch's threads wait, and their number."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.parametrize("method", ["eagle3", "dflash", "draft-model"])
 def test_a_child_of_a_fork_drafts_with_heads_and_models(method):
-    """What a method does in torch waits for ever for threads that a fork does not copy."""
+    """Torch operations of a method would wait for ever for threads that a fork does not copy."""
     assert said(FORK.format(method=method)) == "0\n"

@@ -1,4 +1,4 @@
-"""Tokenizers against independent ones, streaming text, and chat templates from strangers."""
+"""Tokenizers against independent ones, streaming text, and hostile chat templates."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_refused(name, monkeypatch):
-    """Sandboxed, bounded in output and in time: it comes back at all."""
+    """Templates are sandboxed, with limits of output and time."""
     monkeypatch.setattr(chat, "MAX_SECONDS", 0.5)
     with pytest.raises(UsageError, match="chat template"):
         text = render(HOSTILE[name], [{"role": "user", "content": "x"}])

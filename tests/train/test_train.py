@@ -1,4 +1,4 @@
-"""``spec train`` as a user types it, on tiny models: what it writes, how it resumes, and how it fails."""
+"""``spec train`` from the command line on tiny models: output, resuming, and errors."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
         (["--steps", "1", "--minutes", "1"], "were both passed"),
         (["--type", "q8_0", "--format", "safeailab"], "q8_0 is a type of GGUF"),
         (["--sources", "1,2,9"], "hidden states 0 to 4"),
-        (["--sources", "a"], "--sources 'a': no hidden states"),
+        (["--sources", "a"], "--sources 'a' must be hidden states"),
         (["--sources", ","], "hidden states 0 to 4"),
     ],
 )

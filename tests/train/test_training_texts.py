@@ -1,4 +1,4 @@
-"""What a head is trained on: lines of a file, and the texts that zoo models provide."""
+"""Training texts: lines of a file, and the texts that zoo models provide."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_zoo_model_provides_texts(monkeypatch):
 
 @pytest.mark.slow
 def test_a_chat_model_of_the_zoo_provides_questions(monkeypatch):
-    """Messages, none twice, and none of those it is shown on. The library's documentation is looked for once."""
+    """Messages, all different, and none of the shipped prompts. The library's documentation is searched once."""
     read, found = library.docstrings, []
     monkeypatch.setattr(library, "docstrings", lambda code: found or found.extend(read(code)) or found)
     shown = {json.loads(line)["messages"][-1]["content"] for line in CHAT_PROMPTS.read_text("utf-8").splitlines()}

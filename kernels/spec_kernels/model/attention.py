@@ -1,4 +1,4 @@
-"""Attention in tiles of a fixed number of rows and places: a row's result does not depend on its neighbours."""
+"""Attention in tiles of a fixed number of rows and positions: a row's result does not depend on its neighbours."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from spec_kernels.model.tiles import TILE
 from spec_kernels.ops.rowwise import rowwise
 
 PLACES = 64
-"""Places of a cache whose scores and values are multiplied together."""
+"""Cache positions per product of scores and values."""
 
 
 def attention(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None = None) -> Tensor:
-    """softmax(q kᵀ · scale) v of rows that stand at places ``start`` and up, each over the places up to its own.
+    """softmax(q kᵀ · scale) v of rows at positions ``start`` and up, each over the positions up to its own.
 
-    q: [n, H, D]    keys, values: [K, T, D]    last: every row sees the places up to this one instead;
-    a window begins before its own place all the same
+    q: [n, H, D]    keys, values: [K, T, D]    last: every row attends to positions up to this one instead;
+    a window still ends at its own position
     returns [n, H, D]
     """
     tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last) for i in range(0, len(q), TILE)]
@@ -26,7 +26,7 @@ def attention(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadSh
 
 
 def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None) -> Tensor:
-    """Up to TILE rows. Scores of PLACES places at a time; their exponentials meet the values with a one behind."""
+    """Up to TILE rows, PLACES positions of scores at a time; a column of ones after the values gives the sums."""
     n, (heads, total, dim) = len(q), keys.shape
     end = min(total, (start + n if last is None else last + 1))
     queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
@@ -48,6 +48,6 @@ def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape,
 
 
 def _piece(rows: Tensor, begin: int, end: int) -> Tensor:
-    """float32 [K, PLACES, D] from place ``begin`` on; zeros behind ``end``, whatever lies there."""
+    """float32 [K, PLACES, D] from position ``begin`` on; zeros from ``end`` on, whatever is stored there."""
     piece = rows[:, begin : min(begin + PLACES, end)].float()
     return F.pad(piece, (0, 0, 0, PLACES - piece.shape[1]))

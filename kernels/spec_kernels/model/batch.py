@@ -1,4 +1,4 @@
-"""What a forward is asked: rows of several sequences, what they continue, and what is wanted of them."""
+"""The input of a forward: rows of several sequences, what they continue, and the requested outputs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from spec_kernels.model.recurrence import Recurrence
 
 
 def numbers(some: Sequence[int], device: Any = "cpu") -> Tensor:
-    """int64 [n]; in a fifth of the time that torch.tensor takes for a list."""
+    """int64 [n], in a fifth of the time of torch.tensor for a list."""
     made = torch.from_numpy(np.array(some, dtype=np.int64))
     return made if device == "cpu" else made.to(device)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SequenceRows:
-    """Rows of a batch that one sequence brings: a chain of pending ones, then drafts.
+    """One sequence's rows of a batch: a chain of pending rows, then drafts.
 
-    cache: that of the sequence, made by the executor, with room for the rows
-    first: their first row in the batch    start: the place of that row in the cache; earlier places are seen by all
+    cache: of the sequence, made by the executor, with room for the rows
+    first: their first row in the batch    start: the cache position of that row; all rows attend to earlier positions
     parents: of the drafts, -1 is the last pending row; None: every row follows the one before
     """
 
@@ -44,7 +44,7 @@ class SequenceRows:
         return self.rows if self.parents is None else self.rows - len(self.parents)
 
     def path(self, row: int) -> list[int]:
-        """Places in the cache that row ``row`` of the sequence sees behind ``start``, in order, its own last."""
+        """Cache positions from ``start`` on that row ``row`` of the sequence attends to, in order, its own last."""
         if row < self.pending or self.parents is None:
             return list(range(self.start, self.start + row + 1))
         path, node = [], row - self.pending
@@ -58,11 +58,11 @@ class SequenceRows:
 class Batch:
     """R rows.
 
-    tokens: int64 [R], None where the model embeds nothing    positions: int64 [R]
+    tokens: int64 [R], None if the model has no embedding    positions: int64 [R]
     sequences: together they cover rows 0 to R - 1, in order
-    given: {row: [D]} in the place of tokens    inputs: {name: [R, width]}
-    logits, final: rows that are wanted there, ascending; every row of ``logits`` is one of ``final``. None is all.
-    taps: names of what else is wanted    recurrence: states and lineage of the same rows, where a layer recurs
+    given: {row: [D]} embeddings in place of tokens    inputs: {name: [R, width]}
+    logits, final: rows for which they are requested, ascending; ``logits`` is a subset of ``final``. None means all.
+    taps: names of other requested outputs    recurrence: states and lineage of the same rows, for recurrent layers
     """
 
     tokens: Tensor | None
@@ -76,12 +76,12 @@ class Batch:
     recurrence: Recurrence | None = None
 
     def steady(self) -> AbstractContextManager[None]:
-        """To be held by whoever executes it: states that several sequences share stay where they are meanwhile."""
+        """Held by the executor during a forward: shared states are not moved meanwhile."""
         return nullcontext() if self.recurrence is None else self.recurrence.steady()
 
 
 def embedding(given: Tensor, width: int) -> Tensor:
-    """A copy of an embedding; zeros [width] for one of another width, which the model cannot read."""
+    """A copy of an embedding; zeros [width] if its width differs, which the model cannot read."""
     return given.clone() if tuple(given.shape) == (width,) else given.new_zeros(width)
 
 

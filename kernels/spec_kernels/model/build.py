@@ -1,7 +1,7 @@
-"""From the shape of a model's blocks and the names of its tensors to the list of its operations.
+"""From the shape of a model's blocks and its tensor names to its list of operations.
 
-Names and values are those of GGUF. Which rows of a stored matrix are meant is decided here, once: queries without their
-gate, dimensions of a head in the order in which its halves rotate together.
+Names and values are those of GGUF. This file alone selects rows of stored matrices: queries without their
+gate, and dimensions of a head in the order in which its halves rotate together.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from spec_kernels.model.source import Source, has
 
 
 class Builder:
-    """Writes the operations of blocks. The stream is the value ``x``; ``h`` is the stream behind a norm."""
+    """Makes the operations of blocks. The residual stream is the value ``x``; ``h`` is the stream after a norm."""
 
     def __init__(self, shape: BlockShape, source: Source) -> None:
         self.shape, self.source = shape, source
 
     def decoder(self, blocks: int, frequencies: Tensor | None, rope_scale: float = 1.0) -> Model:
-        """Embedding, ``blocks`` blocks with a tap before each and behind the last, final norm, output matrix."""
+        """Embedding, ``blocks`` blocks with a tap before each and after the last, final norm, output matrix."""
         table = self.weight("token_embd.weight")
         head = self.weight("output.weight") if has(self.source, "output.weight") else table
         ops: list[Op] = [Embed("x", table)]
@@ -53,12 +53,12 @@ class Builder:
         return Model(tuple(ops), frequencies, rope_scale)
 
     def ending(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
-        """From the stream to the state behind the last norm and to logits, for the rows that are wanted."""
+        """From the stream to the state after the last norm and to logits, for the requested rows."""
         yield Pick("x", "x", "final")
         yield from self.closing(norm, head, bias)
 
     def closing(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
-        """The same where only wanted rows are left."""
+        """The same if only requested rows are left."""
         yield self.norm("x", "h", norm)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
@@ -66,10 +66,10 @@ class Builder:
         yield Tap("logits", "logits")
 
     def block(self, prefix: str, layer: int, between: Iterable[Op] = ()) -> Iterator[Op]:
-        """The block whose tensors begin with ``prefix``; layer: which layer of the cache or the pool is its own.
+        """The block whose tensors begin with ``prefix``; layer: its layer in the cache or the pool.
 
-        between: operations behind attention. Of rows that nobody wants the only block of a model needs no more than
-        their keys and values, so there it picks the others.
+        between: operations after attention. In a model of one block, unrequested rows need only
+        their keys and values, so there it picks the requested rows.
         """
         recurrent, dense = has(self.source, prefix + "ssm_a"), not has(self.source, prefix + "ffn_gate_inp.weight")
         yield self.norm("x", "h", prefix + "attn_norm.weight")
@@ -96,13 +96,13 @@ class Builder:
         yield self.linear("a", "x", prefix + "attn_output", add="x")
 
     def projection(self, prefix: str) -> Linear:
-        """q, k and v, and the gate of the heads where there is one."""
+        """q, k and v, and the gate of the heads if there is one."""
         names = ("q", "k", "v", "gate") if self.shape.gated else ("q", "k", "v")
         weights = tuple(self.part(prefix, name) for name in names)
         return Linear("h", names, weights, tuple(self.part_bias(prefix, name) for name in names))
 
     def part(self, prefix: str, name: str) -> Weight:
-        """The matrix of one of q, k, v and gate, from its own tensor or from a fused one."""
+        """The matrix of one of q, k, v and gate, from its own tensor or a fused one."""
         tensor, rows = self._rows(prefix, name, "weight")
         return self.weight(tensor, rows)
 
@@ -112,7 +112,7 @@ class Builder:
         return None if bias is None else bias[rows]
 
     def _rows(self, prefix: str, name: str, kind: str) -> tuple[str, Tensor]:
-        """Which tensor holds a part, and which of its rows are the part's."""
+        """The tensor that holds a part, and the rows of the part."""
         s, gated = self.shape.heads, self.shape.gated
         order = self._pairs() if name in "qk" else torch.arange(s.dim)
         heads = s.heads if name in ("q", "gate") else s.kv_heads
@@ -159,7 +159,7 @@ class Builder:
             yield self.weight(prefix + "ssm_beta.weight")
             yield self.weight(prefix + "ssm_alpha.weight")
             return
-        # qwen3next has both in one, by key head: [beta | alpha] of the value heads it serves.
+        # qwen3next has both in one tensor, by key head: [beta | alpha] of the value heads of that key head.
         s = self.shape.delta
         grouped = torch.arange(2 * s.value_heads).view(s.key_heads, 2, -1)
         yield self.weight(prefix + "ssm_ba.weight", grouped[:, 0].flatten())
@@ -168,16 +168,16 @@ class Builder:
     # feed-forward
 
     def mlp(self, prefix: str, suffix: str = "", gate: str | None = None) -> Iterator[Op]:
-        """x + down(silu(gate h) · up h), times sigmoid(h · weight) where ``gate`` names a value with that."""
+        """x + down(silu(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that."""
         names = (f"{prefix}ffn_{name}{suffix}.weight" for name in ("gate", "up"))
         yield Linear("h", ("up_gate", "up"), tuple(map(self.weight, names)), (None, None))
         yield SwiGLU("up_gate", "up", "f")
-        if gate is not None:  # a factor of a whole row may be taken before the product or behind it
+        if gate is not None:  # a factor of a whole row commutes with the product
             yield Gate("f", gate, "f", "sigmoid")
         yield self.linear("f", "x", f"{prefix}ffn_down{suffix}", add="x")
 
     def mixture(self, prefix: str) -> Iterator[Op]:
-        """The chosen experts, and the one that serves every row where there is one."""
+        """The chosen experts, and the shared expert if there is one."""
         router = Weight(prefix + "ffn_gate_inp.weight", *self._matrix(prefix + "ffn_gate_inp.weight"), wide=True)
         shared = prefix + "ffn_gate_inp_shexp.weight"
         gated = has(self.source, shared)
@@ -207,7 +207,7 @@ class Builder:
         return Linear(x, (out,), (self.weight(name + ".weight"),), (self.vector(name + ".bias"),), add)
 
     def weight(self, name: str, rows: Tensor | None = None) -> Weight:
-        """A stored matrix, or a stack of them. Raises KeyError where there is no such tensor."""
+        """A stored matrix, or a stack of them. Raises KeyError if there is no such tensor."""
         n, k = self._matrix(name)
         shape = self.source.shape(name)
         if rows is not None and torch.equal(rows, torch.arange(n)):
@@ -221,7 +221,7 @@ class Builder:
         return shape[-2], shape[-1]
 
     def read(self, name: str) -> Tensor:
-        """A vector, or another small tensor, float32."""
+        """A vector or other small tensor, float32."""
         return self.source.load(name).float()
 
     def vector(self, name: str) -> Tensor | None:

@@ -9,7 +9,7 @@ from spec_kernels.model.shapes import HeadShape
 
 
 class KVCache:
-    """Attention rows of all layers for one slot: keys and values [L, K, T, D]. What was never written is zeros."""
+    """Attention rows of all layers for one slot: keys and values [L, K, T, D], zeros until written."""
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """Places that there are."""
+        """Number of positions."""
         return self.keys.shape[2]
 
     def read(self, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [L, K, count, D] of the first places."""
+        """Keys and values [L, K, count, D] of the first positions."""
         return self.keys[:, :, :count], self.values[:, :, :count]
 
     def grow(self, length: int) -> None:
-        """Room for so many places; what is held stays."""
+        """Enlarge to ``length`` positions; contents are kept."""
         layers, heads, old, dim = self.keys.shape
         keys, values = _zeros((layers, heads, length, dim), self.keys.dtype, self.keys.device)
         keys[:, :, :old], values[:, :, :old] = self.keys, self.values
@@ -47,6 +47,6 @@ class KVCache:
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Keys and values. Rollbacks write there too, outside of a forward."""
+    """Keys and values. Rollbacks also write there, outside of a forward."""
     with torch.inference_mode(False):
         return torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""The sum of the experts that a router chose, exact however many rows choose together."""
+"""The sum of the chosen experts of each row, with equal bits for every number of rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The operations of a model over named values: rows [R, width], a row for every token of a forward.
 
-A model is a list of these, read from top to bottom. Names of values are free to be written again. ``x``, where an
-operation has one, is what it reads. All arithmetic is that of the formula in its docstring; how many rows there are,
-and whose, an operation does not know, except those that look at other rows: ``Store``, ``Attend``, ``Delta``.
+A model is a list of these, executed in order. Names of values may be written again. ``x``, if an
+operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
+number of rows or their sequences, except those that read other rows: ``Store``, ``Attend``, ``Delta``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Rows = Literal["logits", "final"]
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """``count`` matrices [n, k] of a stored tensor; made of floats when an executor reads it, or of blocks.
+    """``count`` matrices [n, k] of a stored tensor, converted to floats or blocks when an executor reads it.
 
-    rows: int64 [n], which rows of each stored matrix, in this order; None is all of them as they lie.
-    wide: used in float32 where the model runs in less.
+    rows: int64 [n], which rows of each stored matrix, in this order; None means all in stored order.
+    wide: used in float32 even if the model runs in a narrower type.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Weight:
 
     @property
     def key(self) -> tuple[str, bytes | None]:
-        """Equal for weights that are the same numbers."""
+        """Equal for weights with the same values."""
         return self.name, None if self.rows is None else self.rows.numpy().tobytes()
 
 
 @dataclass(frozen=True, eq=False)
 class Embed:
-    """out = table[token], or the row that the caller gave in the token's place."""
+    """out = table[token], or the row given in place of the token."""
 
     out: str
     table: Weight
@@ -48,7 +48,7 @@ class Embed:
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """out = rows that the caller brings under this name."""
+    """out = rows that the caller passes by this name."""
 
     out: str
     width: int
@@ -66,7 +66,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """outs[i] = x Wᵢᵀ + bᵢ (+ add, where there is one matrix). Matrices that read the same x stand together."""
+    """outs[i] = x Wᵢᵀ + bᵢ (+ add, if there is one matrix). Matrices with the same input are grouped."""
 
     x: str
     outs: tuple[str, ...]
@@ -86,7 +86,7 @@ class SwiGLU:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """out = x · f(gate), f one of sigmoid and silu; a gate of width 1 serves the whole row."""
+    """out = x · f(gate), f is sigmoid or silu; a gate of width 1 applies to the whole row."""
 
     x: str
     gate: str
@@ -115,7 +115,7 @@ class Rotate:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Rows of k and v become part of the cache, at the row's place of its sequence."""
+    """Rows of k and v are written to the cache, at the row's position of its sequence."""
 
     k: str
     v: str
@@ -125,9 +125,9 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Attend:
-    """out = softmax(q kᵀ · scale) v per head, over cached rows that the row may see: its own path up to itself.
+    """out = softmax(q kᵀ · scale) v per head, over the cached rows of the row's own path up to itself.
 
-    causal: False lets the rows that a sequence brings together see each other in both directions.
+    causal: False lets the rows of one sequence in a batch attend to each other in both directions.
     """
 
     q: str
@@ -139,14 +139,14 @@ class Attend:
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """The gated delta rule behind a causal convolution (Yang et al., 2412.06464; as Qwen3-Next has it).
+    """The gated delta rule after a causal convolution (Yang et al., 2412.06464; as in Qwen3-Next).
 
     q, k, v = silu(conv(qkv)) with q and k of unit length, q scaled by 1 / sqrt(Dk);
     g = rate · softplus(alpha + dt), b = sigmoid(beta);
     S = exp(g) S + k dᵀ with d = b (v - (exp(g) S)ᵀ k); out = Sᵀ q.
 
     conv: float32 [W, C], the current input's weight last    rate, dt: float32 [Hv]    eps: of the unit length
-    layer: which layer of the pool of states is its own
+    layer: its layer in the pool of states
     """
 
     qkv: str
@@ -165,7 +165,7 @@ class Delta:
 class Mixture:
     """out = add + Σ weight_e · down_e(silu(gate_e x) · up_e x) over the experts that the router's scores choose.
 
-    scores: the router's [R, E]    bias: float32 [E] that decides who is chosen, not how much, or None
+    scores: the router's [R, E]    bias: float32 [E] for the choice of experts only, not for their weights, or None
     gate, up: [F, D] per expert    down: [D, F]
     """
 
@@ -182,9 +182,9 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class Pick:
-    """out = the rows of x that the caller wants under this heading; from here on there are no others.
+    """out = the rows of x that are requested for this heading; all others are dropped from here on.
 
-    ``final`` are rows whose state behind the last norm is wanted, ``logits`` those of them that get logits.
+    ``final`` rows: states after the last norm are requested; ``logits`` rows: those of them with logits.
     """
 
     x: str
@@ -194,7 +194,7 @@ class Pick:
 
 @dataclass(frozen=True, eq=False)
 class Tap:
-    """x, if the caller asks for ``name``, as it is at this place."""
+    """Outputs x at this point, if the caller requests ``name``."""
 
     x: str
     name: str
@@ -204,7 +204,7 @@ Op = Embed | Input | Norm | Linear | SwiGLU | Gate | Concat | Rotate | Store | A
 
 
 def weights_of(op: Op) -> tuple[Weight, ...]:
-    """The stored matrices that an operation reads, in the order of reading."""
+    """The stored matrices that an operation reads, in reading order."""
     match op:
         case Embed():
             return (op.table,)
@@ -216,16 +216,16 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
 
 
 def embedded(model: Model) -> int:
-    """The width of embeddings that take the place of tokens; 0 where a model embeds nothing."""
+    """The width of embeddings given in place of tokens; 0 if a model has no embedding."""
     return next((op.table.k for op in model.ops if isinstance(op, Embed)), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The list, and the rotations that its heads turn by.
+    """The list of operations, and the rotary frequencies of its heads.
 
-    frequencies: float32 [rotary_dim / 2], radians per position; None where nothing rotates. rope_scale: of cos and sin.
-    Outputs are taps; that of the output matrix is called ``logits``.
+    frequencies: float32 [rotary_dim / 2], radians per position; None without rotation. rope_scale: of cos and sin.
+    Outputs are taps; that of the output matrix is named ``logits``.
     """
 
     ops: tuple[Op, ...]
@@ -238,15 +238,15 @@ class Model:
 
     @property
     def heads(self) -> HeadShape | None:
-        """Of the cache that rows are stored in."""
+        """Shape of the heads in the cache."""
         return next((op.shape for op in self.ops if isinstance(op, Store)), None)
 
     @property
     def attending(self) -> int:
-        """Layers of the cache."""
+        """Number of layers in the cache."""
         return sum(isinstance(op, Store) for op in self.ops)
 
     @property
     def recurring(self) -> int:
-        """Layers of the pool of states."""
+        """Number of layers in the pool of states."""
         return sum(isinstance(op, Delta) for op in self.ops)

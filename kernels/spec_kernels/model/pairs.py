@@ -1,4 +1,4 @@
-"""A draft layer that reads pairs of a hidden state and the token after it, and what it holds of a sequence."""
+"""A draft layer on pairs of a hidden state and the token after it, and its memory of a sequence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.batch import Batch, SequenceRows, embedding, numbers
+from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import embedded
 
 FIRST_ROWS = 512
-"""Places that a cache begins with; it grows."""
+"""Initial positions of a cache; it grows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class Pairs:
     them, [n, D].
 
     embeds: {index: [D]} of tokens that were given as embeddings (-1). parents: of pairs that form a tree, each an
-    earlier index, -1 is the pair before them all; None is a chain. wanted: how many of the last ones are answered.
+    earlier index, -1 is the pair before them all; None means a chain. wanted: how many of the last ones have outputs.
     """
 
     cache: Any
@@ -34,7 +35,7 @@ class Pairs:
     wanted: int = 1
 
     def positions(self) -> list[int]:
-        """Of all pairs; those of one depth of a tree have the same."""
+        """Positions of all pairs; nodes of one depth of a tree share a position."""
         if self.parents is None:
             return list(range(self.start, self.start + len(self.tokens)))
         found: list[int] = []
@@ -45,10 +46,10 @@ class Pairs:
 
 @dataclass(eq=False)
 class PairMemory:
-    """What the layer knows of a sequence.
+    """The layer's memory of a sequence.
 
     cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
-    tokens, hidden: exact pairs behind them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
+    tokens, hidden: exact pairs after them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     width: D, of the layer's embeddings.
     """
 
@@ -60,9 +61,9 @@ class PairMemory:
     embeds: dict[int, Tensor] = field(default_factory=dict)
 
     def take(self, start: int, tokens: Sequence[int], hidden: Tensor, embeds: Mapping[int, Tensor]) -> None:
-        """New pairs from position ``start`` on; whatever is held at or after it is void. hidden: kept as it is.
+        """Add pairs from position ``start`` on; pairs at or after it are dropped. hidden: kept without a copy.
 
-        embeds: of another width than the layer's are taken as zeros.
+        embeds: zeros are used if the width differs from the layer's.
         """
         cut = start - self.done
         if cut < 0:
@@ -76,7 +77,7 @@ class PairMemory:
             self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
 
     def pairs(self, n: int | None = None) -> Pairs:
-        """The first n waiting pairs for a forward, from now on held to be done; the cache has room for them."""
+        """The first n waiting pairs for a forward, which count as evaluated from now on; the cache is enlarged."""
         hidden, tokens = _joined(self.hidden), self.tokens
         self.tokens, self.hidden = [], []
         if n is not None and n < len(tokens):
@@ -90,12 +91,12 @@ class PairMemory:
         return made
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> Pairs:
-        """The pair behind ``drafted`` - 1 others of the layer's own word: the last drafted token, and hidden [1, D]."""
+        """The pair after ``drafted`` - 1 others of the layer's output: the last drafted token, and hidden [1, D]."""
         start = self.done + drafted - 1
         return Pairs(self.room(start + 1), start, [token], hidden)
 
     def tree(self, tokens: list[int], parents: Sequence[int], hidden: Tensor, wanted: int) -> Pairs:
-        """Pairs of the layer's own word after all exact ones, as a tree; hidden: [n, D], what each follows."""
+        """Pairs from the layer's own output after all exact ones, as a tree; hidden: [n, D] of each one's parent."""
         return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
 
     def room(self, rows: int) -> Any:
@@ -105,43 +106,40 @@ class PairMemory:
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """One behind the other; a single one is not copied."""
+    """The concatenation; a single tensor is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
 
 
 class PairLayer:
-    """Runs a description whose only input is the hidden state; what it goes on with is its tap ``final``.
+    """Runs a description whose only input is the hidden state; its tap ``final`` is fed back.
 
-    ids: int64, the target's token of every row of logits; None: their own numbers.
+    ids: int64, the target's token of every row of logits; None: the row numbers.
     """
 
     ids: Tensor | None = None
 
     def __init__(self, executor: Any, name: str) -> None:
-        """name: of the input. draws: whether sampled drafts are one call too."""
+        """name: of the input. choosers: whether drafts in one call may be sampled, and may branch."""
         self.executor, self.name = executor, name
-        self.draws = hasattr(executor, "draw")
+        self.choosers = getattr(executor, "choosers", False)
         self.device = getattr(executor, "device", "cpu")
 
     def memory(self) -> PairMemory:
-        """Of a new sequence."""
+        """The memory of a new sequence."""
         return PairMemory(self.executor.cache(FIRST_ROWS), embedded(self.executor.model))
 
     def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
-        """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last: False for none."""
+        """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last=False: of none."""
         found = self.executor.run(self._batch(parts, last))
         return found["final"], found["logits"]
 
-    def draft(self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int]) -> Any:
-        """A greedy draft of one sequence in one call, each token behind the layer's own state: tokens and chances."""
-        return self.executor.draft(self._batch([pairs], True), most, least, estimate, stops, "final", self.ids)
+    def draft(self, parts: Sequence[Pairs], limits: Sequence[DraftLimits], keep: bool = False) -> Drafts:
+        """A draft behind the last pair of every sequence in one call, each token behind the layer's own state.
 
-    def draw(
-        self, pairs: Pairs, most: int, least: float, estimate: float, stops: Sequence[int], chooser: Any, keep: bool
-    ) -> Any:
-        """The same with a chooser's tokens; keep: and the rows [n, V] that they were chosen from."""
-        batch = self._batch([pairs], True)
-        return self.executor.draw(batch, most, least, estimate, stops, chooser, keep, "final", self.ids)
+        The caches have room for ``width`` x (``depth`` - 1) pairs more. keep: the rows [n, V] that tokens of chains
+        were chosen from.
+        """
+        return self.executor.draft(self._batch(parts, True), limits, "final", self.ids, keep)
 
     def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
         tokens = numbers([t for p in parts for t in p.tokens], self.device)

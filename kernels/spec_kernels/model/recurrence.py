@@ -1,4 +1,4 @@
-"""What the recurrent layers of one forward share: states, who follows whom, and what is traced."""
+"""What the recurrent layers of one forward share: states, which row continues which, and the trace."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class RecurrentSlot:
         self._spare: list[int] = []
 
     def spare(self, count: int) -> list[int]:
-        """Places for traced states; they stay with the slot, so that steps allocate nothing."""
+        """Places for traced states; they stay with the slot, so that steps do not allocate."""
         if len(self._spare) < count:
             self._spare += self.pool.take(count - len(self._spare))
         return self._spare[:count]
 
     def pick(self, place: int) -> None:
-        """Make a traced state the current one: no copy, the two places change their roles."""
+        """Make a traced state the current one: the two places swap roles, nothing is copied."""
         self._spare[self._spare.index(place)] = self.current
         self.current = place
 
     def replay(self, trace: Trace, rows: Sequence[int]) -> None:
-        """Bring the current state behind these recorded draft rows, given by batch row, in order."""
+        """Advance the current state along these recorded draft rows, given by batch row, in order."""
         with self.pool.steady():
             trace.replay(self.pool, self.current, rows)
 
@@ -48,21 +48,21 @@ class RecurrentSlot:
         return self.pool.copy(self.current)
 
     def put(self, state: tuple[Tensor, Tensor] | None) -> None:
-        """None: the state before the first token."""
+        """Set the state; None is the state before the first token."""
         if state is None:
             self.pool.clear(self.current)
         else:
             self.pool.put(self.current, state)
 
     def close(self) -> None:
-        """Waits for no lock: the garbage collector may call it."""
+        """Takes no lock: the garbage collector may call it."""
         self.pool.give([self.current, *self._spare])
         self._spare = []
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one layer needs to run draft rows again: convolution inputs x [n, C], k [n, Hk, Dk], d [n, Hv, Dv], g."""
+    """The data to run draft rows of one layer again: convolution inputs x [n, C], k [n, Hk, Dk], d [n, Hv, Dv], g."""
 
     x: Tensor
     k: Tensor
@@ -77,7 +77,7 @@ class Recorded(Protocol):
     def nbytes(self) -> int: ...
 
     def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
-        """Bring the state in ``place`` behind these rows of the record, in order."""
+        """Advance the state in ``place`` along these rows of the record, in order."""
 
 
 class Records:
@@ -100,10 +100,10 @@ class Records:
 
 @dataclass(eq=False)
 class Trace:
-    """What a forward recorded of draft rows.
+    """The trace of a forward's draft rows.
 
-    places: batch row -> where in the pool its state is (``states``)
-    rows: batch row -> its place among the recorded rows (``inputs``); recorded: these
+    places: batch row -> place of its state in the pool (``states``)
+    rows: batch row -> index among the recorded rows (``inputs``); recorded: these
     """
 
     kind: Kind
@@ -113,11 +113,11 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """Of the record; states are counted by the pool."""
+        """Bytes of the record; states are counted by the pool."""
         return self.recorded.nbytes
 
     def replay(self, pool: StatePool, place: int, rows: Sequence[int]) -> None:
-        """Within ``pool.steady``."""
+        """To be called within ``pool.steady``."""
         self.recorded.replay(pool, place, [self.rows[row] for row in rows])
 
 
@@ -136,17 +136,17 @@ class Recurrence:
         self.recorded = list(drafts) if kind == "inputs" else []
 
     def steady(self) -> AbstractContextManager[None]:
-        """To be held by a forward: no other thread replaces the pool's tensors meanwhile."""
+        """Held by a forward: no other thread replaces the pool's tensors meanwhile."""
         return self.pool.steady()
 
     def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:
-        """Keep the draft rows of one layer, where inputs are traced; layers come in order."""
+        """Record the draft rows of one layer, if inputs are traced; layers come in order."""
         if self.recorded:
             assert isinstance(self.trace.recorded, Records)
             self.trace.recorded.layers.append(Record(*(m[self.recorded] for m in (x, k, d, g))))
 
     def record_as(self, recorded: Recorded) -> None:
-        """All layers at once."""
+        """Record all layers at once."""
         self.trace.recorded = recorded
 
 
@@ -157,7 +157,7 @@ def _where(kind: Kind, lineage: Lineage, drafts: Sequence[int]) -> tuple[dict[in
 
 
 class Lines:
-    """Builds the lineage of a forward, a sequence at a time."""
+    """Builds the lineage of a forward, one sequence at a time."""
 
     def __init__(self) -> None:
         self.parents: list[int] = []
@@ -170,7 +170,7 @@ class Lines:
     def add(
         self, place: int, start: int, pending: int, parents: Sequence[int], kept: Sequence[int], traced: int
     ) -> None:
-        """Rows of one sequence: pending ones, whose last is kept in ``place``, and drafts.
+        """Add the rows of one sequence: pending ones, of which the last is stored in ``place``, and drafts.
 
         start: position of the first pending row    parents: of the drafts, -1 is the last pending row
         kept: places of the first drafts' states    traced: how many drafts are traced
@@ -189,6 +189,6 @@ class Lines:
 
 
 def _whole_chunks(first: int, start: int, pending: int) -> list[tuple[int, int]]:
-    """Runs between multiples of CHUNK positions: however a prompt is cut, the same rows are computed together."""
+    """Runs between multiples of CHUNK positions, so that the same rows are computed together in any prompt chunking."""
     begin = -(-start // CHUNK) * CHUNK
     return [(first + p - start, CHUNK) for p in range(begin, start + pending - CHUNK + 1, CHUNK)]

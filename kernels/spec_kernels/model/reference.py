@@ -1,7 +1,7 @@
-"""A model in plain torch: every operation in the lines of its formula, in any dtype, on any device.
+"""A model in plain torch: every operation as its formula, in any dtype, on any device.
 
-On a CPU in float32 a row has the same bits whoever stands beside it: products and sums run over tiles of a fixed number
-of rows and places, so that no library chooses another order for another number of them.
+On a CPU in float32 a row has the same bits in every batch: products and sums run over tiles of a fixed number of
+rows and positions, so that no library chooses a different order of summation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from spec_kernels.model import ops, sizes
 from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import Batch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
+from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
@@ -55,9 +56,9 @@ class Reference:
         device: torch.device | str = "cpu",
         lent: Mapping[Any, Tensor] | None = None,
     ) -> None:
-        """lent: weights of another executor, by ``key``, that are not read again.
+        """lent: weights of another executor, by ``key``, which are not read again.
 
-        Raises ValueError for a model whose sizes do not fit each other.
+        Raises ValueError for a model with inconsistent sizes.
         """
         sizes.check(model)
         self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
@@ -70,51 +71,58 @@ class Reference:
         self._rotary: tuple[Tensor, Tensor] | None = None
 
     def another(self, model: Model, source: Source) -> Reference:
-        """An executor of a model that shares weights with this one, where their names are the same."""
+        """An executor of another model that shares weights of equal names with this one."""
         return Reference(model, source, self.dtype, self.device, self.weights)
 
     def cache(self, length: int) -> KVCache | None:
-        """Memory of one sequence for so many places; None where nothing attends."""
+        """Memory of one sequence for ``length`` positions; None without attention."""
         if self.model.heads is None:
             return None
         return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> dict[str, Tensor]:
-        """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
+        """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with batch.steady():
             return Pass(self, batch).run()
 
     def draft(
         self,
         batch: Batch,
-        most: int,
-        least: float,
-        estimate: float,
-        stops: Sequence[int],
+        limits: Sequence[DraftLimits],
         state: str | None = None,
         ids: Tensor | None = None,
-    ) -> tuple[list[int], list[float]]:
-        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
+        keep: bool = False,
+    ) -> Drafts:
+        """A greedy chain behind the last row of every sequence, for which one row of logits is wanted.
 
-        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
-        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
-        takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
+        limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the tap that the next
+        forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
+        keep: must be False, no chooser reads rows here.
         """
-        taps, survival = {"logits", *([state] if state else [])}, 1.0
-        batch, tokens, chances = replace(batch, taps=taps), [], []
+        if keep or any(of.chooser is not None or of.width > 1 for of in limits):
+            raise NotImplementedError("the reference drafts greedy chains only")
+        batch = replace(batch, taps={"logits", *([state] if state else [])})
+        found = [Drafted([], None, []) for _ in limits]
+        going, survival = list(range(len(limits))), [1.0] * len(limits)
+        forwards = rows = 0
         while True:
-            found = self.run(batch)
-            chance, row = found["logits"][0].float().softmax(-1).nan_to_num(0.0).max(-1)
-            tokens.append(int(row if ids is None else ids[row]))
-            chances.append(float(chance))
-            survival *= chances[-1] * estimate
-            if survival < least or len(tokens) == most or tokens[-1] in stops:
-                return tokens, chances
-            batch = behind(batch, tokens[-1], {} if state is None else {batch_input(self.model): found[state][-1:]})
+            out = self.run(batch)
+            forwards, rows = forwards + 1, rows + batch.positions.numel()
+            chances, best = out["logits"].float().softmax(-1).nan_to_num(0.0).max(-1)
+            tokens = (best if ids is None else ids[best]).tolist()
+            for i, token, chance in zip(going, tokens, chances.tolist(), strict=True):
+                found[i].tokens.append(token)
+                found[i].chances.append(chance)
+                survival[i] *= chance * limits[i].trust
+            on = [at for at, i in enumerate(going) if _goes_on(found[i], survival[i], limits[i])]
+            if not on:
+                return Drafts(found, forwards, rows)
+            inputs = {} if state is None else {batch_input(self.model): out[state][on]}
+            batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
 
     def _read(self, source: Source, weight: Weight) -> Tensor:
-        """[count, k, n], or [k, n] of a single one: as products want it."""
+        """[count, k, n], or [k, n] of a single matrix: the layout of products."""
         dtype = torch.float32 if weight.wide else self.dtype
         stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
         chosen = stored if weight.rows is None else stored[:, weight.rows]
@@ -123,7 +131,7 @@ class Reference:
 
     def cos_and_sin(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin [positions or more, pairs]."""
-        table = self._rotary  # another thread may put a shorter one there
+        table = self._rotary  # another thread may replace it by a shorter one
         if table is None or len(table[0]) < positions:
             cos, sin = cos_and_sin(self.model.frequencies, self.model.rope_scale, positions)
             table = self._rotary = cos.to(self.device), sin.to(self.device)
@@ -209,7 +217,7 @@ class Pass:
         self.values[op.out] = torch.cat(pieces).flatten(1)
 
     def _attended(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
-        """A chain at once; a node of a tree over its own path, so that it is summed as if it had been decoded."""
+        """Attention of a chain at once; of a tree each node over its own path, so that sums equal plain decoding's."""
         keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
         chain = s.rows if s.parents is None or not op.causal else s.pending
         last = None if op.causal else s.end - 1
@@ -240,7 +248,7 @@ class Pass:
         self.values[op.out] = self[op.add] + mixture(self[op.x], self[op.scores], op.experts, bias, gate, up, down)
 
     def pick(self, op: ops.Pick) -> None:
-        """Rows are numbered as in the batch; those picked before are what is left of it."""
+        """Keep some rows. Rows are numbered as in the batch, so earlier picks are taken into account."""
         wanted, have = getattr(self.batch, op.rows), self.rows
         if wanted is not None:
             self.rows = list(wanted)
@@ -254,12 +262,17 @@ class Pass:
             self.found[op.name] = self[op.x]
 
 
-def behind(batch: Batch, token: int, inputs: Mapping[str, Tensor]) -> Batch:
-    """One row more of the only sequence of a batch."""
-    last, device = batch.sequences[0], batch.positions.device
-    sequence = SequenceRows(last.cache, 0, 1, last.end)
-    tokens = torch.tensor([token], device=device)
-    return Batch(tokens, batch.positions[-1:] + 1, [sequence], inputs=inputs, taps=batch.taps)
+def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
+    full = len(draft.tokens) == limits.depth or draft.tokens[-1] in limits.stops
+    return survival >= limits.p_min and not full
+
+
+def behind(batch: Batch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> Batch:
+    """One row more of some sequences of a batch. on: which; tokens: one of each."""
+    device, past = batch.positions.device, [batch.sequences[i] for i in on]
+    positions = batch.positions[[s.first + s.rows - 1 for s in past]] + 1
+    sequences = [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(past)]
+    return Batch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
 
 
 def batch_input(model: Model) -> str:

@@ -1,4 +1,4 @@
-"""Shapes of the layers that a description has."""
+"""Shapes of the layers of a description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 class HeadShape:
     """H query heads in K groups, each of width ``dim``, of which the first ``rotary_dim`` dimensions rotate.
 
-    scale: what scores are multiplied by. window: most positions that a query sees, its own included; 0 is all.
+    scale: factor of the scores. window: max positions that a query attends to, its own included; 0 means all.
     """
 
     heads: int
@@ -53,7 +53,7 @@ class DeltaShape:
     """A gated delta net layer: Hk key heads serve Hv value heads.
 
     tiled: value head j is served by key head j % Hk, as GGUF files of qwen35 have them; else by j // (Hv / Hk).
-    kernel: inputs that the convolution sees, the current one included.
+    kernel: number of convolution inputs, the current one included.
     """
 
     key_heads: int
@@ -73,17 +73,17 @@ class DeltaShape:
 
     @property
     def channels(self) -> int:
-        """Of the convolution: q, k and v."""
+        """Channels of the convolution: q, k and v."""
         return 2 * self.key_width + self.value_width
 
     @property
     def state_bytes(self) -> int:
-        """Of one layer after one token: matrices and window, float32."""
+        """Bytes of one layer's state after one token: matrices and window, float32."""
         return 4 * (self.key_dim * self.value_width + (self.kernel - 1) * self.channels)
 
     @property
     def record_bytes(self) -> int:
-        """Of one layer for one token that can be replayed: its convolution inputs, k, d and g, float32."""
+        """Bytes of one layer's record of one token for replay: its convolution inputs, k, d and g, float32."""
         return 4 * (self.channels + self.key_width + self.value_width + self.value_heads)
 
     def key_of(self, device: torch.device | str = "cpu") -> Tensor:
@@ -94,7 +94,7 @@ class DeltaShape:
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What the blocks of a model are, beyond the shapes of their tensors.
+    """Facts of a model's blocks that their tensors' shapes do not show.
 
     interleaved: rows of q and k are stored so that neighbouring dimensions rotate together, else halves of a head.
     gated: ``attn_q`` holds, per head, queries and then a gate. feed_norm: name of the norm before the feed-forward

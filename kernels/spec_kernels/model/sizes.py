@@ -1,7 +1,7 @@
-"""Every size of a description, checked before an executor is made of it.
+"""Checks every size in a description before an executor is made.
 
-The native program reads and writes as many numbers as an operation says, wherever they lie: sizes that do not fit each
-other have to be found here.
+The native program reads and writes as many numbers as an operation says, without further checks: inconsistent sizes
+must be found here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spec_kernels.model.shapes import DeltaShape, HeadShape
 
 
 def check(model: Model) -> None:
-    """Raise ValueError where sizes of an operation do not fit: its name, the size found and the size needed."""
+    """Raise ValueError for inconsistent sizes, with the operation's name, the size found and the size needed."""
     sizes = Sizes(model)
     for op in model.ops:
         getattr(sizes, type(op).__name__.lower())(op)
@@ -29,7 +29,7 @@ def need(op: str, what: str, found: Any, wanted: Any) -> None:
 
 
 class Sizes:
-    """One method per operation: it checks what is read, and notes the width of what is written."""
+    """One method per operation: it checks the widths read, and records the width written."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -56,22 +56,22 @@ class Sizes:
 
     def input(self, op: ops.Input) -> None:
         if op.width < 1:
-            raise ValueError(f"Input of {op.out!r}: the width is {op.width}, at least 1 is needed")
+            raise ValueError(f"Input of {op.out!r}: the width is {op.width}, min 1")
         self.widths[op.out] = op.width
 
     def pick(self, op: ops.Pick) -> None:
-        """Rows of ``logits`` are some of those of ``final``: once they are picked, the others are gone."""
+        """Rows of ``logits`` are a subset of ``final`` rows; picking drops all others."""
         if op.rows == "final" and "logits" in self.picked:
-            raise ValueError(f"Pick of {op.x!r}: 'final' rows are picked behind 'logits' rows, they must come first")
+            raise ValueError(f"Pick of {op.x!r}: 'final' rows are picked after 'logits' rows, they must come first")
         self.widths[op.out] = self.read(f"Pick of {op.x!r}", op.x)
         self.picked.add(op.rows)
 
     def tap(self, op: ops.Tap) -> None:
-        """Outputs behind a Pick have memory for the picked rows only."""
+        """Outputs after a Pick have memory for the picked rows only."""
         self.read(f"Tap {op.name!r}", op.x)
         before = {"final": {"final"}, "logits": {"final", "logits"}}.get(op.name, set())
         for rows in sorted(before - self.picked):
-            raise ValueError(f"Tap {op.name!r}: it stands before the Pick of {rows!r} rows, it must follow it")
+            raise ValueError(f"Tap {op.name!r}: it precedes the Pick of {rows!r} rows, it must follow it")
 
     # products
 
@@ -101,10 +101,10 @@ class Sizes:
             need(name, "the shape of the bias", tuple(op.bias.shape), (e.count,))
         if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
             found = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
-            raise ValueError(f"{name}: {found} are chosen; no more than there are, in groups of one size, can be")
+            raise ValueError(f"{name}: {found} are chosen; needed are at most all, in groups of equal size")
         self.widths[op.out] = width
 
-    # number by number
+    # element by element
 
     def norm(self, op: ops.Norm) -> None:
         name, width = f"Norm of {op.x!r}", self.read(f"Norm of {op.x!r}", op.x)
@@ -125,7 +125,7 @@ class Sizes:
 
     def concat(self, op: ops.Concat) -> None:
         if not op.xs:
-            raise ValueError(f"Concat of {op.out!r}: it joins no values, at least 1 is needed")
+            raise ValueError(f"Concat of {op.out!r}: it joins 0 values, min 1")
         self.widths[op.out] = sum(self.read(f"Concat of {op.out!r}", x) for x in op.xs)
 
     # attention
@@ -140,7 +140,7 @@ class Sizes:
             0 if frequencies is None else 2 * len(frequencies),
         )
         if op.shape.rotary_dim > op.shape.dim:
-            raise ValueError(f"{name}: {op.shape.rotary_dim} dimensions of a head rotate, it has {op.shape.dim}")
+            raise ValueError(f"{name}: {op.shape.rotary_dim} dimensions of a head rotate, but it has {op.shape.dim}")
 
     def store(self, op: ops.Store) -> None:
         name = f"Store of {op.k!r}"
@@ -156,7 +156,7 @@ class Sizes:
         self.widths[op.out] = shape.q_width
 
     def _cached(self, name: str, shape: HeadShape, layer: int) -> None:
-        """All layers lie in one cache."""
+        """All layers share one cache, so their shapes must be equal."""
         cache = self.model.heads
         if cache is None:
             raise ValueError(f"{name}: no operation stores keys and values")
@@ -180,23 +180,23 @@ class Sizes:
 
 
 def one(name: str, weight: Weight) -> None:
-    """A product or a table has a single matrix."""
+    """Check that a product or table has a single matrix."""
     need(name, f"the number of matrices of {weight.name!r}", weight.count, 1)
 
 
 def pieces(name: str, what: str, whole: int, piece: int) -> None:
-    """Raise ValueError unless ``whole`` is divided by ``piece`` without a rest."""
+    """Raise ValueError unless ``whole`` is a multiple of ``piece``."""
     if piece < 1 or whole % piece:
         raise ValueError(f"{name}: {what} is {whole}, a multiple of {piece} is needed")
 
 
 def inside(name: str, layer: int, layers: int) -> None:
     if not 0 <= layer < layers:
-        raise ValueError(f"{name}: the layer is {layer}, 0 to {layers - 1} are there")
+        raise ValueError(f"{name}: the layer is {layer}, the model has 0 to {layers - 1}")
 
 
 def divided(name: str, shape: DeltaShape) -> None:
-    """Every value head has a key head."""
+    """Check that value heads are a multiple of key heads."""
     pieces(name, "the number of value heads", shape.value_heads, shape.key_heads)
 
 

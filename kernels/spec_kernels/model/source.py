@@ -1,4 +1,4 @@
-"""Where the tensors of a description come from: names of GGUF, norm weights as they multiply, ``ssm_a`` negative."""
+"""The tensors of a description: GGUF names, norm weights as factors, ``ssm_a`` negative."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Source(Protocol):
     """Tensors of a model by name."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape in torch order, None when there is no such tensor. Reads no values."""
+        """Shape in torch order, None if there is no such tensor. Reads no values."""
 
     def type(self, name: str) -> str:
-        """What its values are stored as, by GGUF's names (``Q4_K``, ``BF16``). Reads no values."""
+        """Storage type, by GGUF's names (``Q4_K``, ``BF16``). Reads no values."""
 
     def load(self, name: str) -> Tensor:
-        """Values as float32, or in the type they are stored in where that is a float type."""
+        """Values as float32, or in their stored type if that is a float type."""
 
     def blocks(self, name: str) -> Tensor:
-        """The bytes of a matrix, or of several one behind the other, uint8 [rows, bytes of a row]."""
+        """The bytes of one or more consecutive matrices, uint8 [rows, bytes of a row]."""
 
 
 def has(source: Source, name: str) -> bool:
@@ -30,10 +30,10 @@ def has(source: Source, name: str) -> bool:
 
 
 class Only:
-    """The tensors of a source that have been checked; no others are found."""
+    """The checked tensors of a source; others are not found."""
 
     def __init__(self, source: Source, names: Collection[str], lender: Source | None = None) -> None:
-        """lender: where tensors of other names are looked for."""
+        """lender: source of tensors with other names."""
         self.source, self.names, self.lender = source, frozenset(names), lender
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -51,7 +51,7 @@ class Only:
         return self._holder(name).blocks(name)
 
     def _holder(self, name: str) -> Source:
-        """Raises KeyError where there is no such tensor."""
+        """The source of a tensor. Raises KeyError if there is none."""
         if name in self.names:
             return self.source
         if self.lender is None:
@@ -60,7 +60,7 @@ class Only:
 
 
 class Prefixed:
-    """Tensors of a source under names with a prefix, so that they meet none of the lender's, who has the rest."""
+    """Tensors of a source under prefixed names, which cannot clash with the lender's."""
 
     def __init__(self, source: Source, prefix: str, lender: Source) -> None:
         self.source, self.prefix, self.lender = source, prefix, lender
@@ -87,5 +87,5 @@ class Prefixed:
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
-    """A tensor of floats as ``blocks`` gives it: uint8 [rows, bytes of a row]."""
+    """A float tensor in the format of ``blocks``: uint8 [rows, bytes of a row]."""
     return tensor.reshape(-1, tensor.shape[-1]).contiguous().view(torch.uint8)

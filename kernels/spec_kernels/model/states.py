@@ -1,4 +1,4 @@
-"""Recurrent states of all sequences of a target, in one piece of memory that slots take places of."""
+"""Recurrent states of all sequences of a target, in one tensor whose places are assigned to slots."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spec_kernels.model.shapes import DeltaShape
 class StatePool:
     """Places for states: matrices [L, N, Hv, Dk, Dv] and convolution windows [L, N, W - 1, C], float32.
 
-    A place holds the state of all L layers after one token. Whoever takes a place gives it back.
-    Several threads may use a pool, each its own places. Growing replaces both tensors: whoever reads or writes them,
-    a forward too, does so within ``steady``.
+    A place holds the state of all L layers after one token. A place that is taken must be given back.
+    Several threads may use a pool, each with its own places. Growing replaces both tensors, so reads and writes,
+    also those of a forward, happen within ``steady``.
     """
 
     def __init__(self, shape: DeltaShape, layers: int, device: torch.device | str = "cpu") -> None:
@@ -32,13 +32,13 @@ class StatePool:
         return self.matrices.shape[1]
 
     def take(self, count: int = 1) -> list[int]:
-        """Places with any content. Not within ``steady``."""
+        """Places with undefined content. Not within ``steady``."""
         taken: list[int] = []
         try:
             while len(taken) < count:
                 try:
                     taken.append(self._free.pop())
-                except IndexError:  # another thread may take what this one adds
+                except IndexError:  # another thread may take the places added here
                     self._grow(count - len(taken))
         except BaseException:
             self.give(taken)
@@ -46,21 +46,21 @@ class StatePool:
         return taken
 
     def give(self, places: list[int]) -> None:
-        """Waits for no lock: the garbage collector may call it."""
+        """Takes no lock: the garbage collector may call it."""
         self._free.extend(places)
 
     def steady(self) -> AbstractContextManager[None]:
-        """While it is open, ``matrices`` and ``windows`` stay the tensors that they are. Not to be nested."""
+        """While it is open, ``matrices`` and ``windows`` are not replaced. Must not be nested."""
         return self._lock.reading()
 
     def clear(self, place: int) -> None:
-        """The state before the first token."""
+        """Set the state before the first token."""
         with self.steady():
             self.matrices[:, place].zero_()
             self.windows[:, place].zero_()
 
     def copy(self, place: int) -> tuple[Tensor, Tensor]:
-        """A state as tensors of its own: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]."""
+        """A copy of a state: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]."""
         with self.steady():
             return self.matrices[:, place].clone(), self.windows[:, place].clone()
 
@@ -69,7 +69,7 @@ class StatePool:
             self.matrices[:, place], self.windows[:, place] = state
 
     def _grow(self, count: int) -> None:
-        with self._lock.writing(), torch.inference_mode(False):  # rollbacks write here too, outside of a forward
+        with self._lock.writing(), torch.inference_mode(False):  # rollbacks also write here, outside of a forward
             old = self.places
             self.matrices, self.windows = (self._longer(m, count) for m in (self.matrices, self.windows))
             self.give(list(range(old + count - 1, old - 1, -1)))

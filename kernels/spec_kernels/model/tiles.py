@@ -1,8 +1,8 @@
 """Products in tiles of one fixed number of rows.
 
 A BLAS chooses the order of a sum by the shape of the product, and the choice differs between processors, libraries and
-numbers of threads. Here every product of a few rows has the same shape, however many rows a forward has: what a row
-becomes does not depend on the rest of the batch. ``torch.mm`` and ``torch.bmm`` are the only products that forwards
+numbers of threads. Here every product of a few rows has the same shape, however many rows a forward has: a row's
+result does not depend on the rest of the batch. ``torch.mm`` and ``torch.bmm`` are the only products that forwards
 call.
 """
 
@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 
 TILE = 4
-"""Rows of a product; even and at least 4, for odd and smaller sizes take other paths through some BLAS.
-docs/benchmarks.md has what 1, 2, 4 and 8 cost."""
+"""Rows of a product; even and at least 4, as odd and smaller sizes take other code paths in some BLAS libraries.
+docs/benchmarks.md has the cost of 1, 2, 4 and 8."""
 WIDE = 64
-"""Rows of a prompt that are computed together where that was found to give the bits of tiles."""
+"""Prompt rows that are computed together if this was found to give the same bits as tiles."""
 
 _equal: dict[tuple, bool] = {}
 
 
 def whole(rows: int) -> int:
-    """The least multiple of TILE that has room for so many rows."""
+    """The smallest multiple of TILE that is at least ``rows``."""
     return -(-rows // TILE) * TILE
 
 
 def padded(rows: Tensor) -> Tensor:
-    """[R, ...] -> [whole(R), ...]: the last row stands in for those that are missing."""
+    """[R, ...] -> [whole(R), ...]: padded with copies of the last row."""
     missing = -len(rows) % TILE
     if not missing or not len(rows):
         return rows
@@ -34,9 +34,9 @@ def padded(rows: Tensor) -> Tensor:
 
 
 def product(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
-    """x [R, in] times weight [in, out] -> [R, out], a row's bits the same for every R and every place among them.
+    """x [R, in] times weight [in, out] -> [R, out]; a row has the same bits for every R and every place among them.
 
-    Off the CPU it is one product of all rows, and nothing is promised.
+    On other devices it is one product of all rows, without this guarantee.
     """
     if x.is_cuda or len(x) == TILE:
         return torch.mm(x, weight, out=out)
@@ -53,7 +53,7 @@ def product(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def _in_steps(x: Tensor, weight: Tensor, out: Tensor, done: int, step: int) -> int:
-    """As many products of ``step`` rows as there are, from row ``done`` on; returns the first row that is left."""
+    """As many products of ``step`` rows as fit, from row ``done`` on; returns the first remaining row."""
     for i in range(done, len(x) - step + 1, step):
         torch.mm(x[i : i + step], weight, out=out[i : i + step])
         done = i + step
@@ -61,7 +61,7 @@ def _in_steps(x: Tensor, weight: Tensor, out: Tensor, done: int, step: int) -> i
 
 
 def wide_is_equal(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether WIDE rows at once get the bits of tiles from a weight of this shape; found once per number of threads."""
+    """Whether WIDE rows at once get the bits of tiles from a weight of this shape; measured per number of threads."""
     key = (*weight.shape, *weight.stride(), dtype, torch.get_num_threads())
     if key not in _equal:
         _equal[key] = _compared(weight, dtype)
@@ -76,16 +76,16 @@ def _compared(weight: Tensor, dtype: torch.dtype) -> bool:
 
 
 def forget() -> None:
-    """Find anew what may be computed together: for tests that change the product."""
+    """Forget what was measured: for tests that change the product."""
     _equal.clear()
 
 
 def in_use() -> str:
-    """Whether batched rows keep their bits here, in words, for ``spec env``: asked of one common shape."""
+    """Whether batched rows keep their bits here, for ``spec env``: measured with one common shape."""
     weight = torch.randn(576, 1536, generator=torch.Generator().manual_seed(0))
     x = torch.randn(TILE, 576, generator=torch.Generator().manual_seed(1))
     moved = all(torch.equal(product(x.roll(i, 0), weight), product(x, weight).roll(i, 0)) for i in range(1, TILE))
-    wide = "equal" if wide_is_equal(weight, x.dtype) else "another order of sums, not used"
+    wide = "equal" if wide_is_equal(weight, x.dtype) else "different order of sums, not used"
     found = "yes" if moved else "no, a row's bits depend on its place in a tile"
     said = f"products in tiles of {TILE} rows ({WIDE} rows at once: {wide})"
-    return f"{found}: {said}; each model is tried when it is loaded"
+    return f"{found}: {said}; each model is tested when it is loaded"

@@ -1,11 +1,12 @@
-"""Whole forwards in C on a CPU: weights in the blocks of their file, one call, the same bits for every row.
+"""Whole forwards in C on a CPU: weights in the blocks of their file, one call, equal bits for every row.
 
-The extension is optional: without it ``problem`` says why, and models run on ``spec_kernels.model.reference``.
+The extension is optional: without it ``problem`` gives the reason, and models run on ``spec_kernels.model.reference``.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 
 try:
     from spec_kernels.native import _native  # type: ignore[attr-defined]
@@ -17,18 +18,18 @@ TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", 
 CACHES = ("float32", "float16", "q8")
 """Types of caches in the order of ``enum spec_cache_kind``."""
 ACTIVATIONS = {"int15": 15, "int8": 8}
-"""Bits that rows have in products with quantised weights."""
+"""Bits of rows in products with quantised weights."""
 
 
 def module():
-    """The extension. Raises RuntimeError where there is none."""
+    """The extension. Raises RuntimeError if there is none."""
     if _native is None:
         raise RuntimeError(problem())
     return _native
 
 
 def problem() -> str | None:
-    """Why nothing runs natively here, in words."""
+    """Why nothing runs natively here; None if it does."""
     if _native is not None:
         return None
     return "the extension was not built: installing spec-core needs a C compiler for that"
@@ -36,5 +37,8 @@ def problem() -> str | None:
 
 @functools.cache
 def instruction_sets() -> tuple[str, ...]:
-    """Those that this processor has, the best first; none without the extension."""
-    return () if _native is None else tuple(_native.instruction_sets())
+    """Those of this processor, the best first, from the one that ``SPEC_INSTRUCTION_SET`` names; none without the
+    extension. Raises ValueError where the variable names none of them."""
+    sets = () if _native is None else tuple(_native.instruction_sets())
+    named = os.environ.get("SPEC_INSTRUCTION_SET")
+    return sets[sets.index(named) :] if named and sets else sets

@@ -1,4 +1,4 @@
-"""Keys and values of one sequence as the native program keeps them."""
+"""Keys and values of one sequence in the native program's format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NativeCache:
 
     def _take(self, length: int) -> None:
         self.length = -(-length // TILE) * TILE
-        # Zeros of the system's: rows that were never written take no memory, and are copied as numbers.
+        # Zero pages of the system: unwritten rows take no memory, and can be copied.
         size = module().cache_bytes(self.shape, self.length)
         whole = np.zeros(size + ALIGNED, dtype=np.uint8)
         skip = -whole.ctypes.data % ALIGNED
@@ -35,7 +35,7 @@ class NativeCache:
         self.address = self.memory.data_ptr()
 
     def grow(self, length: int) -> None:
-        """Room for so many places; what is held stays."""
+        """Enlarge to ``length`` positions; contents are kept."""
         old, address, places = self.memory, self.address, self.length
         self._take(length)
         module().cache_grow(self.shape, address, places, self.address, self.length)
@@ -46,7 +46,7 @@ class NativeCache:
         module().cache_compact(self.shape, self.address, self.length, start, places)
 
     def read(self, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values float32 [L, K, count, D] of the first places; not for a cache in blocks."""
+        """Keys and values float32 [L, K, count, D] of the first positions; not for a cache in blocks."""
         kind, layers, heads, dim = self.shape
         keys = self.length * dim * KINDS[kind].itemsize
         per_head = self.memory.view(layers, -1)

@@ -1,9 +1,9 @@
-"""A model on the native program: what a forward is asked becomes the arguments of one call."""
+"""A model on the native program: a batch becomes the arguments of one call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import Batch, SequenceRows, check_given
+from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.ops import Input, Model, embedded
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import Source
 from spec_kernels.model.states import StatePool
-from spec_kernels.native import ACTIVATIONS, instruction_sets, limits, module
+from spec_kernels.native import activations, instruction_sets, limits, module
 from spec_kernels.native.cache import NativeCache
 from spec_kernels.native.lower import Lowering, recurrence
 from spec_kernels.native.weights import TILE, Arena, Tiles
@@ -25,33 +26,37 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 
 @dataclass(frozen=True)
 class Options:
-    """activations: bits of rows in products with quantised weights, a name in ``ACTIVATIONS``. cache: a type in
-    ``CACHES``. requantise: weights that are floats become Q8_0. isa: an instruction set; None is the best."""
+    """activations: bits of rows in products with quantised weights, a name in ``activations.CHOICES``. cache:
+    a type in ``CACHES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best."""
 
-    activations: str = "int15"
-    cache: str = "float32"
+    activations: str = activations.AUTO
+    cache: str = "float16"
     requantise: bool = False
     isa: str | None = None
 
 
 class Native:
     """Executes a description on the CPU; results are float32. A row has the same bits in every batch and chunk, on
-    every number of threads and instruction set."""
+    every number of threads and instruction set.
+
+    choosers: drafts may be chosen by somebody else's, and may branch.
+    """
+
+    choosers = True
 
     def __init__(
         self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
     ) -> None:
-        """lent: weights of another executor that are not read again.
+        """lent: weights of another executor, which are not read again.
 
-        Raises ValueError for a model whose sizes do not fit each other, or that is too large: C does not check them.
+        Raises ValueError for a model with inconsistent or too large sizes: C does not check them.
         """
         sizes.check(model)
         limits.check(model)
         self.model, self.source, self.options = model, source, options or Options()
         self.arena = Arena(model, source, self.options.requantise, lent)
-        lowering = Lowering(
-            model, self.arena, ACTIVATIONS[self.options.activations], self.options.cache, self.options.isa
-        )
+        self.activations = activations.choose(self.options.activations, model, self.arena)
+        lowering = Lowering(model, self.arena, self.activations.bits, self.options.cache, self.options.isa)
         self.program, self.taps, self.widths = lowering.program, lowering.taps, lowering.widths
         self.inputs = lowering.inputs
         self._logits = self.taps.index("logits") if "logits" in self.taps else -1
@@ -64,22 +69,22 @@ class Native:
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = None if model.heads is None else lowering.shape
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
-        self._rotary: list[Tensor] = []  # all that ever were: another thread may be reading them
+        self._rotary: list[Tensor] = []  # old ones are kept: another thread may be reading them
 
     @property
     def isa(self) -> str:
         return self.options.isa or instruction_sets()[0]
 
     def another(self, model: Model, source: Source) -> Native:
-        """An executor of a model that shares weights with this one, where their names are the same."""
+        """An executor of another model that shares weights of equal names with this one."""
         return Native(model, source, self.options, self.arena.tiles)
 
     def cache(self, length: int) -> NativeCache | None:
-        """Memory of one sequence for so many places; None where nothing attends."""
+        """Memory of one sequence for ``length`` positions; None without attention."""
         return None if self._shape is None else NativeCache(self._shape, length)
 
     def run(self, batch: Batch) -> dict[str, Tensor]:
-        """What was wanted, by name: taps [R, width], those behind a ``Pick`` with the rows that were picked."""
+        """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         found, places = self._outputs(batch)
         with batch.steady():
             arguments, block, alive = self._arguments(batch, places)
@@ -92,60 +97,37 @@ class Native:
     def draft(
         self,
         batch: Batch,
-        most: int,
-        least: float,
-        estimate: float,
-        stops: Sequence[int],
+        limits: Sequence[DraftLimits],
         state: str | None = None,
         ids: Tensor | None = None,
-    ) -> tuple[list[int], list[float]]:
-        """A greedy draft behind the rows of one sequence, one row of logits wanted: tokens, and how likely each was.
-
-        It ends after ``most`` tokens, with one of ``stops``, or where the product of chances, each times ``estimate``,
-        falls below ``least``. The cache has room for ``most`` - 1 places more. state: the tap that the next forward
-        takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
-        """
-        return self._draft(batch, (most, least, estimate, tuple(stops)), state, ids, None, 1)[:2]
-
-    def draw(
-        self,
-        batch: Batch,
-        most: int,
-        least: float,
-        estimate: float,
-        stops: Sequence[int],
-        chooser: Any,
         keep: bool = False,
-        state: str | None = None,
-        ids: Tensor | None = None,
-    ) -> tuple[list[int], list[float], Tensor | None]:
-        """The same with tokens and chances of a chooser's: a capsule of ``spec_chooser``, as chooser.h says it.
+    ) -> Drafts:
+        """A draft behind the last row of every sequence, for which one row of logits is wanted.
 
-        keep: the third is [n, V], the rows of logits that they were chosen from; else None.
+        limits: of every sequence. Its cache has room for ``width`` x (``depth`` - 1) places more. state: the tap that
+        the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
+        keep: the rows of logits that tokens of chains were chosen from.
         """
-        limits = most, least, estimate, tuple(stops)
-        tokens, chances, rows = self._draft(batch, limits, state, ids, chooser, most if keep else 1)
-        return tokens, chances, rows[: len(tokens)] if keep else None
-
-    def _draft(
-        self, batch: Batch, limits: tuple[Any, ...], state: str | None, ids: Tensor | None, chooser: Any, kept: int
-    ) -> tuple[list[int], list[float], Tensor]:
-        """limits: most, least, estimate, stops. kept: rows of logits that stay, 1 is the last."""
-        found, places = self._outputs(batch, kept)
-        self._extend_rotary(batch.sequences[0].end + limits[0] + 1)
+        if keep and any(of.width > 1 for of in limits):
+            raise ValueError("rows of logits are kept of chains only")
+        room = sum(of.depth * of.width if keep else of.width for of in limits)
+        outputs, places = self._outputs(batch, room)
+        self._extend_rotary(max(s.end + of.depth for s, of in zip(batch.sequences, limits, strict=True)) + 1)
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
-        drafted = self.program.draft(*arguments, *limits, self._logits, at, tokens, chooser, kept)
+        wanted = tuple((l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser) for l in limits)
+        drafted, forwards, rows = self.program.draft(*arguments, wanted, self._logits, at, tokens, keep, room)
         del alive
-        return *drafted, found["logits"]
+        found = [Drafted(*one) for one in drafted]
+        return Drafts(_with_rows(found, outputs["logits"]) if keep else found, forwards, rows)
 
     # arguments
 
-    def _outputs(self, batch: Batch, kept: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+    def _outputs(self, batch: Batch, room: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
         """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap.
 
-        kept: rows of logits at least.
+        room: rows of every output at least.
         """
         found: dict[str, Tensor] = {}
         places: list[tuple[int, int] | None] = [None] * len(self.taps)
@@ -154,7 +136,7 @@ class Native:
             if name in found or name not in self._at:
                 continue
             i, width, stride = self._at[name]
-            count = max(_count(batch, name, rows), kept if i == self._logits else 0)
+            count = max(_count(batch, name, rows), room)
             # A row at least: an empty tensor has no address.
             memory = torch.empty(count or 1, stride)
             places[i] = memory.data_ptr(), stride
@@ -162,7 +144,7 @@ class Native:
         return found, tuple(places)
 
     def _arguments(self, batch: Batch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
-        """What C takes, the memory of a record, and what has to stay alive for as long."""
+        """The arguments of C, the memory of a record, and objects that must stay alive during the call."""
         threads = torch.get_num_threads()
         if threads != self._threads:
             self.program.threads(threads)
@@ -183,7 +165,7 @@ class Native:
         return [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
 
     def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
-        """Matrices whose rows lie in one piece, and (address, stride) of each."""
+        """Matrices with contiguous rows, and (address, stride) of each."""
         inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
         for name, width, m in zip(self.inputs, self._input_widths, inputs, strict=True):
             if m.shape[0] != batch.positions.numel():
@@ -200,7 +182,7 @@ class Native:
         return (*places, lineage.source, lineage.keep, at, list(rows)), block
 
     def _extend_rotary(self, positions: int) -> None:
-        """Rotations of so many positions at least."""
+        """Extend the rotations to at least ``positions``."""
         frequencies = self.model.frequencies
         if positions <= self._rotary_positions or frequencies is None:
             return
@@ -213,8 +195,20 @@ class Native:
             self._rotary_positions = len(both[0])
 
 
+def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
+    """Chains with their rows: the first of all chains lie before the second of those that have one, and so on."""
+    places: list[list[int]] = [[] for _ in chains]
+    first = 0
+    for depth in range(max(len(chain.tokens) for chain in chains)):
+        going = [mine for mine, chain in zip(places, chains, strict=True) if len(chain.tokens) > depth]
+        for at, mine in enumerate(going, first):
+            mine.append(at)
+        first += len(going)
+    return [replace(chain, rows=logits[mine]) for chain, mine in zip(chains, places, strict=True)]
+
+
 def _count(batch: Batch, name: str, rows: int) -> int:
-    """Of all rows those that a tap has: behind a ``Pick`` they are fewer."""
+    """Number of rows of a tap; after a ``Pick`` there are fewer."""
     wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
     if wanted is None and name == "logits":
         wanted = batch.final
@@ -222,7 +216,7 @@ def _count(batch: Batch, name: str, rows: int) -> int:
 
 
 def _in_rows(m: Tensor) -> Tensor:
-    """float32 with the numbers of a row side by side, as it is where it can be."""
+    """float32 with contiguous rows; copied only if needed."""
     m = m if m.dtype == torch.float32 else m.float()
     return m if m.stride(1) == 1 else m.contiguous()
 
@@ -248,6 +242,6 @@ class Block:
         return self.memory.nbytes
 
     def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
-        """Bring the state in ``place`` behind these rows of the record, in order."""
+        """Advance the state in ``place`` along these rows of the record, in order."""
         at = pool.matrices.data_ptr(), pool.windows.data_ptr(), pool.places
         module().replay(recurrence(self.model), *at, place, self.memory.data_ptr(), self.rows, list(path))

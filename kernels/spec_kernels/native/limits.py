@@ -1,4 +1,4 @@
-"""Sizes that the native program has memory for."""
+"""Max sizes of the native program."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from spec_kernels.model.ops import Model
 from spec_kernels.model.shapes import BlockShape
 
 MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 256, 16, 64
-"""Largest attention head, widest convolution, most experts of a row."""
+"""Max width of an attention head and of a convolution, and max experts of a row."""
 MAX_INPUTS = 32
-"""Most inputs of a model, and most values that are joined."""
+"""Max inputs of a model, and max joined values."""
 
 
 def misfit(shape: BlockShape) -> str | None:
-    """Why blocks of a shape cannot run natively, in words; None where they can."""
+    """Why blocks of a shape cannot run natively; None if they can."""
     heads, delta, experts = shape.heads, shape.delta, shape.experts
     if heads.dim > MAX_HEAD:
         return f"heads of {heads.dim}, at most {MAX_HEAD} run natively"
@@ -25,7 +25,7 @@ def misfit(shape: BlockShape) -> str | None:
 
 
 def check(model: Model) -> None:
-    """Raise ValueError for an operation that is larger than the native program has memory for."""
+    """Raise ValueError for an operation that exceeds a limit of the native program."""
     within("the inputs of the model", sum(isinstance(op, ops.Input) for op in model.ops), MAX_INPUTS)
     for op in model.ops:
         match op:

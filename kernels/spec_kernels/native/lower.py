@@ -1,4 +1,4 @@
-"""From the description of a model to the native program: operation by operation, with neighbours that C does as one.
+"""From the description of a model to the native program; some neighbouring operations are fused.
 
 Norm of heads + Rotate         -> heads
 Norm of heads + Gate by silu   -> gated_norm
@@ -16,23 +16,23 @@ from torch import Tensor
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
-from spec_kernels.native import CACHES, module
+from spec_kernels.native import CACHES, instruction_sets, module
 from spec_kernels.native.weights import Arena, Tiles
 
 HEADINGS = ("final", "logits")
 
 
 class Lowering:
-    """Writes a program. Sizes of the model were checked (model/sizes.py, limits.py).
+    """Writes a program. Sizes of the model must have been checked (model/sizes.py, limits.py).
 
     ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` those that a product writes into
     the caller's memory, whose rows have room for whole tiles.
     """
 
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
-        """bits: of rows in products with quantised weights. cache: type of what is cached. isa: None is the best."""
+        """bits: of rows in products with quantised weights. cache: its type. isa: None means the best."""
         self.model, self.arena, self.bits = model, arena, bits
-        self.program = module().Program(isa, 1)
+        self.program = module().Program(isa or instruction_sets()[0], 1)
         self.taps: list[str] = []
         self.bound: list[str] = []
         self.widths: list[int] = []
@@ -41,7 +41,7 @@ class Lowering:
         self._now: dict[str, tuple[int, int]] = {}  # name -> value, width
         self._qrows: dict[tuple[int, int], int] = {}
         self._quantised: set[tuple[str, int]] = set()
-        self._kept: list[Tensor] = []  # small tensors while they are copied
+        self._kept: list[Tensor] = []  # keeps small tensors alive until they are copied
         self._memory(CACHES.index(cache))
         self._write(list(model.ops))
 
@@ -54,7 +54,7 @@ class Lowering:
             self.program.recurrence(*recurrence(self.model))
 
     def _write(self, rest: list[ops.Op]) -> None:
-        """Each method takes an operation and its followers, and returns how many of them it has done too."""
+        """Each method takes an operation and those after it, and returns how many of these it has fused."""
         at = 0
         while at < len(rest):
             op = rest[at]
@@ -64,7 +64,7 @@ class Lowering:
     # values
 
     def value(self, name: str, width: int) -> int:
-        """The value that is written under a name; what was quantised of it before is void."""
+        """The value of a name, to be written; its earlier quantised rows are dropped."""
         if (name, width) not in self._values:
             self._values[name, width] = self.program.value(width)
         self._now[name] = self._values[name, width], width
@@ -78,7 +78,7 @@ class Lowering:
         return self._now[name][1]
 
     def qrows(self, name: str, bits: int) -> int:
-        """Quantised rows of a value, made here unless they are there."""
+        """Quantised rows of a value, made here unless they exist."""
         key = self.width(name), bits
         if key not in self._qrows:
             self._qrows[key] = self.program.qrows(*key)
@@ -88,7 +88,7 @@ class Lowering:
         return self._qrows[key]
 
     def vector(self, values: Tensor | None) -> int:
-        """The address of float32 numbers that C copies."""
+        """The address of float32 numbers, which C copies."""
         if values is None:
             return 0
         self._kept.append(values.float().contiguous())
@@ -143,7 +143,7 @@ class Lowering:
         return int(gated)
 
     def _gates(self, op: Any, name: str, width: int, by: str) -> bool:
-        """Whether an operation gates a value in its place, number by number."""
+        """Whether an operation gates a value in place, element by element."""
         gates = isinstance(op, ops.Gate) and op.x == name == op.out and op.by == by
         return gates and op.gate != name and self.width(op.gate) == width
 
@@ -163,7 +163,7 @@ class Lowering:
         return 0
 
     def _bound(self, op: ops.Linear, out: str, after: list[Any]) -> int | None:
-        """A value in the caller's memory, where the product's only reader is the tap behind it."""
+        """A value in the caller's memory, if the product's only reader is the tap after it."""
         if len(op.outs) > 1 or not after or not isinstance(after[0], ops.Tap) or after[0].x != out or after[1:]:
             return None
         made = self.program.value(op.weights[0].n)
@@ -220,7 +220,7 @@ class Lowering:
 
 
 def recurrence(model: Model) -> tuple[int, ...]:
-    """Sizes of gated delta layers as C takes them; the last is the address of numbers that stay alive."""
+    """Sizes of gated delta layers as C needs them; the last is the address of numbers that stay alive."""
     s = model.delta
     key_of = _key_of(s)
     return model.recurring, s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.kernel, key_of.data_ptr()

@@ -1,6 +1,6 @@
-"""Weights as the native program reads them: blocks of the file, repacked in tiles, in one piece of memory.
+"""Weights as the native program reads them: blocks of the file, repacked in tiles, in one allocation.
 
-They lie in the order in which a forward reads them, so that what is fetched ahead is what comes next.
+They are stored in the reading order of a forward, so that hardware prefetching loads the right data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGE_PAGE = 2 << 20
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """``count`` matrices [n, k] in tiles, from ``offset`` on in an arena. stored: the type that the file has."""
+    """``count`` matrices [n, k] in tiles, from ``offset`` on in an arena. stored: the type in the file."""
 
     arena: Tensor
     offset: int
@@ -42,23 +42,23 @@ class Tiles:
 
     @property
     def handle(self) -> tuple[int, int, int, int]:
-        """As the extension takes a matrix, the first of several."""
+        """The matrix as passed to the extension, the first of several."""
         return TYPES.index(self.type), self.n, self.k, self.address
 
     @property
     def nbytes(self) -> int:
-        """Of one matrix."""
+        """Bytes of one matrix."""
         return -(-self.n // TILE) * module().tile_bytes(TYPES.index(self.type), self.k)
 
     @property
     def floats(self) -> bool:
-        """Whether rows meet it as the floats they are."""
+        """Whether rows are multiplied as floats, not quantised."""
         return self.type in FLOATS
 
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """A place in the arena: one weight, or gate and up in tiles that alternate."""
+    """A place in the arena: one weight, or gate and up in alternating tiles."""
 
     weights: tuple[Weight, ...]
     type: str
@@ -70,13 +70,13 @@ class Wish:
 
     @property
     def n(self) -> int:
-        """Rows of a matrix; those of a pair are filled up to whole tiles."""
+        """Rows of a matrix; those of a pair are padded to whole tiles."""
         first = self.weights[0].n
         return first if len(self.weights) == 1 else paired_rows(first)
 
     @property
     def step(self) -> int:
-        """Bytes from a tile of a weight to its next."""
+        """Bytes from one tile of a weight to its next."""
         return len(self.weights) * module().tile_bytes(TYPES.index(self.type), self.weights[0].k)
 
     @property
@@ -85,12 +85,12 @@ class Wish:
 
 
 def paired_rows(n: int) -> int:
-    """Rows of gate and up in tiles that alternate, n of each."""
+    """Rows of gate and up in alternating tiles, n of each."""
     return 2 * TILE * -(-n // TILE)
 
 
 def check_stored(weight: Weight, shape: tuple[int, ...] | None) -> None:
-    """Raise ValueError where a stored tensor has fewer rows than are read, or rows of another width."""
+    """Raise ValueError if a stored tensor has too few rows, or rows of another width."""
     if not shape or shape[-1] != weight.k:
         raise ValueError(f"{weight.name!r} is stored as {shape}, rows of {weight.k} are needed")
     rows, rest = divmod(math.prod(shape[:-1]), weight.count)
@@ -101,21 +101,21 @@ def check_stored(weight: Weight, shape: tuple[int, ...] | None) -> None:
 
 
 def room(size: int) -> Tensor:
-    """uint8 [size], in large pages where the system has them: a forward reads it from one end to the other, and one
-    row of a model of 600 MB otherwise waits an eighth to a quarter of its time for addresses."""
+    """uint8 [size], in large pages if the system has them: a forward reads all of it in order, and without large pages
+    one row of a model of 600 MB spends an eighth to a quarter of its time on address translation."""
     if size < LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a system that has none
+    with contextlib.suppress(OSError):  # not available on this system
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 class Arena:
-    """Everything that one model reads, and what it borrows of another."""
+    """All weights of one model, its own and shared ones."""
 
     def __init__(self, model: Model, source: Source, requantise: bool, lent: Mapping[Any, Tiles] | None = None) -> None:
-        """requantise: floats become Q8_0. lent: by key, not read again."""
+        """requantise: floats become Q8_0. lent: shared weights by key, not read again."""
         self.source, self.requantise = source, requantise
         self.tiles: dict[Any, Tiles] = dict(lent or {})
         wishes = {w.key: w for w in self._wishes(model) if w.key not in self.tiles}
@@ -130,7 +130,7 @@ class Arena:
             at += wish.matrix_bytes * first.count
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
-        """Raises ValueError for tiles of other sizes: a weight of the same name that another model has read."""
+        """Raises ValueError for tiles of other sizes: another model has read a weight of the same name."""
         tiles, first = self.tiles[tuple(w.key for w in weights)], weights[0]
         n = first.n if len(weights) == 1 else paired_rows(first.n)
         if (tiles.n, tiles.k, tiles.count) != (n, first.k, first.count):
@@ -139,12 +139,12 @@ class Arena:
         return tiles
 
     def paired(self, gate: Weight, up: Weight) -> bool:
-        """Whether gate and up lie in tiles that alternate: where they are of one type."""
+        """Whether gate and up are in alternating tiles, which requires equal types."""
         return (gate.key, up.key) in self.tiles
 
     @property
     def fallen(self) -> dict[str, int]:
-        """Blocks of the file that could not stay, as ``Q3_K as F32``, and of how many weights."""
+        """Conversions of weights that could not keep their stored blocks, as ``Q3_K as F32``, with counts."""
         found: dict[str, int] = {}
         for tiles in self.tiles.values():
             if tiles.stored != tiles.type and tiles.stored not in FLOATS:
@@ -155,7 +155,7 @@ class Arena:
     # what is wanted
 
     def _wishes(self, model: Model) -> Iterable[Wish]:
-        """In the order of reading; a table of embeddings that is no output matrix too comes last."""
+        """In reading order; an embedding table that is not also the output matrix comes last."""
         for op, after in zip(model.ops, (*model.ops[1:], None), strict=True):
             if isinstance(op, Linear):
                 pair = isinstance(after, SwiGLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
@@ -205,7 +205,7 @@ class Arena:
         module().repack(kind, rows.data_ptr(), rows.stride(0), at, weight.n, weight.k, to, wish.step)
 
     def _fill_floats(self, weight: Weight, wish: Wish, first: int) -> None:
-        """By way of float32: a type without a native form, or one that is requantised."""
+        """Fill through float32: a type without a native form, or one that is requantised."""
         stored = self.source.load(weight.name).float().reshape(weight.count, -1, weight.k)
         for i, matrix in enumerate(stored):
             chosen = (matrix if weight.rows is None else matrix[weight.rows]).contiguous()

@@ -1,4 +1,4 @@
-"""Which form of an operator runs: plain torch on a CPU, triton on CUDA. The only place where that is decided."""
+"""Selects the form of an operator: plain torch on a CPU, triton on CUDA. Nothing else makes this choice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KernelsMissing(RuntimeError):
 def by_device(reference: Callable[P, T]) -> Callable[P, T]:
     """The operator that is ``reference`` on a CPU and its namesake in the folder's ``triton.py`` on CUDA.
 
-    Raises KernelsMissing for CUDA tensors without triton: plain torch never steps in unasked.
+    Raises KernelsMissing for CUDA tensors without triton: there is no silent fallback to plain torch.
     """
 
     @functools.wraps(reference)
@@ -39,7 +39,7 @@ def by_device(reference: Callable[P, T]) -> Callable[P, T]:
 
 
 def on_cuda(arguments: Iterable[Any]) -> bool:
-    """Whether any tensor is there; operators refuse a mixture themselves."""
+    """Whether any tensor is on CUDA; operators themselves refuse mixed devices."""
     return any(isinstance(argument, Tensor) and argument.is_cuda for argument in arguments)
 
 
@@ -56,12 +56,12 @@ def twin(reference: Callable[P, T]) -> Callable[P, T]:
 
 
 def missing(device: torch.device) -> bool:
-    """Whether operators have no form for tensors on a device, for callers that refuse before they load."""
+    """Whether operators have no form for a device, so that callers can refuse before loading."""
     return device.type == "cuda" and importlib.util.find_spec("triton") is None
 
 
 def in_use() -> str:
-    """What runs operators on this machine, in words."""
+    """The forms of operators on this machine, for ``spec env``."""
     forms = ["reference (plain torch) on cpu"]
     if torch.cuda.is_available():
         forms.append(f"{'none (triton is not installed)' if missing(torch.device('cuda')) else 'triton'} on cuda")

@@ -1,4 +1,4 @@
-"""Which row of a batch continues which: what a recurrence over chains, trees and several sequences needs to know."""
+"""Which row of a batch continues which, for recurrences over chains, trees and several sequences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Functions of numbers, such that a row gets the same bits in every batch.
+"""Elementwise functions that give a row the same bits in every batch.
 
-Torch computes most of a tensor with vector instructions, what is left over one by one, and the two round differently
-(silu, sigmoid, softplus and complex products do). What is left over depends on the size of the tensor, and on where it
+Torch computes most of a tensor with vector instructions and the remainder one by one, and the two round differently
+(silu, sigmoid, softplus and complex products do). The remainder depends on the size of the tensor, and on where it
 is split between threads.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 UNSPLIT = 1 << 15
 """Numbers up to which torch does not split the work between threads (its grain size)."""
 LANES = 64
-"""Rows of a multiple of this leave nothing over, in any vector length."""
+"""Rows in multiples of this leave no remainder, for any vector length."""
 
 
 def rowwise(op: Callable[..., Any], *rows: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def rowwise(op: Callable[..., Any], *rows: Tensor) -> Tensor:
 
 
 def _together(rows: Tensor) -> int:
-    """How many rows one call may have."""
+    """How many rows one call may process."""
     if rows.is_cuda or not len(rows):
         return len(rows)
     width = rows.numel() // len(rows)

@@ -1,10 +1,10 @@
-"""DFlash (z-lab, block diffusion): a head fills a block of unknown tokens in one forward.
+"""DFlash (z-lab, block diffusion): a head fills a block of masked tokens in one forward.
 
-Keys and values of committed positions are made of the target's hidden states when they are committed; a draft of any
+Keys and values of committed positions are made from the target's hidden states when they are committed; a draft of any
 length costs one forward, for all sequences together.
 
-Example: with blocks of 4 the forward reads ``cat`` and three mask tokens after it, sees the features of everything
-before, and names all three at once: ``sat``, ``on``, ``the``.
+Example: with blocks of 4 the forward reads ``cat`` and three mask tokens after it, attends to the features of
+all earlier tokens, and predicts all three at once: ``sat``, ``on``, ``the``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spec_methods.dflash.layer import Context, Known, Layers
 
 @attrs.define(eq=False)
 class Memory:
-    """Of one sequence."""
+    """Data of one sequence."""
 
     context: Context
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
@@ -47,28 +47,26 @@ class Block(PartialDraft):
 class DFlash:
     """Drafts with a DFlash head that was trained for the target."""
 
-    file: str | None = attrs.field(default=None, metadata={"help": "the head; the target may know its own"})
+    file: str | None = attrs.field(default=None, metadata={"help": "file of the head; default: the target's own"})
     draft_max: int = attrs.field(
         default=15,
         validator=[ge(1), le(256)],
-        metadata={"help": "longest draft; the head's block has its own end", "off": 256},
+        metadata={"help": "max draft length; the head's block size is a limit too", "off": 256},
     )
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "cut where the draft survives less likely; default: 0.3, or a controller's price",
+            "help": "cut when the draft's acceptance probability falls below this; 0.3, or a controller's price",
             "off": 0.0,
         },
     )
     sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
     )
     layer_ids: Reading = attrs.field(
         default="auto",
-        metadata={
-            "help": "what the file's layer ids mean: layers entered (inputs) or left (outputs); auto: by its kind"
-        },
+        metadata={"help": "whether the file's layer ids mean inputs or outputs of layers; auto: by its kind"},
     )
     head: DraftHead | None = attrs.field(default=None, init=False)
     layers: Layers | None = attrs.field(default=None, init=False)
@@ -98,7 +96,7 @@ class DFlash:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        """One forward for all sequences, then tokens from its rows, as many as are likely to survive."""
+        """One forward for all sequences, then tokens from its rows, as many as are likely to be accepted."""
         blocks = [b for seq, budget in step.undrafted if (b := self._begin(step, seq, budget))]
         if not blocks:
             return
@@ -115,7 +113,7 @@ class DFlash:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Committed positions of all sequences become keys and values; what stood there of a block is overwritten."""
+        """Store committed positions of all sequences as keys and values, over the rows of the last block."""
         parts = [self._known(seq, span) for seq, span in rows.by_sequence()]
         if parts:
             self.layers.learn(parts)
@@ -138,8 +136,8 @@ class DFlash:
         memory.estimate.fade()
         if memory.estimate.value < self._drafter.price(step, seq):
             return None
-        most = min(budget, self.draft_max, self.layers.head.block - 1)
-        return Block(seq, most, memory.estimate, context=memory.context)
+        longest = min(budget, self.draft_max, self.layers.head.block - 1)
+        return Block(seq, longest, memory.estimate, context=memory.context)
 
     def _take(self, step: Step, block: Block, logits: Tensor) -> None:
         for row in logits:

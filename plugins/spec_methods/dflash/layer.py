@@ -1,7 +1,7 @@
-"""The DFlash head: blocks of unknown tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
+"""The DFlash head: blocks of masked tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
 
-Features of committed positions become keys and values of every layer; a block of the last token and masks reads them
-and itself.
+Features of committed positions become keys and values of every layer; a block of the last token and masks attends to
+them and to itself.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rota
 from torch import Tensor
 
 FIRST_ROWS = 512
-"""Places that a cache begins with; it grows."""
+"""Initial positions of a cache; it grows."""
 
 
 @dataclass(eq=False)
 class Context:
-    """What the head knows of a sequence: keys and values of its first ``done`` positions, and the token after them,
+    """The head's data of a sequence: keys and values of its first ``done`` positions, and the token after them,
     or its embedding [D] where it is -1."""
 
     cache: Any
@@ -50,8 +50,8 @@ class Layers:
     """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: the target's executor, which lends its embedding and
-        output matrix where the head has none of its own."""
+        """facts: ``info.extras`` of the head's file. trunk: the target's executor, whose embedding and
+        output matrix are used if the head has none of its own."""
         self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
         source, frequencies = lent(facts["source"], trunk), facts["turning"]()
         windows = self.head.windows or (0,) * self.head.layers
@@ -61,15 +61,15 @@ class Layers:
         self.ids = tokens_of(self.head, self.device)
 
     def context(self) -> Context:
-        """Of a new sequence."""
+        """The context of a new sequence."""
         return Context(self.fill.cache(FIRST_ROWS))
 
     def embedding(self, given: Tensor) -> Tensor:
-        """A copy of the embedding of a committed token; zeros for one of another width than the head's."""
+        """A copy of the embedding of a committed token; zeros if its width is not the head's."""
         return embedding(given, self.head.width)
 
     def learn(self, parts: Sequence[Known]) -> None:
-        """Keep positions of several sequences, in one pass; what was held at or after them is void."""
+        """Store positions of several sequences in one pass; rows at or after them are overwritten."""
         sequences, first = [], 0
         positions: list[int] = []
         for p in parts:
@@ -82,7 +82,7 @@ class Layers:
         self.store.run(Batch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
     def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
-        """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n of each."""
+        """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n for each."""
         tokens: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
@@ -101,7 +101,7 @@ class Layers:
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
-    """Hidden states to one feature, and that to keys and values of every layer, past its norm."""
+    """From hidden states to a feature, and from its norm to keys and values of every layer."""
     names = tuple(f"h{i}" for i in range(head.inputs))
     yield from (Input(name, head.target_width) for name in names)
     yield Concat(names, "z")
@@ -118,7 +118,7 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
 
 
 def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
-    """A block to logits; in layers that are not causal its tokens see each other in both directions."""
+    """From a block to logits; in layers that are not causal its tokens attend in both directions."""
     first = builders[0]
     yield Embed("x", first.weight(own(first, "token_embd.weight")))
     for i, builder in enumerate(builders):

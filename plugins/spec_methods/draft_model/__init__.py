@@ -1,6 +1,6 @@
-"""A smaller model of the same vocabulary drafts, token by token (Leviathan, Kalman, Matias, 2211.17192).
+"""A smaller model of the same vocabulary drafts token by token (Leviathan, Kalman, Matias, 2211.17192).
 
-One cache serves all sequences and they are drafted in batch. What the cache lacks of the committed text is evaluated
+One cache serves all sequences, and they are drafted in one batch. Missing rows of committed text are evaluated
 together with the first drafted token, so k drafts cost k forwards of the draft model.
 
 Example: two tokens were committed since the last draft. The first forward evaluates both and gives draft token 1, the
@@ -17,7 +17,7 @@ from attrs.validators import and_, ge, le, optional
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-from spec_core.toolkit import PartialDraft, SampleMode, TokenDrafter
+from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
@@ -27,7 +27,7 @@ P_MIN = 0.35
 
 @attrs.define(eq=False)
 class Drafting(PartialDraft):
-    """One sequence while it is drafted; ``tokens`` are the draft model's, the draft included."""
+    """One sequence while it is drafted; ``tokens`` are ids of the draft model, drafted ones included."""
 
     shadow: DraftModelState = attrs.field(kw_only=True)
     tokens: list[int] = attrs.field(kw_only=True)
@@ -35,26 +35,28 @@ class Drafting(PartialDraft):
 
 @attrs.define(eq=False)
 class DraftModel:
-    """Drafts with a second target."""
+    """Drafts with a second, smaller model."""
 
-    file: str | None = attrs.field(default=None, metadata={"help": "the draft model; the target may know its own"})
-    draft_max: int = attrs.field(default=8, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
+    file: str | None = attrs.field(default=None, metadata={"help": "the draft model; default: the target's own"})
+    draft_max: int = attrs.field(
+        default=8, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
+    )
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "stop where the draft model is less sure than this; default: 0.35, or a controller's price",
+            "help": "stop when the draft's acceptance probability falls below this; 0.35, or a controller's price",
             "off": 0.0,
         },
     )
     sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
     )
     dtype: str = attrs.field(
-        default="auto", metadata={"help": "dtype of the draft model; auto is what its loader takes on this device"}
+        default="auto", metadata={"help": "dtype of the draft model; auto is the loader's default on this device"}
     )
     translate: bool = attrs.field(
-        default=False, metadata={"help": "take a draft model with another vocabulary, and match tokens by their text"}
+        default=False, metadata={"help": "allow another vocabulary, and match tokens by their text"}
     )
     model: Any = attrs.field(default=None, init=False)
     words: Same | Translated = attrs.field(factory=Same, init=False)
@@ -65,7 +67,7 @@ class DraftModel:
         file = self.file or target.info.extras.get("companions", {}).get("draft-model")
         if file is None:
             hint = "name one: --method draft-model=FILE"
-            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} knows none", hint)])
+            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} has none", hint)])
         described = load(file, weights=False)
         return Compat(
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
@@ -77,7 +79,7 @@ class DraftModel:
     def _other_state(self, draft: Target) -> Refusal | None:
         if draft.info.states == {"attention"}:
             return None
-        return Refusal(f"{draft.info.name} has recurrent state; a draft model's cache must be cut", "use a dense one")
+        return Refusal(f"{draft.info.name} has recurrent state, which cannot be truncated", "use a dense one")
 
     def _other_words(self, target: Target, draft: Target) -> Refusal | None:
         if same_words(target, draft):
@@ -89,14 +91,14 @@ class DraftModel:
         hint = "use a draft model of the same family"
         if not silent:
             hint += f', or name it "{self._translating()}" to match tokens by their text'
-        return Refusal(f"{draft.info.name} has another vocabulary than {target.info.name}: {found}", hint)
+        return Refusal(f"{draft.info.name} has a different vocabulary than {target.info.name}: {found}", hint)
 
     def _translating(self) -> str:
-        """This method with another vocabulary allowed, as the command line and ``Run(methods=[...])`` both take it."""
+        """This method with another vocabulary allowed, as written on the command line and in ``Run(methods=[...])``."""
         return f"draft-model:file={self.file},translate=true" if self.file else "draft-model:translate=true"
 
     def _load(self, file: str, described: Target, target: Target) -> None:
-        """In a dtype of its own, and with its own context: no more of it than the target can use."""
+        """Load the draft model with its own dtype, and a context no longer than the target's."""
         same = same_words(target, described)
         context = min(described.info.context, target.info.context) if same else described.info.context
         options = target.info.extras.get("options", {}) if self.dtype == "auto" else {}
@@ -112,8 +114,8 @@ class DraftModel:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
         step.report_cost(forwards=forwards, rows=rows)
-        if len(wanted) == 1 and isinstance(self.words, Same):
-            self._all_at_once(step, wanted[0])
+        if isinstance(self.words, Same) and hasattr(self.model, "draft"):
+            self._all_at_once(step, wanted)
         while drafting := [d for d in wanted if d.open]:
             self._one_more(step, drafting)
         for d in wanted:
@@ -127,7 +129,7 @@ class DraftModel:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Rows from ``span.start`` on may differ from what the cache holds; they are compared when drafting."""
+        """Rows from ``span.start`` on may differ from the cache; they are compared when drafting."""
         for seq, span in rows.by_sequence():
             shadow = seq.stash.get(self.shadow)
             if shadow is not None:
@@ -145,24 +147,30 @@ class DraftModel:
         if shadow.estimate.value < self._drafter.price(step, seq):
             return None
         tokens = list(self.words.to_draft(seq.tokens))
-        # The last drafted token needs no row: nothing follows it. Where the context is full, the target goes on alone.
+        # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         return Drafting(seq, room, shadow.estimate, shadow=shadow, tokens=tokens) if room > 0 else None
 
-    def _all_at_once(self, step: Step, d: Drafting) -> None:
-        """A draft of one sequence is one call, however long it gets, where the draft model can choose its tokens."""
-        sampled = self._drafter.samples(d.seq)
-        chooser = self._drafter.chooser(step, d) if sampled and getattr(self.model, "draws", False) else None
-        if chooser is None and (sampled or not hasattr(self.model, "draft")):
-            return
-        rows = len(d.tokens) - d.shadow.agree(d.tokens)
-        limits = d.budget, self._drafter.price(step, d.seq), d.shadow.estimate.value, d.seq.stop.tokens
-        ids, chances, logits = continued(self.model, d.shadow, d.tokens, limits, chooser, step.wants_probs)
-        step.report_cost(forwards=len(ids), rows=rows + len(ids) - 1)
-        self._drafter.take(d, ids, chances, logits)
+    def _all_at_once(self, step: Step, wanted: list[Drafting]) -> None:
+        """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
+
+        Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
+        """
+        choosers = getattr(self.model, "choosers", False)
+        whole = [(d, limits) for d in wanted if (limits := self._drafter.limits(step, d, choosers)) is not None]
+        for keep in (True, False):
+            if some := [(d, limits) for d, limits in whole if self._drafter.keeps(step, d.seq) == keep]:
+                self._in_one_call(step, some, keep)
+
+    def _in_one_call(self, step: Step, drafts: list[tuple[Drafting, DraftLimits]], keep: bool) -> None:
+        rows = [(d.shadow, d.tokens) for d, _ in drafts]
+        made = continued(self.model, rows, [limits for _, limits in drafts], keep)
+        step.report_cost(forwards=made.forwards, rows=made.rows)
+        for (d, _), found in zip(drafts, made.found, strict=True):
+            self._drafter.take(d, found.tokens, found.chances, found.rows)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
-        """One forward, one more token for each."""
+        """One forward that adds a token to every draft."""
         rows = sum(len(d.tokens) - d.shadow.agree(d.tokens) for d in drafting)
         logits = self.words.rows(forward(self.model, [(d.shadow, d.tokens) for d in drafting]))
         step.report_cost(forwards=1, rows=rows)
@@ -174,12 +182,12 @@ class DraftModel:
         return TokenDrafter(self.p_min, self.sample, P_MIN)
 
     def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
-        """A greedy draft of n tokens after ``tokens``, and the logits each was chosen from, [n, V]."""
+        """A greedy draft of n tokens after ``tokens``, and the logits that each was chosen from, [n, V]."""
         context = self.model.info.context
         if len(tokens) + n > context:
             raise UsageError(
                 f"{len(tokens)} tokens and a draft of {n}, the draft model's context is {context}",
-                hint="give fewer tokens, or ask for a shorter draft",
+                hint="give fewer tokens, or request a shorter draft",
             )
         shadow, tokens = open_state(self.model), self.words.to_draft(list(tokens))
         ids: list[int] = []

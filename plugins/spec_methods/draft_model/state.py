@@ -1,4 +1,4 @@
-"""The draft model's own memory of a sequence: a slot of its cache and the tokens it holds."""
+"""The draft model's memory of a sequence: a slot of its cache and the tokens in it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import attrs
 from torch import Tensor
 
 from spec_core import Part, Sequence, Target
-from spec_core.toolkit import AcceptanceEstimate, open_sequence
+from spec_core.toolkit import AcceptanceEstimate, DraftLimits, open_sequence
 from spec_core.toolkit import forward as forward_of
 
 CHUNK = 512
-"""Most rows of one sequence in one catch-up forward."""
+"""Max rows of one sequence in one catch-up forward."""
 
 
 @attrs.define(eq=False)
 class DraftModelState:
-    """A sequence as the draft model sees it.
+    """A sequence in the draft model.
 
-    held: tokens whose rows its cache has. sure: how many of them are known to be committed text.
+    held: tokens whose rows are in its cache. sure: how many of them are known to be committed text.
     estimate: its acceptance rate.
     """
 
@@ -29,26 +29,26 @@ class DraftModelState:
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
     def agree(self, tokens: list[int]) -> int:
-        """Rows that are still right for ``tokens``, at most all but the last, which must be evaluated."""
-        most = min(len(self.held), len(tokens) - 1)
-        n = min(self.sure, most)
-        if self.held[n:most] == tokens[n:most]:
-            n = most
-        while n < most and self.held[n] == tokens[n]:
+        """Number of rows that are still valid for ``tokens``; never the last, which must be evaluated."""
+        end = min(len(self.held), len(tokens) - 1)
+        n = min(self.sure, end)
+        if self.held[n:end] == tokens[n:end]:
+            n = end
+        while n < end and self.held[n] == tokens[n]:
             n += 1
         self.sure = n
         return n
 
 
 def open_state(model: Target) -> DraftModelState:
-    """A new sequence with memory in the draft model, given back with the slot of the target's sequence."""
+    """A new sequence with memory in the draft model, freed with the slot of the target's sequence."""
     return DraftModelState(open_sequence(model, close_when_dropped=True))
 
 
 def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Tensor:
-    """One forward: for each sequence the tokens it is to hold; returns the logits after each one's last, [n, V].
+    """One forward: for each sequence all its tokens; returns the logits after each last token, [n, V].
 
-    Rows that the cache has already are not evaluated again.
+    Rows that are already in the cache are not evaluated again.
     """
     parts = []
     for shadow, tokens in rows:
@@ -58,26 +58,21 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
     return forward_of(model, parts).output.logits
 
 
-def continued(
-    model: Any, shadow: DraftModelState, tokens: list[int], limits: tuple[Any, ...], chooser: Any, keep: bool
-) -> tuple[list[int], list[float], Tensor | None]:
-    """A draft after ``tokens`` in one call of a model that has ``draft`` and ``draw``: tokens, and their chances.
+def continued(model: Any, rows: list[tuple[DraftModelState, list[int]]], limits: list[DraftLimits], keep: bool) -> Any:
+    """Drafts after each one's tokens in one call of a model that has ``draft``; what it answers.
 
-    limits: most tokens, least survival, trust, stops. chooser: of sampled tokens; None takes the most likely. keep:
-    the third is the rows [n, V] that sampled ones were chosen from.
+    limits: of each. keep: with the rows [n, V] that tokens were chosen from.
     """
-    start = shadow.agree(tokens)
-    pending, rows = tokens[start:], None
-    if chooser is None:
-        ids, chances = model.draft(shadow.seq, start, pending, *limits)
-    else:
-        ids, chances, rows = model.draw(shadow.seq, start, pending, *limits, chooser, keep)
-    shadow.held[start:] = pending + ids[:-1]
-    return ids, chances, rows
+    starts = [shadow.agree(tokens) for shadow, tokens in rows]
+    parts = [(shadow.seq, start, tokens[start:]) for (shadow, tokens), start in zip(rows, starts, strict=True)]
+    made = model.draft(parts, limits, keep)
+    for (shadow, _), (_, start, pending), one in zip(rows, parts, made.found, strict=True):
+        shadow.held[start:] = pending + one.tokens[:-1]
+    return made
 
 
 def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tuple[int, int]:
-    """Evaluate long backlogs in chunks, until each is at most one chunk; returns (forwards, rows) spent."""
+    """Evaluate long backlogs in chunks, until each fits in one chunk; returns (forwards, rows) used."""
     forwards = evaluated = 0
     while behind := [(s, t) for s, t in rows if len(t) - s.agree(t) > CHUNK]:
         parts = [(s, t[: s.agree(t) + CHUNK]) for s, t in behind]

@@ -1,4 +1,4 @@
-"""Two vocabularies: are they the same, and if not, which tokens have the same text."""
+"""Two vocabularies: whether they are equal, and which tokens of two different ones have the same text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spec_core import Target, Tokenizer
 
 @attrs.define(eq=False)
 class Same:
-    """One vocabulary for both models: nothing to translate."""
+    """One vocabulary for both models: no translation."""
 
     def to_draft(self, tokens: list[int]) -> list[int]:
         return tokens
@@ -23,9 +23,9 @@ class Same:
 
 @attrs.define(eq=False)
 class Translated:
-    """Tokens with equal bytes are shared; other target tokens are spelled out for the draft model.
+    """Tokens with equal bytes are shared; other target tokens are encoded again by the draft model's tokenizer.
 
-    A token only the draft model has is never proposed: its logit is left out, and the rest are renormalised.
+    A token that only the draft model has is never proposed: its logit is dropped, and the rest are renormalised.
     """
 
     spelled: list[list[int]]
@@ -37,14 +37,14 @@ class Translated:
         return [d for t in tokens for d in self.spelled[t]]
 
     def rows(self, logits: Tensor) -> Tensor:
-        """[n, V draft] -> [n, V target], minus infinity where there is no counterpart."""
+        """[n, V draft] -> [n, V target], -inf for tokens without a counterpart."""
         out = torch.full((len(logits), self.vocab), -torch.inf, dtype=logits.dtype, device=logits.device)
         out[:, self.shared] = logits[:, self.draft_ids]
         return out
 
 
 def same_words(target: Target, draft: Target) -> bool:
-    """Do equal ids mean equal tokens?"""
+    """Whether equal ids are equal tokens."""
     return (target.info.vocab_id, target.info.vocab) == (draft.info.vocab_id, draft.info.vocab)
 
 
@@ -56,16 +56,16 @@ def difference(mine: Tokenizer, theirs: Tokenizer) -> str:
             return f"token {i} is {shown(here)} here and {shown(there)} there"
     if mine.vocab_size != theirs.vocab_size:
         return f"{mine.vocab_size} tokens here and {theirs.vocab_size} there"
-    return "tokens without a text differ"
+    return "control tokens differ"
 
 
 def shown(text: bytes) -> str:
-    """A token's text for a message; one that is never text has none."""
+    """A token's text for a message; control tokens have none."""
     return repr(text.decode("utf-8", "backslashreplace")) if text else "without a text"
 
 
 def translation(target: Target, draft: Target) -> Translated:
-    """Match tokens by their bytes; the lowest id wins where several have the same."""
+    """Match tokens by their bytes; if several have the same bytes, the lowest id is used."""
     theirs: dict[bytes, int] = {}
     for i in reversed(range(draft.info.vocab)):
         if text := draft.tokenizer.token_bytes(i):

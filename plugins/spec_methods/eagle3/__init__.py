@@ -1,10 +1,10 @@
 """EAGLE-3 (Li et al., 2503.01840): a head drafts from hidden states of three depths of the target.
 
-It reads pairs of such a feature and the token after it. What it lacks of the committed pairs is evaluated together with
+It reads pairs of such a feature and the token after it. Missing pairs of committed text are evaluated together with
 the first drafted token, so k drafts cost k forwards of one block.
 
 Example: the target chose ``cat`` after ``the``. The first forward reads (features of layers 2, 9 and 15 at ``the``,
-``cat``) and drafts ``sat``; the second reads (its own state, ``sat``) in place of features that nobody has yet.
+``cat``) and drafts ``sat``; the second reads (its own state, ``sat``), as the target has no features there yet.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from spec_methods.eagle3.layer import Layer
 class Eagle3(PairDrafter):
     """Drafts with an EAGLE-3 head that was trained for the target."""
 
-    file: str | None = attrs.field(default=None, metadata={"help": "the head; the target may know its own"})
-    draft_max: int = attrs.field(default=5, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    file: str | None = attrs.field(default=None, metadata={"help": "file of the head; default: the target's own"})
+    draft_max: int = attrs.field(
+        default=5, validator=[ge(1), le(256)], metadata={"help": "max path length", "off": 256}
+    )
     width: int = attrs.field(
         default=1,
         validator=[ge(1), le(64)],
-        metadata={"help": "nodes evaluated at each depth, and most tokens after one; 1 drafts chains", "off": 1},
+        metadata={"help": "nodes evaluated at each depth, and max children of a token; 1 drafts chains", "off": 1},
     )
     nodes_max: int = attrs.field(
-        default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
+        default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "stop where the draft survives less likely; default: 0.3, or a controller's price",
+            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
             "off": 0.0,
         },
     )
     sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
     )
     layer_ids: Reading = attrs.field(
         default="auto",
-        metadata={
-            "help": "what the file's layer ids mean: layers entered (inputs) or left (outputs); auto: by its kind"
-        },
+        metadata={"help": "whether the file's layer ids mean inputs or outputs of layers; auto: by its kind"},
     )
     head: DraftHead | None = attrs.field(default=None, init=False)
     layer: Layer | None = attrs.field(default=None, init=False)
@@ -78,7 +78,7 @@ class Eagle3(PairDrafter):
         return self.draft_max
 
     def hidden(self, spans: Spans[Span]) -> list[Tensor]:
-        """Features, for all sequences at once."""
+        """Features for all sequences at once."""
         if len(spans) == 1:
             return [self.layer.features(self.head.states(spans[0]))]
         states = [torch.cat(parts) for parts in zip(*(self.head.states(span) for span in spans), strict=True)]

@@ -1,7 +1,7 @@
 """The EAGLE-3 head: one block over pairs of a feature and the token after it (Li et al., 2503.01840, section 3).
 
-A feature is a projection of several hidden states of the target, or the block's own output where the head goes on from
-its own word.
+A feature is a projection of several hidden states of the target, or the block's own output after a drafted
+token.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor
 
 class Layer(PairLayer):
     """Feature g = fc [h_low | h_middle | h_high]; draft step: y = block([norm(embedding) | norm(g)]),
-    logits = head(norm(y)). y takes the place of g where the head goes on."""
+    logits = head(norm(y)). After a drafted token, y is used in place of g."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: the target's executor, which lends its embedding and
-        output matrix where the head has none of its own."""
+        """facts: ``info.extras`` of the head's file. trunk: the target's executor, whose embedding and
+        output matrix are used if the head has none of its own."""
         self.head, source = facts["head"], lent(facts["source"], trunk)
         builder = Builder(block_shape(self.head), source)
         super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *facts["turning"]()), source), "x")
@@ -42,12 +42,12 @@ class Layer(PairLayer):
         return self.projection.run(batch)["feature"]
 
     def logits(self, rows: Tensor) -> Tensor:
-        """[n, V] of the target's tokens; those that the head cannot draft have none."""
+        """[n, V] over the target's tokens; tokens that the head cannot draft get -inf."""
         return spread(rows, self.ids, self.head.vocab)
 
 
 def projection(builder: Builder, head: Any) -> Iterator[Op]:
-    """Hidden states to a feature."""
+    """From hidden states to a feature."""
     names = tuple(f"h{i}" for i in range(head.inputs))
     for i, name in enumerate(names):
         yield Input(name, head.target_width)
@@ -61,9 +61,9 @@ def projection(builder: Builder, head: Any) -> Iterator[Op]:
 
 
 def step(builder: Builder, head: Any) -> Iterator[Op]:
-    """Pairs to states and logits. The residual stream begins with the feature, or with its norm.
+    """From pairs to states and logits. The residual stream begins with the feature, or with its norm.
 
-    Of a pair that is not answered later ones need its key and value only: it ends behind attention.
+    Pairs without an output need only their key and value: they stop after these.
     """
     prefix, normed = PREFIX + "blk.0.", "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
@@ -79,7 +79,7 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
 
 
 def ending(builder: Builder, head: Any) -> Iterator[Op]:
-    """What is fed back is the stream itself, in some heads its norm."""
+    """The state that is fed back: the residual stream, or in some heads its norm."""
     yield builder.norm("x", "h", PREFIX + "output_norm.weight")
     yield Tap("h" if head.norm_output else "x", "final")
     yield Pick("h", "h", "logits")

@@ -1,6 +1,6 @@
 """The model's own next-token layer drafts (MTP; NextN in GGUF): DeepSeek-V3, 2412.19437, section 2.2.
 
-It reads pairs of a hidden state and the token after it. What it lacks of the committed pairs is evaluated together
+It reads pairs of a hidden state and the token after it. Missing pairs of committed text are evaluated together
 with the first drafted token, so k drafts cost k forwards of one block.
 
 Example: the target chose ``cat`` after ``the``. The first forward reads (hidden state at ``the``, ``cat``) and drafts
@@ -23,20 +23,22 @@ from spec_methods.mtp.layer import Layer
 
 @attrs.define(eq=False)
 class Mtp(PairDrafter):
-    """Drafts with the NextN layer of the target, or of a file that goes with it."""
+    """Drafts with the NextN layer of the target or of a separate file."""
 
     file: str | None = attrs.field(default=None, metadata={"help": "a file with the layer; default: the target's own"})
-    draft_max: int = attrs.field(default=4, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
+    draft_max: int = attrs.field(
+        default=4, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
+    )
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "stop where the draft survives less likely; default: 0.3, or a controller's price",
+            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
             "off": 0.0,
         },
     )
     sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: by the request's own sampling and noise; auto: where it samples"}
+        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
     )
     layer: Layer | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)

@@ -1,6 +1,6 @@
 """The NextN layer: one block that reads the target's hidden state and the token after it, and predicts the next.
 
-DeepSeek-V3 (2412.19437, section 2.2); names of tensors as GGUF has them.
+DeepSeek-V3 (2412.19437, section 2.2); tensor names as in GGUF.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spec_kernels.model.source import Only, Source, has
 class Layer(PairLayer):
     """Draft step: y = block(eh_proj [norm(embedding of x_(p+1)) | norm(h_p)]), ĥ = norm(y), logits = head(ĥ).
 
-    h is the target's hidden state after its final norm; ĥ takes its place where the layer goes on from its own word.
+    h is the target's hidden state after its final norm; after a drafted token, ĥ is used in its place.
     """
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``shape``, ``block`` and ``source`` of ``info.extras["nextn"]``. trunk: the target's executor, which
-        lends its embedding and output matrix where the layer has none of its own."""
+        """facts: ``shape``, ``block`` and ``source`` of ``info.extras["nextn"]``. trunk: the target's executor, whose
+        embedding and output matrix are used if the layer has none of its own."""
         source = Only(facts["source"].source, facts["source"].names, trunk.source)
         ops = tuple(operations(Builder(facts["shape"], source), f"blk.{facts['block']}."))
         model = Model(ops, trunk.model.frequencies, trunk.model.rope_scale)
@@ -30,7 +30,7 @@ class Layer(PairLayer):
 
 
 def operations(builder: Builder, prefix: str) -> Iterator[Op]:
-    """The layer's own matrices where it has them, else those of the trunk."""
+    """The layer's own matrices if it has them, else those of the trunk."""
     source: Source = builder.source
 
     def own(name: str, else_: str) -> str:

@@ -1,8 +1,8 @@
-"""Draft from the successors that the target last thought likely after each token, rejected rows included.
+"""Drafts the tokens that were likely in the target's last row after each token, rejected rows included.
 
 Token recycling: Luo et al., "Turning Trash into Treasure", 2408.08696. An adjacency matrix is updated from every
-verified row; the draft is its most likely tree. Here the rows keep their probabilities, so that the tree can follow
-the probabilities and, where the target samples, the shared noise.
+verified row; the draft is its most likely tree. Here the rows keep their probabilities, so that the tree can use
+the probabilities and, if the target samples, the shared noise.
 
 Example: the last row after ``the`` gave ``cat`` 0.6 and ``dog`` 0.3, the last one after ``cat`` gave ``sat`` 0.5. After
 ``the`` the tree is ``cat`` (0.6) with ``sat`` below it (0.3), and ``dog`` (0.3).
@@ -28,31 +28,33 @@ P_MIN = 0.3
 
 @attrs.define(eq=False)
 class Memory:
-    """What is kept about one sequence. drafted: the tree under way."""
+    """Data of one sequence. drafted: the current trees, by the leaf that each follows."""
 
     seq: Sequence
     table: Table
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
-    drafted: list[Node] = attrs.field(factory=list)
+    drafted: dict[int, list[Node]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
 class Recycling:
-    """Drafts trees from what the target's own rows named; needs nothing."""
+    """Drafts trees of likely next tokens from earlier verified rows; needs no model."""
 
     k: int = attrs.field(default=8, validator=[ge(1), le(64)], metadata={"help": "successors kept per token"})
     width: int = attrs.field(
-        default=8, validator=[ge(1), le(64)], metadata={"help": "most tokens after one; 1 drafts chains", "off": 1}
+        default=8, validator=[ge(1), le(64)], metadata={"help": "max children of a token; 1 drafts chains", "off": 1}
     )
-    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest path", "off": 256})
+    draft_max: int = attrs.field(
+        default=16, validator=[ge(1), le(256)], metadata={"help": "max path length", "off": 256}
+    )
     nodes_max: int = attrs.field(
-        default=24, validator=[ge(1), le(256)], metadata={"help": "most tokens of a tree", "off": 256}
+        default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "draft paths that are at least this likely; default: 0.3, or a controller's price",
+            "help": "min estimated probability of a drafted path; 0.3, or a controller's price",
             "off": 0.0,
         },
     )
@@ -60,11 +62,12 @@ class Recycling:
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
     )
     sample: Literal["auto", "greedy"] = attrs.field(
-        default="auto", metadata={"help": "auto: by the request's noise where it samples; greedy: always the likeliest"}
+        default="auto", metadata={"help": "auto: with the request's noise if it samples; greedy: always the likeliest"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "one matrix for all sequences of the run; visible to others in timing"}
+        default=False, metadata={"help": "one matrix for all sequences of the run; others can notice it by timing"}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Table | None = attrs.field(default=None, init=False)
 
@@ -72,40 +75,49 @@ class Recycling:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
+        """Clear shared data: in a second run a draft could meet the noise that its tokens were chosen with."""
         self.common = Table(self.k, self.fresh) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
         needs = Needs(trees=self.width > 1 and target.info.trees)
-        return Compat(needs=needs, drafts=kinds, forwards=lambda k: 0, load=self._begin)
+        return Compat(needs=needs, drafts=kinds, extends=self.extend, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if (more := self._ahead(step, seq, path, leaf, self._limits(step, seq, budget, len(draft)))) is not None:
+                step.extend(seq, more, leaf)
         for seq, budget in step.undrafted:
-            memory = self._memory(seq)
-            limits = self._limits(step, seq, budget)
-            memory.drafted = grow(memory.table, seq.tokens[-1], self._order(step, seq), memory.evidence, limits)
-            if memory.drafted:
-                step.propose(seq, self._draft(step, memory, limits))
+            if (draft := self._ahead(step, seq, [], -1, self._limits(step, seq, budget))) is not None:
+                step.propose(seq, draft)
+
+    def _ahead(self, step: Step, seq: Sequence, path: list[int], leaf: int, limits: Limits) -> Draft | None:
+        """What may follow committed text and the drafted tokens ``path``, or None."""
+        memory, last = self._memory(seq), path[-1] if path else seq.tokens[-1]
+        order = self._order(step, seq, len(path))
+        memory.drafted[leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
+        return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """Learn from all verified rows, the kept path last, and from what was accepted of the own draft."""
+        """Learn from all verified rows, the kept path last, and from the acceptance of the own draft."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
         rows = likeliest(step.output.logits, self.k) if concerned else []
+        for seq, share in step.judged:
+            memory = self._memory(seq)
+            learn(memory.evidence, memory.drafted[share.leaf], share.uncut.path)
         for seq in concerned:
             memory, part = self._memory(seq), step.part(seq)
-            if part.source == step.asking:
-                learn(memory.evidence, memory.drafted, part.uncut.path)
             tokens = [seq.tokens[-1], *(part.draft.ids if part.draft else ())]
             kept = [0, *(1 + i for i in part.uncut.path)]
             for i in [*sorted(set(range(len(tokens))) - set(kept)), *kept]:
                 memory.table.learn(tokens[i], rows[part.at + i])
 
     def _memory(self, seq: Sequence) -> Memory:
-        """A new sequence begins with its prompt, and forgets what its slot's last one left."""
+        """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.seq is not seq:
             memory = seq.stash[self.memory] = Memory(seq, self.common or Table(self.k, self.fresh))
@@ -113,28 +125,31 @@ class Recycling:
         return memory
 
     def _samples(self, step: Step, seq: Sequence) -> bool:
-        """Draw by noise only where the target reads the same noise, or where a rule reads ``probs``."""
+        """Whether to draw with noise: if the target reads the same noise, or a rule reads ``probs``."""
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: Step, seq: Sequence) -> Order:
+    def _order(self, step: Step, seq: Sequence, before: int) -> Order:
+        """before: drafted tokens that it goes on behind."""
         if not self._samples(step, seq):
             return by_chance
-        return by_noise(lambda i, ids: step.noise(seq, i, ids=ids), seq.sampling.temperature)
+        return by_noise(lambda i, ids: step.noise(seq, before + i, ids=ids), seq.sampling.temperature)
 
-    def _limits(self, step: Step, seq: Sequence, budget: int) -> Limits:
+    def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> Limits:
+        """drafted: tokens that other methods drafted in this step."""
         depth, stops = min(budget, self.draft_max), seq.stop.tokens
         p_min = step.price(seq, self.p_min, P_MIN)
         drawn = step.wants_probs and self._samples(step, seq)
         if drawn or self.width == 1 or not step.trees:
             return Limits(depth, depth, 1, p_min, stops, drawn)
-        return Limits(depth, min(step.nodes(seq), self.nodes_max), self.width, p_min, stops)
+        return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, p_min, stops)
 
-    def _draft(self, step: Step, memory: Memory, limits: Limits) -> Draft:
-        nodes, seq = memory.drafted, memory.seq
+    def _draft(self, step: Step, memory: Memory, nodes: list[Node], last: int, limits: Limits) -> Draft:
+        """last: the token before the first node."""
+        seq = memory.seq
         tokens, confidence = [node.token for node in nodes], [node.chance for node in nodes]
         if limits.drawn:
-            before, info = [seq.tokens[-1], *tokens[:-1]], step.target.info
+            before, info = [last, *tokens[:-1]], step.target.info
             probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)
             return Draft(tokens, probs=probs.to(info.device), confidence=confidence)
         parents = None if limits.width == 1 else [node.parent for node in nodes]
@@ -143,7 +158,7 @@ class Recycling:
 
 
 def drawn_from(table: Table, tokens: list[int], temperature: float, vocab: int) -> Tensor:
-    """[K, vocab]: the distribution after each of the tokens, which noise draws from."""
+    """[K, vocab]: the distribution after each of the tokens, from which noise draws."""
     probs = torch.zeros(len(tokens), vocab)
     for row, token in zip(probs, tokens, strict=True):
         scores, ids = zip(*by_chance(table.rows[token], 1), strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import nlargest
 from itertools import pairwise
 from operator import itemgetter
 
@@ -15,9 +14,9 @@ Row = list[tuple[int, float]]
 
 @attrs.define(eq=False)
 class Table:
-    """The adjacency matrix: for every token at most ``k`` successors; a token that was never checked has none.
+    """The adjacency matrix: for every token at most ``k`` successors; none for a token that was never verified.
 
-    fresh: how much a new row counts against what is known; 1 keeps the last row only.
+    fresh: weight of a new row against the stored one; 1 keeps the new row only.
     """
 
     k: int
@@ -29,10 +28,10 @@ class Table:
         blend = {t: (1 - self.fresh) * p for t, p in self.rows.get(token, ())}
         for t, p in successors:
             blend[t] = blend.get(t, 0.0) + self.fresh * p
-        self.rows[token] = nlargest(self.k, blend.items(), key=itemgetter(1))
+        self.rows[token] = sorted(blend.items(), key=itemgetter(1), reverse=True)[: self.k]
 
     def read(self, tokens: list[int]) -> None:
-        """Learn from a text what followed each token in it; a row given as an embedding (-1) is no token."""
+        """Learn from a text what followed each token; a row given as an embedding (-1) is skipped."""
         for token, following in pairwise(tokens):
             if token >= 0 and following >= 0:
                 self.learn(token, [(following, 1.0)])

@@ -1,4 +1,4 @@
-"""Which of the remembered successors are worth checking: the tree whose paths are the likeliest."""
+"""Chooses which of the stored successors to draft: the tree of the likeliest paths."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tr
 from spec_methods.recycling.table import Row, Table
 
 DECAY = 0.99
-"""What evidence keeps whenever more comes."""
+"""Decay of the counts."""
 PRIOR_WEIGHT = 4.0
 RANKS = 4
-"""Successors by rank: best, second, third, all others."""
+"""Ranks of successors: best, second, third, all others."""
 NEVER = 1e-6
 LONE = 3.0
-"""How far a single successor is taken to be ahead of those that were never seen."""
+"""Lead, in nats, of a single successor over tokens that were never seen."""
 
 Kind = tuple[int, int]
-"""Of a successor: its rank, and how far it leads the second, or is behind the first, in steps of 2/3 nats."""
+"""Kind of a successor: its rank, and its lead over the second or distance from the first, in steps of 2/3 nats."""
 
 
 Scored = list[tuple[float, int]]
 """(score, token), best first."""
 Order = Callable[[Row, int], Scored]
-"""How the target will choose between successors at a depth, from 1 on."""
+"""Orders successors at a depth, from 1 on, as the target will choose between them."""
 
 
 def evidence() -> AcceptanceEstimates:
-    """How often a successor was right, by its kind; what comes before it being accepted."""
+    """Estimates of how often a successor of each kind was right, given that its parent was accepted."""
     return AcceptanceEstimates(expected, PRIOR_WEIGHT, DECAY)
 
 
 @cache
 def expected(kind: Kind) -> float:
-    """Chance of a successor of this kind before anything was tested."""
+    """Expected acceptance of a successor of this kind before anything was tested."""
     rank, gap = kind[0], kind[1] / 1.5
     return 0.3 * math.exp(-gap / 2) if rank else 1 - 0.68 * math.exp(-gap / 2.4)
 
 
 @attrs.define(eq=False)
 class Node(TreeNode):
-    """A token that may be drafted; ``chance`` is that of its whole path."""
+    """A token that may be drafted; ``chance`` is the probability of its whole path."""
 
     kind: Kind
 
 
 @attrs.frozen
 class Limits(TreeLimits):
-    """Of one draft. drawn: a token stays whatever its chance, else the distribution it was drawn from is another."""
+    """Limits of one draft. drawn: keep unlikely tokens too, since dropping them would change q."""
 
     drawn: bool = False
 
@@ -63,7 +63,7 @@ def by_chance(row: Row, depth: int) -> Scored:
 
 
 def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> Order:
-    """A sampling target takes the best sum of log-probability and noise (2408.07978).
+    """A sampling target takes the max of log-probability plus noise (2408.07978).
 
     noise: of tokens [n] at the i-th draft.
     """
@@ -81,9 +81,9 @@ def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> O
 
 
 def grow(table: Table, last: int, order: Order, evidence: AcceptanceEstimates, limits: Limits) -> list[Node]:
-    """The tree of the likeliest paths after ``last``, parents first, while their chance is at least ``p_min``.
+    """The tree of the likeliest paths after ``last``, parents first, with a probability of at least ``p_min``.
 
-    Equal tokens never follow the same one. Nothing follows a stop token.
+    A token's children are distinct. Nothing follows a stop token.
     """
 
     def following(token: int, parent: int, depth: int, chance: float) -> Iterator[Node]:
@@ -98,7 +98,7 @@ def grow(table: Table, last: int, order: Order, evidence: AcceptanceEstimates, l
 
 
 def kinds(scored: Scored) -> Iterator[Kind]:
-    """The kind of each of them."""
+    """The kind of each successor."""
     if scored:
         best = scored[0][0]
         yield 0, steps(best - scored[1][0] if len(scored) > 1 else LONE)
@@ -111,6 +111,6 @@ def steps(gap: float) -> int:
 
 
 def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
-    """A token was tested if what it follows was accepted; it was right if it is on the path."""
+    """Count a token as tested if its parent was accepted, and as accepted if it is on the path."""
     for node, right in tested(nodes, path):
         evidence.learn(node.kind, right)

@@ -1,11 +1,11 @@
-"""Draft what followed the longest earlier match of the text's end, as long as the counts make it likely enough.
+"""Drafts the continuation of the longest earlier match of the text's end, while its estimated probability is high.
 
 Suffix decoding: Oliaro et al., "SuffixDecoding", 2411.04975; the index is an automaton as in SAM decoding, Hu et al.,
-2411.10666. Counts give the probability of a path, weighed by how often such drafts were accepted in this sequence.
+2411.10666. Counts give the probability of a path, corrected by how often such drafts were accepted in this sequence.
 
 Example: the text ends with ``a b``, which occurred four times before: three times ``c`` followed and once ``d``. The
-draft begins with ``c``, probability 3/4, and goes on after ``a b c`` while the product is at least ``p_min``; a tree
-has ``d`` too.
+draft begins with ``c``, probability 3/4, and continues after ``a b c`` while the product is at least ``p_min``; a tree
+also has ``d``.
 """
 
 from __future__ import annotations
@@ -24,40 +24,44 @@ P_MIN = 0.3
 
 @attrs.define(eq=False)
 class Memory:
-    """What is kept about one sequence. own: its text. common: its place among the outputs of all, if shared."""
+    """Data of one sequence. own: its text. common: its position among the outputs of all sequences, if shared.
+
+    drafted: the current drafts, by the leaf that each follows.
+    """
 
     own: Track
     common: Track | None
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     written: int = 0
-    drafted: list[Node] = attrs.field(factory=list)
+    drafted: dict[int, list[Node]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
 class Suffix:
-    """Drafts from the sequence's own text and, on request, from earlier outputs; needs nothing."""
+    """Drafts from the longest earlier match in the text, optionally also in earlier outputs; needs no model."""
 
-    match_max: int = attrs.field(
-        default=32, validator=[ge(1), le(256)], metadata={"help": "longest match that is compared"}
+    match_max: int = attrs.field(default=32, validator=[ge(1), le(256)], metadata={"help": "max match length"})
+    draft_max: int = attrs.field(
+        default=16, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    draft_max: int = attrs.field(default=16, validator=[ge(1), le(256)], metadata={"help": "longest draft", "off": 256})
     p_min: float | None = attrs.field(
         default=None,
         validator=optional(and_(ge(0.0), le(1.0))),
         metadata={
-            "help": "draft paths that are at least this likely; default: 0.3, or a controller's price",
+            "help": "min estimated probability of a drafted path; 0.3, or a controller's price",
             "off": 0.0,
         },
     )
     width: int = attrs.field(
-        default=1, validator=[ge(1), le(16)], metadata={"help": "most tokens after one; above 1 a tree is drafted"}
+        default=1, validator=[ge(1), le(16)], metadata={"help": "max children of a token; above 1 a tree is drafted"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "look into earlier outputs of the run too; visible to others in timing"}
+        default=False, metadata={"help": "also use earlier outputs of the run; others can notice it by timing"}
     )
     tokens_max: int = attrs.field(
-        default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of shared outputs"}
+        default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of all shared outputs"}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     common: Store | None = attrs.field(default=None, init=False)
 
@@ -65,27 +69,35 @@ class Suffix:
         self._begin()
 
     def _begin(self, target: Target | None = None) -> None:
-        """Forget what sequences share: in a second run a draft could meet the noise that once chose its tokens."""
+        """Clear shared data: in a second run a draft could meet the noise that its tokens were chosen with."""
         self.common = Store(self.tokens_max, self.match_max) if self.shared else None
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
         trees = self.width > 1 and target.info.trees
-        return Compat(needs=Needs(trees=trees), drafts={"deterministic"}, forwards=lambda k: 0, load=self._begin)
+        return Compat(
+            needs=Needs(trees=trees),
+            drafts={"deterministic"},
+            extends=self.extend,
+            forwards=lambda k: 0,
+            load=self._begin,
+        )
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            if nodes := self._ahead(seq, path, leaf, self._limits(step, seq, budget, len(draft))):
+                step.extend(seq, self._draft(nodes), leaf)
         for seq, budget in step.undrafted:
-            memory = seq.stash.get(self.memory)
-            if memory is not None and (nodes := self._ahead(memory, seq, self._limits(step, seq, budget))):
-                memory.drafted = nodes
-                step.propose(seq, self._draft(nodes, step))
+            if nodes := self._ahead(seq, [], -1, self._limits(step, seq, budget)):
+                step.propose(seq, self._draft(nodes))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             memory = seq.stash[self.memory]
-            learn(memory.evidence, memory.drafted, part.uncut.path)
+            learn(memory.evidence, memory.drafted[part.leaf], part.uncut.path)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -97,13 +109,13 @@ class Suffix:
             memory.written = span.end
 
     def _contribute(self, common: Track, tokens: list[int], prompt: int) -> None:
-        """Outputs are shared, prompts are not; the first ``prompt`` tokens are of the prompt."""
+        """Share outputs, not prompts; the first ``prompt`` tokens belong to the prompt."""
         prompt = max(0, prompt)
         common.read(tokens[:prompt])
         common.write(tokens[prompt:])
 
     def _memory(self, seq: Sequence, start: int) -> Memory:
-        """A text that goes on differently than before is learned anew: an automaton cannot forget."""
+        """The data of a sequence. After a rewind the text is learned anew, since an automaton cannot forget."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.written != start:
             memory = Memory(
@@ -113,21 +125,29 @@ class Suffix:
             seq.stash[self.memory] = memory
         return memory
 
-    def _limits(self, step: Step, seq: Sequence, budget: int) -> TreeLimits:
+    def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> TreeLimits:
+        """drafted: tokens that other methods drafted in this step."""
         depth = min(budget, self.draft_max)
         branching = step.trees and self.width > 1
-        nodes = step.nodes(seq) if branching else depth
+        nodes = step.nodes(seq) - drafted if branching else depth
         p_min = step.price(seq, self.p_min, P_MIN)
         return TreeLimits(depth, nodes, self.width if branching else 1, p_min, seq.stop.tokens)
 
-    def _ahead(self, memory: Memory, seq: Sequence, limits: TreeLimits) -> list[Node]:
-        """The best of what the sources offer: most tokens expected to be accepted, then the nearest source."""
-        tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
-        matches = [pair for track in tracks for pair in track.ahead(seq.tokens[-1])]
-        offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
-        return max(offers, key=lambda nodes: sum(node.chance for node in nodes), default=[])
+    def _ahead(self, seq: Sequence, path: list[int], leaf: int, limits: TreeLimits) -> list[Node]:
+        """The best draft of the sources: with the most expected accepted tokens, then from the first source.
 
-    def _draft(self, nodes: list[Node], step: Step) -> Draft:
+        path: drafted tokens before it.
+        """
+        memory = seq.stash.get(self.memory)
+        if memory is None:
+            return []
+        tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
+        matches = [pair for track in tracks for pair in track.ahead([seq.tokens[-1], *path])]
+        offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
+        memory.drafted[leaf] = max(offers, key=lambda nodes: sum(node.chance for node in nodes), default=[])
+        return memory.drafted[leaf]
+
+    def _draft(self, nodes: list[Node]) -> Draft:
         tokens = [node.token for node in nodes]
         confidence = [node.chance for node in nodes]
         chain = all(node.parent == i - 1 for i, node in enumerate(nodes))
@@ -136,6 +156,6 @@ class Suffix:
 
 
 def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
-    """What was right against what its counts had promised."""
+    """Count accepted tokens against the number that the counts predicted."""
     for node, right in tested(nodes, path):
         evidence.learn(node.match, right, node.share)

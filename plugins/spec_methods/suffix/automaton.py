@@ -1,8 +1,8 @@
-"""A suffix automaton that grows token by token, and counts.
+"""A suffix automaton with counts, extended token by token.
 
-Blumer et al., "The smallest automaton recognizing the subwords of a text", 1985: a state stands for all substrings
-that end at the same places, ``link`` leads to the next shorter one that also ends elsewhere. It holds several texts at
-once. Substrings of at most ``match_max + 1`` tokens are counted exactly.
+Blumer et al., "The smallest automaton recognizing the subwords of a text", 1985: a state represents all substrings
+that end at the same positions, ``link`` leads to the next shorter one that also ends elsewhere. It holds several texts
+at once. Substrings of at most ``match_max + 1`` tokens are counted exactly.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import attrs
 
 ROOT = 0
 Match = tuple[int, int]
-"""A state, and how many of its tokens are meant."""
+"""A state, and the length of the matched suffix of its substring."""
 NOTHING: Match = (ROOT, 0)
 
 
 @attrs.define(eq=False)
 class End:
-    """Where a text that is still written ends: its whole, and its last ``match_max + 1`` tokens."""
+    """The end of a growing text: the states of the whole text, and of its last ``match_max + 1`` tokens."""
 
     whole: int = ROOT
     recent: Match = NOTHING
@@ -25,10 +25,10 @@ class End:
 
 @attrs.define(eq=False)
 class Automaton:
-    """At most two states and three transitions per token; amortised O(1) per token, and O(match_max) to count.
+    """Max two states and three transitions per token; amortised O(1) per token, and O(match_max) for counts.
 
-    next: {token: state} of every state. length: its longest substring. count: how often a substring occurred.
-    latest: when it occurred last, in tokens ever written here.
+    next: {token: state} of every state. length: of its longest substring. count: how often a substring occurred.
+    latest: time of its last occurrence, in tokens ever written here.
     """
 
     match_max: int
@@ -39,18 +39,18 @@ class Automaton:
     count: list[int] = attrs.field(factory=lambda: [0])
     latest: list[int] = attrs.field(factory=lambda: [-1])
 
-    def follow(self, match: Match, token: int, most: int) -> Match:
-        """The longest match, of at most ``most`` tokens, after one further token."""
+    def follow(self, match: Match, token: int, longest: int) -> Match:
+        """The longest match, up to ``longest`` tokens, after one more token."""
         state, n = self._settled(match)
         following, link, length = self.next, self.link, self.length
         while state and token not in following[state]:
             state = link[state]
             n = length[state]
         state = following[state].get(token, ROOT)
-        return self._settled((state, min(n + 1, most))) if state else NOTHING
+        return self._settled((state, min(n + 1, longest))) if state else NOTHING
 
     def open(self, match: Match) -> Match:
-        """The longest suffix of a match that was ever followed by anything."""
+        """The longest suffix of a match that has a continuation."""
         state, n = self._settled(match)
         while state and not self.next[state]:
             state = self.link[state]
@@ -58,12 +58,12 @@ class Automaton:
         return state, n
 
     def shorter(self, match: Match) -> Match:
-        """The longest suffix of a match that occurred elsewhere too."""
+        """The longest suffix of a match that also occurred elsewhere."""
         state = self.link[match[0]]
         return state, self.length[state]
 
     def _settled(self, match: Match) -> Match:
-        """The state of the last n tokens: states are split while the automaton grows."""
+        """The current state of the last n tokens, as states are split while the automaton grows."""
         state, n = match
         link, length = self.link, self.length
         while state and length[link[state]] >= n:
@@ -82,7 +82,7 @@ class Automaton:
         self.size += 1
 
     def _extend(self, last: int, token: int) -> int:
-        """The state of a whole text and one further token."""
+        """The state of a whole text plus one token."""
         if token in self.next[last]:
             return self._exact(last, token)
         made = self._state(self.length[last] + 1, {}, ROOT, 0)
@@ -94,7 +94,7 @@ class Automaton:
         return made
 
     def _exact(self, state: int, token: int) -> int:
-        """Where ``token`` leads to, as a state that is no longer than that: split off if it is."""
+        """The state after ``token`` with exactly this length; split off if the existing one is longer."""
         there = self.next[state][token]
         if self.length[there] == self.length[state] + 1:
             return there
@@ -113,12 +113,12 @@ class Automaton:
         self.latest.append(self.size)
         return len(self.next) - 1
 
-    def following(self, state: int, most: int) -> list[tuple[int, float]]:
-        """(token, share) of what followed a state: most frequent first, then most recent; at most ``most``."""
+    def following(self, state: int, width: int) -> list[tuple[int, float]]:
+        """(token, share) of the continuations of a state: by frequency, then most recent; max ``width``."""
         choices = self.next[state]
         if len(choices) == 1:
             return [(token, 1.0) for token in choices]
         count, latest = self.count, self.latest
         total = sum(count[s] for s in choices.values())
         ranked = sorted(choices, key=lambda token: (count[choices[token]], latest[choices[token]]), reverse=True)
-        return [(token, count[choices[token]] / total) for token in ranked[:most]]
+        return [(token, count[choices[token]] / total) for token in ranked[:width]]

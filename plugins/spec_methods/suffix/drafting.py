@@ -1,4 +1,4 @@
-"""From a match to a draft: how likely is what followed, and how far does that carry."""
+"""From a match to a draft: the likelihood of continuations, and the length of the draft."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tr
 from spec_methods.suffix.automaton import ROOT, Automaton, Match
 
 DECAY = 0.98
-"""What evidence keeps whenever more comes: a bad round is forgotten."""
+"""Decay of the counts, so that old rejections lose weight."""
 PRIOR_WEIGHT = 4.0
 
 
 def evidence() -> AcceptanceEstimates:
-    """How drafts of a match length fared: what was right against what the counts had promised."""
+    """Estimates by match length: accepted tokens divided by the number that the counts predicted."""
     return match_estimates(PRIOR_WEIGHT, DECAY)
 
 
 @attrs.define(eq=False)
 class Node(TreeNode):
-    """A token that may be drafted; its chance is that of its whole path, by the evidence.
+    """A token that may be drafted; its probability is that of its whole path, corrected by the estimates.
 
-    match: length of the context that it followed. share: what the counts promise. then: what the text matches after it.
+    match: length of the context that it followed. share: frequency by the counts. then: the match after this token.
     """
 
     match: int
@@ -32,9 +32,9 @@ class Node(TreeNode):
 
 
 def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
-    """The tree of the likeliest paths, parents first, while their chance is at least ``p_min``.
+    """The tree of the likeliest paths, parents first, with a probability of at least ``p_min``.
 
-    match: what the committed text ends with. Nothing follows a stop token.
+    match: the match at the end of committed text. Nothing follows a stop token.
     """
 
     def following(match: Match, chance: float, parent: int, depth: int) -> Iterator[Node]:
@@ -54,7 +54,7 @@ def successors(
     parent: int,
     depth: int,
 ) -> Iterator[Node]:
-    """What followed the longest context; in a tree also what followed shorter ones, with the chance that is left."""
+    """Continuations of the longest context; in trees also of shorter ones, with the remaining probability."""
     state, n = automaton.open(match)
     seen: set[int] = set()
     left = 1.0

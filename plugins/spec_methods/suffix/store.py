@@ -1,4 +1,4 @@
-"""Texts in bounded memory: two automata, of which the older is dropped when the younger is full."""
+"""Texts in bounded memory: two automata; the older is dropped when the newer is full."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from spec_methods.suffix.automaton import NOTHING, Automaton, End, Match
 
 @attrs.define(eq=False)
 class Store:
-    """At most ``most`` tokens, in two generations; the oldest half goes first."""
+    """Max ``tokens_max`` tokens, in two generations; the older half is dropped first."""
 
-    most: int
+    tokens_max: int
     match_max: int
     generations: list[Automaton] = attrs.field(init=False)
 
@@ -19,15 +19,15 @@ class Store:
         self.generations = [Automaton(self.match_max)]
 
     def young(self) -> Automaton:
-        """Where to write now."""
-        if self.generations[0].size >= max(1, self.most // 2):
+        """The automaton that new tokens are written to."""
+        if self.generations[0].size >= max(1, self.tokens_max // 2):
             self.generations = [Automaton(self.match_max), self.generations[0]]
         return self.generations[0]
 
 
 @attrs.define(eq=False)
 class Track:
-    """One sequence in a store: what the end of its text matches, by automaton, and where it writes."""
+    """One sequence in a store: the match of its end in each automaton, and where it writes."""
 
     store: Store
     matches: dict[Automaton, Match] = attrs.field(factory=dict)
@@ -35,14 +35,14 @@ class Track:
     writing: Automaton | None = None
 
     def read(self, tokens: list[int]) -> None:
-        """Go on in every generation; a token below 0 (a row given as an embedding) matches nothing."""
+        """Extend the matches in every generation; a token below 0 (a row given as an embedding) matches nothing."""
         for automaton, match in self._matches().items():
             for token in tokens:
                 match = automaton.follow(match, token, automaton.match_max)
             self.matches[automaton] = match
 
     def write(self, tokens: list[int]) -> None:
-        """Go on and learn: every token is matched before it is written, else a text would match itself."""
+        """Extend and learn: every token is matched before it is written, else a text would match itself."""
         for token in tokens:
             automaton = self.store.young()
             for a, match in self._matches().items():
@@ -52,12 +52,17 @@ class Track:
             if token >= 0:
                 automaton.push(self.end, token)
 
-    def ahead(self, token: int) -> list[tuple[Automaton, Match]]:
-        """What would be matched after one further token, which is committed and not yet evaluated."""
-        return [(a, a.follow(match, token, a.match_max)) for a, match in self._matches().items()]
+    def ahead(self, tokens: list[int]) -> list[tuple[Automaton, Match]]:
+        """The matches after more tokens: one that is committed but not evaluated yet, then drafted ones."""
+        found = []
+        for automaton, match in self._matches().items():
+            for token in tokens:
+                match = automaton.follow(match, token, automaton.match_max)
+            found.append((automaton, match))
+        return found
 
     def _matches(self) -> dict[Automaton, Match]:
-        """Of the generations there are now, the youngest first."""
+        """The matches of the current generations, youngest first."""
         if [*self.matches] != self.store.generations:
             self.matches = {a: self.matches.get(a, NOTHING) for a in self.store.generations}
         return self.matches

@@ -1,1 +1,1 @@
-"""Readers that check what a file says before they use it: sizes, offsets, counts, types."""
+"""Readers that check sizes, offsets, counts and types of a file before using them."""

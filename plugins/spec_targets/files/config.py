@@ -1,4 +1,4 @@
-"""JSON from strangers: bounded in size, an object at the top, errors in one line."""
+"""Untrusted JSON: limited in size, an object at the top, errors in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BYTES = 64 << 20
 
 
 def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
-    """An object from bytes. Raises UsageError for anything else, however deep or odd."""
+    """An object from bytes. Raises UsageError for anything else, however deeply nested."""
     try:
         value = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -27,11 +27,11 @@ def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def read_json(path: Path, most: int = MAX_BYTES) -> dict[str, Any]:
-    """A JSON object from a file of at most ``most`` bytes."""
+    """A JSON object from a file of max ``most`` bytes."""
     try:
         size = path.stat().st_size
         if size > most:
-            raise damaged(path, f"has {size} bytes, {most} are plausible")
+            raise damaged(path, f"has {size} bytes, the limit is {most}")
         return parse_json(path, path.read_bytes())
     except OSError as error:
         raise unsupported(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from error

@@ -1,4 +1,4 @@
-"""One way to say that a file is damaged."""
+"""Errors for damaged files."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 from spec_core.errors import UsageError
 
 MOST_NAME = 1000
-"""Characters of a tensor's or key's name; published ones have less than a hundred, and messages repeat them."""
+"""Max characters of a tensor's or key's name; published names are shorter than 100, and messages repeat them."""
 
 
 def damaged(path: Path, found: str) -> UsageError:
-    """The error of a file that is not what it claims to be."""
+    """The error for a file that is not what it claims to be."""
     return UsageError(f"{path.name}: {found}", hint="the file is damaged or not what it claims; get it again")
 
 
 def unsupported(path: Path, found: str, hint: str) -> UsageError:
-    """The error of a sound file that we do not read."""
+    """The error for a valid file that is not supported."""
     return UsageError(f"{path.name}: {found}", hint=hint)
 
 
 def check_name(path: Path, name: str) -> None:
-    """Raise UsageError for a name of a tensor or of a key that is too long to be one."""
+    """Raise UsageError for a tensor or key name that is too long."""
     if len(name) > MOST_NAME:
-        raise damaged(path, f"the name {name[:40]!r}... has {len(name)} characters, {MOST_NAME} are possible")
+        raise damaged(path, f"the name {name[:40]!r}... has {len(name)} characters, the limit is {MOST_NAME}")

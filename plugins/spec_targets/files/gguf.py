@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MAGIC = b"GGUF"
 MAX_DIMS = 4
 MAX_DEPTH = 4
-"""Arrays of arrays deeper than this are no metadata."""
+"""Max nesting of arrays in metadata."""
 MIN_INFO = 8 + 4 + 8 + 4 + 8
-"""Fewest bytes of a tensor description, and with a key and a value of metadata."""
+"""Min bytes of a tensor description, and of a metadata entry."""
 MIN_PAIR = 8 + 4 + 1
 SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
@@ -104,7 +104,7 @@ class Reader:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
     def count(self, least: int, what: str) -> int:
-        """A count of things that have at least ``least`` bytes each."""
+        """A count of items that need at least ``least`` bytes each."""
         n = self.number("Q", what)
         if n * least > self.left:
             raise damaged(self.path, f"{n} {what}, the file has room for {self.left // least}")
@@ -155,7 +155,7 @@ def _read(reader: Reader) -> GgufFile:
 def _bad_version(path: Path, version: int) -> Exception:
     if version.to_bytes(4, "big")[:3] != b"\0\0\0" and int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3):
         return unsupported(path, "is big-endian", "convert it to little-endian (gguf-convert-endian)")
-    return unsupported(path, f"is GGUF version {version}; 2 and 3 are read", "convert the model again")
+    return unsupported(path, f"is GGUF version {version}; supported are 2 and 3", "convert the model again")
 
 
 def _metadata(reader: Reader, count: int) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _array(reader: Reader, key: str, depth: int) -> Any:
 
 
 def _strings(reader: Reader, count: int, key: str) -> Texts:
-    """A tight loop: a vocabulary has some hundred thousand of them."""
+    """A tight loop, since a vocabulary has several hundred thousand texts."""
     data, start, end = reader.data, reader.at, len(reader.data)
     unpack, ends, at = struct.Struct("<Q").unpack_from, array("Q"), start
     put = ends.append
@@ -229,14 +229,14 @@ def _info(reader: Reader) -> tuple[str, tuple[int, ...], str, int]:
     if number not in NUMBERS:
         raise unsupported(
             reader.path,
-            f"tensor {name!r} has type number {number}, which is not known",
+            f"tensor {name!r} has type number {number}, which is unknown",
             "quantise the model to another type",
         )
     return name, shape, NUMBERS[number], offset
 
 
 def _placed(reader: Reader, infos: list, alignment: int) -> dict[str, TensorInfo]:
-    """Tensors with checked sizes and places: inside the file, aligned, none over another."""
+    """Tensors with checked sizes and places: inside the file, aligned, without overlap."""
     base = -(-reader.at // alignment) * alignment
     room = max(0, len(reader.data) - base)
     tensors: dict[str, TensorInfo] = {}

@@ -1,4 +1,4 @@
-"""Files mapped into memory, and tensors that are views of them."""
+"""Memory-mapped files, and tensors that are views of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 _files: WeakSet[mmap.mmap] = WeakSet()
-"""Those that are mapped now."""
+"""Files that are mapped now."""
 _listed = Lock()
 
 
 def mapped(path: Path) -> memoryview:
-    """The whole file, read as it is used. Raises UsageError for one that cannot be read, or is empty."""
+    """The whole file, paged in on use. Raises UsageError for one that cannot be read, or is empty."""
     try:
         with path.open("rb") as file:
             made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -36,7 +36,7 @@ def mapped(path: Path) -> memoryview:
 
 
 def release() -> None:
-    """Hand the pages of mapped files back: who has copied what it needs then has it once. A page that is read again
+    """Release the pages of mapped files, whose contents have been copied. A page that is read again
     comes from the system's cache, or from the file."""
     with _listed:
         files = list(_files)
@@ -46,7 +46,7 @@ def release() -> None:
 
 
 def view(buffer: memoryview, offset: int, nbytes: int) -> Tensor:
-    """uint8 [nbytes], no copy. torch warns about memory that cannot be written; nobody writes here."""
+    """uint8 [nbytes], no copy. torch warns about read-only memory, but nothing writes here."""
     import torch
 
     array = np.frombuffer(buffer, dtype=np.uint8, count=nbytes, offset=offset)

@@ -80,7 +80,7 @@ def _header(path: Path, raw: bytes) -> dict[str, Any]:
 
 
 def _placed(path: Path, header: Mapping[str, Any], data: memoryview, base: int) -> dict[str, StoredTensor]:
-    """Every tensor checked: known type, size as its shape says, inside the file, in one piece without gaps."""
+    """Checked tensors: known type, size equal to the shape's, inside the file, contiguous."""
     tensors = {name: _entry(path, name, entry, data, base) for name, entry in header.items()}
     end = base
     for tensor in sorted(tensors.values(), key=lambda t: (t.offset, t.nbytes)):

@@ -1,4 +1,4 @@
-"""Texts of a mapped file: of a vocabulary of a hundred thousand, only those that are asked for are in memory."""
+"""Texts of a mapped file, made when they are read, so that a large vocabulary takes no memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import overload
 
 
 class Texts(Sequence[str]):
-    """Texts as a GGUF file has them, each behind its length in 8 bytes; made from the bytes whenever one is read.
+    """Texts of a GGUF file, each stored after its length in 8 bytes; made from the bytes at every access.
 
     data: the file    start: where the first length is    ends: where each text ends, checked to lie in the file
     """

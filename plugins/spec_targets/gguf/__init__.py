@@ -1,4 +1,4 @@
-"""``gguf:FILE``: a GGUF model in the torch runtime; quantised blocks become floats at load."""
+"""``gguf:FILE``: a GGUF model in the torch runtime."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load(
 
 
 def _opened(path: Path) -> GgufFile:
-    """The file, read once for all who hold it: a command reads metadata first, and weights when all is well."""
+    """The file, opened once for all users: a command reads metadata first, then weights."""
     found = _files.get(key) if (key := _identity(path)) else None
     if found is None:
         found = open_gguf(path)
@@ -57,7 +57,7 @@ def _opened(path: Path) -> GgufFile:
 
 
 def _identity(path: Path) -> tuple[Any, ...] | None:
-    """Of a path and what lies there, or None where that cannot be told."""
+    """Identity of a path and its contents, or None if it cannot be read."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def _identity(path: Path) -> tuple[Any, ...] | None:
 
 
 def _tokenizer(file: GgufFile) -> Any:
-    """Its tokenizer, made once, or None where it has none."""
+    """Its tokenizer, made once, or None if it has none."""
     from spec_targets.tokenizer.gguf import from_gguf
 
     if "tokenizer.ggml.model" not in file.metadata:

@@ -34,7 +34,7 @@ class Keys:
         return value
 
     def _one(self, key: str, values: list[Any]) -> Any:
-        """A value per layer is read as one, where all layers agree."""
+        """One value from a list per layer, if all layers agree."""
         if not values or any(v != values[0] for v in values):
             raise UsageError(
                 f"{self.file.path.name}: {self.arch}.{key} differs between layers",
@@ -44,7 +44,7 @@ class Keys:
 
 
 def config_of(file: GgufFile) -> Config:
-    """The Config of a file. Raises UsageError for what is missing, of a wrong type, or unknown."""
+    """The Config of a file. Raises UsageError for missing, wrongly typed or unknown metadata."""
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str):
         raise UsageError(
@@ -83,7 +83,7 @@ def config_of(file: GgufFile) -> Config:
 
 
 def name_of(file: GgufFile) -> str:
-    """As the file calls itself, in one line that can be printed."""
+    """The model's name in the file, as one printable line."""
     given = file.metadata.get("general.name")
     shown = "".join(c for c in given[:200] if c.isprintable()) if isinstance(given, str) else ""
     return shown or file.path.stem
@@ -105,7 +105,7 @@ def _experts(keys: Keys, arch: Arch) -> Experts | None:
 
 
 def _shared_ff(keys: Keys, expert_ff: int) -> int:
-    """Stated, or as many experts' widths as are shared."""
+    """The stated width, or the widths of all shared experts together."""
     return keys.get("expert_shared_feed_forward_length", keys.get("expert_shared_count", 0, int) * expert_ff, int)
 
 
@@ -127,7 +127,7 @@ def _delta(keys: Keys, arch: Arch) -> DeltaShape:
 
 
 def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
-    """Listed, or all but every ``full_attention_interval``-th."""
+    """The listed blocks, or all but every ``full_attention_interval``-th."""
     listed = keys.file.metadata.get(f"{keys.arch}.attention.recurrent_layers")
     if listed is not None:
         return frozenset(i for i, given in enumerate(_flags(keys, listed, layers)[:layers]) if given)
@@ -141,7 +141,7 @@ def _recurrent(keys: Keys, layers: int) -> frozenset[int]:
 
 
 def _flags(keys: Keys, listed: Any, layers: int) -> list[int]:
-    """A yes or no for every block of the trunk, and for some after it."""
+    """A flag for every block of the trunk, and for some after it."""
     if not isinstance(listed, list) or len(listed) < layers or any(x not in (0, 1) for x in listed):
         raise UsageError(
             f"{keys.file.path.name}: {keys.arch}.attention.recurrent_layers is {str(listed)[:60]!r}, "
@@ -152,7 +152,7 @@ def _flags(keys: Keys, listed: Any, layers: int) -> list[int]:
 
 
 def _layers(file: GgufFile, keys: Keys) -> int:
-    """Blocks of the trunk, without those that predict further ahead."""
+    """Number of blocks in the trunk, without NextN layers."""
     layers = keys.get("block_count", kind=int) - keys.get("nextn_predict_layers", 0, int)
     if not 0 < layers <= len(file.tensors):
         raise UsageError(
@@ -171,7 +171,7 @@ def _vocab(file: GgufFile) -> int:
 
 
 def scaling_of(keys: Keys) -> Scaling:
-    """The scaling of positions that a file asks for; llama3's lies in a tensor instead."""
+    """The scaling of positions in the metadata; llama3's is in a tensor instead."""
     kind = keys.get("rope.scaling.type", "linear", str)
     factor = float(keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 1.0)))
     if kind == "none" or factor in (0.0, 1.0):

@@ -13,7 +13,7 @@ from spec_targets.files.gguf import GgufFile, TensorInfo
 from spec_targets.runtime.config import Config, arch_of
 
 PIECE = 1 << 22
-"""Numbers that are dequantised at a time: what is needed in between is a multiple of them."""
+"""Values dequantised at a time; temporary memory is a multiple of this."""
 
 
 def floats(tensor: TensorInfo) -> Tensor:
@@ -27,7 +27,7 @@ def floats(tensor: TensorInfo) -> Tensor:
 
 
 class GgufWeights:
-    """Weights by their own names."""
+    """Weights by their GGUF names."""
 
     def __init__(self, file: GgufFile, config: Config) -> None:
         self.file = file
@@ -65,7 +65,7 @@ class GgufWeights:
         return data.reshape(-1, data.shape[-1])
 
     def divisors(self) -> torch.Tensor | None:
-        """Frequency divisors of llama3 scaling, where the file has them; those of a wrong shape are refused later."""
+        """Frequency divisors of llama3 scaling, if the file has them; a wrong shape is refused later."""
         for name in ("rope_freqs.weight", "blk.0.rope_freqs.weight"):
             if self.shape(name) == (self.rotary_dim // 2,):
                 return self.load(name)

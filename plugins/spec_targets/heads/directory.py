@@ -1,4 +1,4 @@
-"""Tensors of a head's Hugging Face directory under our names: safetensors, or ``pytorch_model.bin``."""
+"""Tensors of a head's Hugging Face directory by our names: safetensors, or ``pytorch_model.bin``."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ LAYER = {
     "mlp.down_proj.weight": "ffn_down.weight",
 } | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias")}
 OLD_NORMS = {"aux_norm_low": 0, "aux_norm_mid": 1, "aux_norm_high": 2}
-"""What ``fc_norm.I`` was called."""
+"""Older names of ``fc_norm.I``."""
 TARGETS_OWN = re.compile(r"verifier_.*|.*\.rotary_emb\..*")
-"""Copies of what the target has; nobody reads them."""
+"""Copies of the target's tensors, which are not read."""
 TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 FLOATS = (*TYPES, torch.float64)
 
@@ -60,7 +60,7 @@ class Stored(Protocol):
 
 @attrs.frozen(eq=False)
 class Loaded:
-    """A tensor that is in memory already."""
+    """A tensor that is already in memory."""
 
     value: Tensor
 
@@ -73,7 +73,7 @@ class Loaded:
 
 
 def our_name(name: str) -> str:
-    """A name of a published head in ours; what has none stays as it is."""
+    """Our name of a tensor in a published head; unknown names are returned unchanged."""
     name = name.removeprefix("model.")
     if name in NAMES:
         return NAMES[name]
@@ -87,7 +87,7 @@ def our_name(name: str) -> str:
 
 
 class HfHead:
-    """Tensors of a directory; rows of q and k are in our order already."""
+    """Tensors of a directory; rows of q and k are already in our order."""
 
     def __init__(self, directory: Path) -> None:
         self.where = directory.name
@@ -132,7 +132,7 @@ class HfHead:
 
 
 def stored(directory: Path) -> Mapping[str, Stored]:
-    """Tensors by their own names; of both formats safetensors is read. Raises UsageError."""
+    """Tensors by their own names; safetensors is preferred. Raises UsageError."""
     if (directory / INDEX).exists() or (directory / "model.safetensors").exists():
         return open_directory(directory)
     if (directory / PICKLED).exists():
@@ -143,10 +143,10 @@ def stored(directory: Path) -> Mapping[str, Stored]:
 
 
 def pickled(path: Path) -> dict[str, Stored]:
-    """Tensors of a pickled dictionary, read by a loader that makes tensors and runs nothing."""
+    """Tensors of a pickled dictionary, read by a loader that executes no code of the file."""
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # a stranger's pickle can make the loader raise anything
+    except Exception as error:  # an untrusted pickle can make the loader raise anything
         raise damaged(path, f"cannot be read as tensors alone: {_said(error)}") from error
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise damaged(path, "holds something else than tensors by name")
@@ -158,14 +158,14 @@ def pickled(path: Path) -> dict[str, Stored]:
 
 
 def _said(error: Exception) -> str:
-    """What torch found. Of code it says in many lines how to run it, which nobody should do."""
+    """The loader's message; for a file with code, without torch's advice on how to run it."""
     if code := re.search(r"GLOBAL ([\w.]+)", str(error)):
-        return f"it asks for {code[1][:80]}"
+        return f"it needs {code[1][:80]}"
     return str(error).partition("\n")[0].partition(". ")[0][:120] or type(error).__name__
 
 
 def _not_plain(value: Any) -> str | None:
-    """What a value is where it is no dense tensor whose numbers all lie in the file, else None."""
+    """The description of a value that is not a dense tensor with all values in the file, else None."""
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     if value.is_nested:

@@ -1,4 +1,4 @@
-"""A head's file as an object like a target's, of which only metadata and weights can be asked."""
+"""A head's file as an object like a target, with metadata and weights but without a forward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_MODEL = "this is a draft head, not a model"
 
 @attrs.define(eq=False)
 class HeadFile:
-    """What ``load(FILE, weights=False)`` gives for a draft head.
+    """The result of ``load(FILE, weights=False)`` for a draft head.
 
     ``info.extras`` has ``head``, its description; ``tensors``, the names that ``tensor`` knows; ``source``, these
     tensors as a ``spec_kernels.model.source.Source``; ``misfit(target, reading="auto")``, a reason and a hint where it
@@ -55,17 +55,17 @@ class HeadFile:
         )
 
     def tensor(self, name: str) -> Tensor:
-        """A weight in the type it is stored in, float32 where it was quantised. Raises KeyError."""
+        """A weight in its stored type, float32 if it was quantised. Raises KeyError."""
         if name not in self.info.extras["tensors"]:
             raise KeyError(name)
         return self.source.load(name)
 
     def misfit(self, target: Any, reading: Any = "auto") -> Problem | None:
-        """Why it cannot draft for a target, or None: another width, vocabulary, number of layers, or context."""
+        """Why it cannot draft for a target, or None: a different width, vocabulary, number of layers, or context."""
         return self.head.misfit(target.info, reading) or self._other_tokens(target)
 
     def _other_tokens(self, target: Any) -> Problem | None:
-        """A file that carries its tokenizer is held against the target's, padding aside."""
+        """Compares the file's own tokenizer, if any, with the target's, padding aside."""
         own, other = self.tokenizer, target.tokenizer
         if own is None or other is None or own.identity == other.identity:
             return None
@@ -79,7 +79,7 @@ class HeadFile:
 
     @hookimpl
     def compat(self) -> Compat:
-        """In the place of a model it is refused."""
+        """Refuse its use as a model."""
         return Compat(refusals=[Refusal(f"{self.head.name}: {NO_MODEL}", _mend(self.head))])
 
 
@@ -98,11 +98,11 @@ def from_directory(directory: Path, raw: dict[str, Any], weights: bool) -> HeadF
 
 
 def _given(file: HeadFile, weights: bool) -> HeadFile:
-    """As a model it cannot be loaded."""
+    """Refuse to load it as a model."""
     if weights:
         raise UsageError(f"{file.head.name}: {NO_MODEL}", hint=_mend(file.head))
     return file
 
 
 def _mend(head: Head) -> str:
-    return f"give it to a method, with the model it belongs to: -m MODEL --method {head.kind}=FILE"
+    return f"use it with a method and its model: -m MODEL --method {head.kind}=FILE"

@@ -1,4 +1,4 @@
-"""A head in a GGUF file, as llama.cpp writes and reads it: architectures ``eagle3`` and ``dflash``."""
+"""A head in a GGUF file in llama.cpp's format: architectures ``eagle3`` and ``dflash``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from spec_targets.heads.head import Head
 from spec_targets.runtime.config import Config
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
-"""What ``enc.output_norm.weight`` is: before ``fc`` in one kind, after it in the other."""
+"""Meaning of ``enc.output_norm.weight``: before ``fc`` in one kind, after it in the other."""
 NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
-"""Optional factors, with the value that changes nothing; no other is run."""
+"""Optional factors, with their neutral value; other values are not supported."""
 NEUTRAL_EAGLE3 = {"attention.sliding_window": 0}
 
 
@@ -59,13 +59,13 @@ class GgufHead:
         return tensors.halves(value, heads) if heads else value
 
     def blocks(self, name: str) -> Tensor:
-        """Rows as they are stored: blocks lie within a row, so that rows can be put in another order."""
+        """Rows as stored: blocks lie within a row, so rows can be reordered."""
         data = self.file.tensors[self.stored[name]].bytes()
         rows, heads = data.reshape(-1, data.shape[-1]), self._reordered(name)
         return tensors.halves(rows, heads) if heads else rows
 
     def _reordered(self, name: str) -> int:
-        """Attention heads of a tensor whose rows lie in llama.cpp's order; 0 where they do not."""
+        """Number of attention heads of a tensor whose rows are in llama.cpp's order; 0 for other tensors."""
         return next((n for part, n in self.permuted.items() if part in name), 0)
 
     def d2t(self) -> Tensor | None:
@@ -79,7 +79,7 @@ class GgufHead:
 
 
 def read(file: GgufFile) -> tuple[Head, GgufHead]:
-    """Description and tensors. Raises UsageError for anything missing, damaged or not run."""
+    """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     where, kind = file.path.name, file.metadata["general.architecture"]
     tensors.check_family(file.tensors, where)
     keys = Keys(file, kind)
@@ -93,7 +93,7 @@ def read(file: GgufFile) -> tuple[Head, GgufHead]:
 
 
 def _config(file: GgufFile, keys: Keys) -> Config:
-    """Sizes, checked as those of any decoder are."""
+    """Sizes, checked like those of any decoder."""
     width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
     head = keys.get("attention.key_length", width // max(1, heads), int)
     return Config(
@@ -115,7 +115,7 @@ def _config(file: GgufFile, keys: Keys) -> Config:
 
 
 def _all_rotated(keys: Keys, head: int, where: str) -> int:
-    """``head``: heads rotate every dimension of q and k. Raises UsageError for a file that says otherwise."""
+    """``head``: all dimensions of q and k rotate. Raises UsageError for a file with another value."""
     if (rotated := keys.get("rope.dimension_count", head, int)) != head:
         raise UsageError(
             f"{where}: {keys.arch}.rope.dimension_count is {rotated}, all {head} dimensions of an attention head "
@@ -132,7 +132,7 @@ def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
-    """Tokens of the target: stated, or those of its tokenizer, which the file carries."""
+    """Tokens of the target: stated, or those of the tokenizer in the file."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else None, int)
 
@@ -204,7 +204,7 @@ def _ids(file: GgufFile, kind: str) -> tuple[int, ...] | None:
 
 
 def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
-    """Numbers of layers. Raises UsageError for anything else."""
+    """Layer numbers. Raises UsageError for anything else."""
     good = isinstance(listed, list) and listed and all(type(i) is int and 0 <= i < 1 << 16 for i in listed)
     if not good:
         raise UsageError(
@@ -214,7 +214,7 @@ def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
 
 
 def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
-    """What only a block drafter has."""
+    """Fields that only a block drafter has."""
     window = keys.get("attention.sliding_window", 0, int)
     sliding = file.metadata.get(f"{keys.arch}.attention.sliding_window_pattern", [bool(window)] * c.layers)
     if not isinstance(sliding, list) or len(sliding) != c.layers or any(x not in (0, 1) for x in sliding):
@@ -237,7 +237,7 @@ def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
 def block_facts(
     block: Any, mask: Any, windows: tuple[int, ...], causal: tuple[bool, ...], c: Config, where: str
 ) -> dict[str, Any]:
-    """Fields of a block drafter. Raises UsageError for a size or a token that cannot be."""
+    """Fields of a block drafter. Raises UsageError for an impossible size or token."""
     if type(block) is not int or not 2 <= block <= c.context:
         raise UsageError(
             f"{where}: its block size is {repr(block)[:40]}, 2 to {c.context} (its context) was needed",

@@ -1,4 +1,4 @@
-"""What a draft head is, in one value, whatever file it came from."""
+"""The description of a draft head, the same for every file format."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from spec_targets.runtime.rope import Scaling
 
 Reading = Literal["inputs", "outputs"]
 Problem = tuple[str, str]
-"""What is wrong, and what to do about it."""
+"""A fault, and what to do about it."""
 
 
 @attrs.frozen(eq=False)
 class Head:
-    """Sizes and flags of a head, and where it reads its target.
+    """Sizes and flags of a head, and which hidden states of the target it reads.
 
     kind: ``eagle3`` (2503.01840) or ``dflash`` (block diffusion). producer: who wrote the file.
     width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
     heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder; every dimension of
-    an attention head turns, halves of it together.
+    an attention head rotates, halves of it together.
     vocab: tokens of the target. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the target's id of
-    every row, or None where rows are the target's ids. own_embedding, own_output: matrices that are in the file; what
-    is not is the target's.
-    ids: source layers as the file states them, None where it does not. reading: what the file means by them.
-    certain: whether its format leaves no doubt about that.
+    every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are in the file;
+    otherwise the target's are used.
+    ids: source layers as stated in the file, or None. reading: how the file means them.
+    certain: whether its format defines that.
     norm_before_residual: the residual stream begins with the normed feature. norm_before_fc: one norm over the joined
     hidden states. fc_norm: a norm for each instead. norm_output: the final norm's output is fed back. qk_norm: a norm
     per attention head on q and k. biases: q, k and v have biases. fc_bias, output_bias: ``fc`` has one, the attention's
     output matrix has one.
     block: tokens of a block, the last committed one included. mask: the token that stands for an unknown one.
-    windows: per layer how many positions back it looks, 0 for all. causal: per layer whether a row of the block sees
-    only those before it.
+    windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
+    only to earlier ones.
     """
 
     kind: Literal["eagle3", "dflash"]
@@ -76,9 +76,9 @@ class Head:
     def sources(self, layers: int, reading: Literal["auto", "inputs", "outputs"] = "auto") -> tuple[int, ...]:
         """Hidden states of a target of ``layers`` blocks: i enters block i; i = layers is the one after the final norm.
 
-        reading: ``inputs`` takes the ids of the file as they are, ``outputs`` as blocks whose output is read. ``auto``
-        goes by the producer, but ids that are the default of one reading are read that way (eagle3, where the format
-        leaves a doubt).
+        reading: ``inputs`` uses the ids of the file as they are, ``outputs`` as blocks whose output is read. ``auto``
+        goes by the producer, but ids equal to the default of one reading are read that way (eagle3, where the format
+        does not define it).
         """
         defaults = _defaults(self, layers)
         if self.ids is None:
@@ -107,14 +107,14 @@ class Head:
     def _other_model(self, target: Any) -> Problem | None:
         if self.target_width != target.width:
             found = f"{self.name}: this {self.kind} head reads hidden states of width {self.target_width}"
-            return f"{found}, {target.name} has {target.width}", "use a head trained for this very model"
+            return f"{found}, {target.name} has {target.width}", "use a head trained for this model"
         if self.vocab != target.vocab:
             found = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
-            return f"{found}, {target.name} has {target.vocab}", "use a head trained for this very model"
+            return f"{found}, {target.name} has {target.vocab}", "use a head trained for this model"
         return None
 
     def _other_width(self, target: Any) -> Problem | None:
-        """Matrices that it borrows have the target's width."""
+        """Matrices that it takes from the target have the target's width."""
         named = (("embedding", self.own_embedding), ("output matrix", self.own_output))
         lacking = [name for name, own in named if not own]
         if self.width == target.width or not lacking:
@@ -129,7 +129,7 @@ class Head:
             return f"{found}; as many were needed", "get the file again, or a head that names its layers"
         if not all(0 <= i <= target.layers for i in sources):
             found = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
-            hint = "use a head trained for this very model; or its layer ids are meant the other way (inputs, outputs)"
+            hint = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"
             return f"{found}, {target.name} has 0 to {target.layers}", hint
         return None
 
@@ -142,7 +142,7 @@ class Head:
         return None
 
     def _too_large(self, target: Any) -> Problem | None:
-        """A head runs on what executes the target."""
+        """A head runs on the target's executor, which may have limits."""
         most = target.extras.get("most_head")
         if most is not None and self.head > most:
             found = f"{self.name}: its attention has heads of {self.head}"
@@ -155,7 +155,7 @@ class Head:
 
 
 def _defaults(head: Head, layers: int) -> tuple[int, ...]:
-    """What is read where a file does not say: of eagle3 low, middle and high (SafeAILab); of dflash evenly (z-lab)."""
+    """Layers to read if the file names none: low, middle and high for eagle3 (SafeAILab), evenly spread for dflash."""
     if head.kind == "eagle3":
         return (2, layers // 2, layers - 3)
     if head.layers == 1:

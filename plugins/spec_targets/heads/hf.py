@@ -23,13 +23,13 @@ NEUTRAL: dict[str, Any] = {
     "attention_value_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": 0.0,
     "input_embedding_scale": 1.0, "sample_from_anchor": False, "rope_is_neox_style": True, "use_swa": False,
 }  # fmt: skip
-"""Options of block drafters, with the value that changes nothing; no other is run."""
+"""Options of block drafters, with their neutral value; other values are not supported."""
 SLIDING = ("use_sliding_window", "sliding_window", "layer_types", "max_window_layers")
-"""Keys of the layers' attention: read here, as the reader of models runs full attention alone."""
+"""Keys of sliding attention, which the config reader for models does not support."""
 
 
 def is_head(raw: Mapping[str, Any]) -> bool:
-    """Whether config.json is a draft head's, also one that is refused by name later."""
+    """Whether config.json is that of a draft head, including kinds that are refused by name later."""
     names = raw.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
     told = first in (*EAGLE3, *DFLASH) or "DSpark" in first or "DFlash" in first
@@ -37,7 +37,7 @@ def is_head(raw: Mapping[str, Any]) -> bool:
 
 
 def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
-    """Description and tensors. Raises UsageError for anything missing, damaged or not run."""
+    """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     name = directory.name
     source = HfHead(directory)
     tensors.check_family(source.names(), name)
@@ -66,7 +66,7 @@ def _check_rotary(config: Config) -> None:
 
 
 def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
-    """By its config, then by its tensors. Raises UsageError for a head that is neither."""
+    """The kind, from the config or else from the tensors. Raises UsageError for a head that is neither."""
     told = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
     if "dflash_config" in raw or "DFlash" in told or "dflash" in told:
         return "dflash"
@@ -74,12 +74,12 @@ def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
         return "eagle3"
     raise UsageError(
         f"{source.where}: this is neither an eagle3 nor a dflash head ({told[:60]})",
-        hint="give one of them; heads of EAGLE-1 and EAGLE-2 are another algorithm",
+        hint="give one of them; EAGLE-1 and EAGLE-2 are not supported",
     )
 
 
 def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source: HfHead, kind: str) -> Head:
-    """What both kinds have."""
+    """Fields that both kinds have."""
     target_width = raw.get("target_hidden_size") or c.width
     fc, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
     rows = output[0] if output else c.vocab
@@ -127,7 +127,7 @@ def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source:
 
 
 def producer(raw: Mapping[str, Any]) -> str:
-    """Who wrote it, as far as that changes what its numbers mean."""
+    """The program that wrote it, if that changes the meaning of its numbers."""
     if "speculators_model_type" in raw:
         return "speculators"
     if "dflash_config" in raw:
@@ -167,8 +167,8 @@ def _listed(sizes: Mapping[str, Any]) -> list[Any]:
 
 
 def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """The key stands at the top, where ids are layers that are entered (vLLM, nvidia, speculators), or in
-    ``eagle_config``, where they are layers that are left (SpecForge)."""
+    """At the top level, ids are layers whose input is read (vLLM, nvidia, speculators); in
+    ``eagle_config``, layers whose output is read (SpecForge)."""
     nested = raw.get("eagle_config")
     listed, reading = raw.get(AUX), "inputs"
     if listed is None and isinstance(nested, dict):
@@ -178,10 +178,10 @@ def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Re
 
 
 def _residual(raw: Mapping[str, Any], head: Head) -> bool:
-    """Loaders of speculators files disagree where the key is missing, so it is not guessed."""
+    """Loaders of speculators files disagree on the default, so the key is required."""
     if head.producer == "speculators" and "norm_before_residual" not in raw:
         raise UsageError(
-            f"{head.name}: config.json does not say norm_before_residual, a speculators file must",
+            f"{head.name}: config.json has no norm_before_residual, which a speculators file needs",
             hint="add it, as the head was trained: true or false",
         )
     return _flag(raw, "norm_before_residual", head.name)
@@ -217,7 +217,7 @@ def _check_neutral(told: Mapping[str, Any], name: str) -> None:
 
 
 def _block_ids(told: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """speculators counts layers that are entered, z-lab layers that are left."""
+    """speculators counts layers whose input is read, z-lab layers whose output is read."""
     for key, reading in (("aux_hidden_state_layer_ids", "inputs"), ("target_layer_ids", "outputs")):
         if told.get(key) is not None:
             return layer_ids(told[key], key, head.name), "inputs" if reading == "inputs" else "outputs"

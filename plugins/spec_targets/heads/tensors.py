@@ -1,4 +1,4 @@
-"""The tensors a head has, by one set of names: those of GGUF, where it has one.
+"""The tensors of a head, by one set of names: those of GGUF where they exist.
 
 What stands before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
 ``hidden_norm.weight`` stands after ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
@@ -22,11 +22,11 @@ FAMILIES = {
     "DFlash2": ("candidate_selector", "attention_conv", "mlp_conv", "selector_", "attn_conv_", "ffn_conv_"),
     "DSpark": ("markov_", "conf_proj", "confidence_head"),
 }
-"""Later kinds of block drafters, by what their tensors' names contain."""
+"""Newer kinds of block drafters, by parts of their tensor names."""
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-"""Types of a mapping's numbers."""
+"""Dtypes of the mapping ``d2t``."""
 UNREAD = ("d2t", "t2d", "rope_freqs.weight")
-"""Read apart, or not needed."""
+"""Tensors that are read separately, or not needed."""
 
 
 class Source(Protocol):
@@ -80,18 +80,18 @@ def _block(h: Head) -> Shapes:
 
 
 def check_family(names: Iterable[str], where: str) -> None:
-    """Raise UsageError for a kind of head that is known and not run."""
+    """Raise UsageError for a known but unsupported kind of head."""
     for name in names:
         for family, parts in FAMILIES.items():
             if any(part in name for part in parts):
                 raise UsageError(
-                    f"{where}: this is a {family} head (it has {name[:80]!r}); eagle3 and dflash are run",
+                    f"{where}: this is a {family} head (it has {name[:80]!r}); supported are eagle3 and dflash",
                     hint="use the DFlash or EAGLE-3 head of the same model",
                 )
 
 
 def check(head: Head, source: Source) -> Shapes:
-    """Raise UsageError for a tensor that is missing, misshapen, unknown or not finite; returns what is there."""
+    """Raise UsageError for a tensor that is missing, misshapen, unknown or not finite; returns the shapes found."""
     shapes = expected(head)
     for name, wanted in shapes.items():
         found = source.shape(name)
@@ -107,7 +107,7 @@ def check(head: Head, source: Source) -> Shapes:
     for name in source.names():
         if name not in shapes and name not in UNREAD:
             raise UsageError(
-                f"{source.where}: tensor {name[:80]!r} is not part of an {head.kind} head as it is run here",
+                f"{source.where}: tensor {name[:80]!r} is not part of an {head.kind} head as supported here",
                 hint="its drafts would be wrong without it; use another head",
             )
     _check_finite(shapes, source)
@@ -117,21 +117,19 @@ def check(head: Head, source: Source) -> Shapes:
 def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: Source) -> None:
     for name in shapes:
         if not bool(torch.isfinite(source.load(name)).all()):
-            raise UsageError(
-                f"{source.where}: tensor {name!r} holds numbers that are not finite", hint="get the file again"
-            )
+            raise UsageError(f"{source.where}: tensor {name!r} has NaN or infinite numbers", hint="get the file again")
 
 
 def mapping(d2t: Tensor | None, rows: int, vocab: int, offsets: bool, where: str) -> Tensor | None:
-    """[rows] int64: the target's id of every draft row; None where rows are the target's ids. Raises UsageError.
+    """[rows] int64: the target's id of every draft row; None if rows are the target's ids. Raises UsageError.
 
-    offsets: what is stored is the distance from the row's own number (Hugging Face layouts), not the id (GGUF).
+    offsets: stored values are distances from the row's own number (Hugging Face layouts), not ids (GGUF).
     """
     if d2t is None:
         if rows != vocab:
             raise UsageError(
                 f"{where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
-                hint="it says which row is which token; get the file again",
+                hint="it maps rows to tokens; get the file again",
             )
         return None
     if tuple(d2t.shape) != (rows,) or d2t.dtype not in WHOLE:
@@ -149,13 +147,13 @@ def _check_ids(ids: Tensor, vocab: int, where: str) -> None:
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= vocab:
         raise UsageError(
-            f"{where}: 'd2t' leads to token {low if low < 0 else high}, tokens 0 to {vocab - 1} are there",
+            f"{where}: 'd2t' maps to token {low if low < 0 else high}, the vocabulary is 0 to {vocab - 1}",
             hint="the file is damaged, or for another model; get it again",
         )
     if len(ids.unique()) != len(ids):
-        raise UsageError(f"{where}: 'd2t' leads two rows to one token", hint="the file is damaged; get it again")
+        raise UsageError(f"{where}: 'd2t' maps two rows to one token", hint="the file is damaged; get it again")
 
 
 def halves(rows: Tensor, heads: int) -> Tensor:
-    """Rows 2i and 2i + 1 of an attention head become rows i and i + d/2: how llama.cpp's order is undone."""
+    """Rows 2i and 2i + 1 of an attention head become rows i and i + d/2: undoes llama.cpp's order."""
     return rows.view(heads, -1, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)

@@ -1,4 +1,4 @@
-"""config.json as a Config."""
+"""Reads config.json as a Config."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ MODEL_TYPES = {
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }
-"""What a config without ``architectures`` is, by its ``model_type``."""
+"""Architectures by ``model_type``, for configs without ``architectures``."""
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys of the number of experts; transformers 5 writes the second."""
 
 
 def text_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a config that describes the language model; that of a model with vision is nested."""
+    """The language model's part of a config, which is nested in a model with vision."""
     nested = raw.get("text_config")
     return {**nested, "architectures": raw.get("architectures")} if isinstance(nested, dict) else raw
 
 
 def config_of(raw: Mapping[str, Any], name: str) -> Config:
-    """The Config of a directory. Raises UsageError for what is missing, of a wrong type, or unknown."""
+    """The Config of a directory. Raises UsageError for missing, wrongly typed or unknown values."""
     raw = _named(raw, name)
     arch = _architecture(raw, name)
     raw = text_of(raw)
@@ -97,7 +97,7 @@ def _layers(raw: Mapping[str, Any], name: str) -> int:
 
 
 def _partial(raw: Mapping[str, Any], arch: str, name: str) -> float:
-    """Share of a head that rotates; published configs of some families leave the family's default out."""
+    """Share of a head that rotates; published configs of some families omit the family's default."""
     default = {"glm4moe": 0.5, "qwen3next": 0.25, "qwen35": 0.25, "qwen35moe": 0.25}.get(arch, 1.0)
     return _float(raw, "partial_rotary_factor", name, default)
 
@@ -147,7 +147,7 @@ def _recurrent(raw: Mapping[str, Any], layers: int, name: str) -> frozenset[int]
 
 
 def _named(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The config with ``architectures``: where it has none, ``model_type`` decides. Raises UsageError."""
+    """The config with ``architectures``, derived from ``model_type`` if missing. Raises UsageError."""
     if raw.get("architectures"):
         return raw
     kind = raw.get("model_type")
@@ -181,7 +181,7 @@ def _architecture(raw: Mapping[str, Any], name: str) -> str:
 
 
 def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
-    """What would silently change the text if it were ignored."""
+    """Refuse options that would change the text if they were ignored."""
     wrong = {
         "use_sliding_window": bool(raw.get("use_sliding_window")),
         "hidden_act": raw.get("hidden_act", "silu") != "silu",
@@ -204,13 +204,13 @@ def _check_unsupported(raw: Mapping[str, Any], facts: Arch, name: str) -> None:
 
 
 def _kinds(raw: Mapping[str, Any]) -> set[str]:
-    """Kinds of attention that the layers have, as far as the config names them."""
+    """Kinds of attention that the config names for its layers."""
     kinds = raw.get("layer_types") or []
     return set(map(str, kinds)) if isinstance(kinds, list) else {str(kinds)}
 
 
 def _check_rope(raw: Mapping[str, Any], name: str) -> None:
-    """Raise UsageError for rotary parameters that are no object, or not the same for every layer."""
+    """Raise UsageError for rotary parameters that are not one object for all layers."""
     for key in ("rope_parameters", "rope_scaling"):
         value = raw.get(key)
         plain = isinstance(value, dict) and not any(isinstance(inner, dict) for inner in value.values())
@@ -222,7 +222,7 @@ def _check_rope(raw: Mapping[str, Any], name: str) -> None:
 
 
 def _rope(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Rotary parameters, under the old name or the new one."""
+    """Rotary parameters, by the old or the new key."""
     return raw.get("rope_parameters") or raw.get("rope_scaling") or {}
 
 

@@ -1,4 +1,4 @@
-"""Tensors of a Hugging Face directory under their GGUF names."""
+"""Tensors of a Hugging Face directory by their GGUF names."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ PREFIXES = ("model.language_model.", "model.")
 
 
 class HfWeights:
-    """Rows of q and k are in the order of this format already; experts are stacked when they lie apart.
+    """Rows of q and k keep the order of this format; separate experts are stacked.
 
-    Where a family stores norm weights less 1, decays as logarithms, or projections interleaved, they are brought to
-    the form that GGUF has.
+    Norm weights stored less 1, decays stored as logarithms, and interleaved projections are converted to
+    the form of GGUF.
     """
 
     interleaved = False
@@ -145,11 +145,11 @@ class HfWeights:
 
     @property
     def has_nextn(self) -> bool:
-        """Some configs do not count the layer that predicts further ahead."""
+        """Whether there is a NextN layer, which some configs do not count."""
         return f"mtp.{NEXTN['eh_proj.weight'][1]}" in self.tensors
 
     def _stem(self, block: int) -> str:
-        """What the names of a block begin with; those after the trunk have a place of their own in some families."""
+        """The name prefix of a block; in some families it differs for blocks after the trunk."""
         after = block - self.config.layers
         own = f"mtp.layers.{after}."
         return own if after >= 0 and f"{own}input_layernorm.weight" in self.tensors else f"{self.prefix}layers.{block}."
@@ -161,7 +161,7 @@ class HfWeights:
         return self.tensors.get(f"{self.prefix}layers.{block}.{first}") or self.tensors.get(f"mtp.{second}")
 
     def _whole(self, name: str) -> StoredTensor | None:
-        """The projection that holds q, k, v and z together, for one of their GGUF names."""
+        """The fused projection of q, k, v and z, for one of their GGUF names."""
         match = NAME.fullmatch(name)
         if self.config.delta is None or match is None or match[2] not in DELTA:
             return None
@@ -178,7 +178,7 @@ class HfWeights:
         return torch.cat([part.flatten() for part in (rows[:3] if name.endswith("attn_qkv.weight") else rows[3:])])
 
     def _apart(self, name: str) -> list[StoredTensor]:
-        """The tensors of all experts; empty unless every one is there with the same shape."""
+        """The tensors of all experts; empty unless all exist with the same shape."""
         match = NAME.fullmatch(name)
         if match is None or match[2] not in EXPERTS or self.config.experts is None:
             return []

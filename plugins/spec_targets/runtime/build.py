@@ -1,4 +1,4 @@
-"""What executes a model: which of the executors, and with what."""
+"""Chooses the executor of a model, and its settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from spec_kernels import native
 from spec_kernels.model.build import Builder
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import Only
+from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.native.limits import misfit
 from torch import Tensor
@@ -23,11 +24,11 @@ WEIGHTS = ("auto", "q8_0")
 
 @attrs.frozen
 class Choice:
-    """Settings of execution, by the names that users know. why: what made it ``kernels``; wish: what was asked for."""
+    """Execution settings, by their user-visible names. why: reason for ``kernels``; wish: the requested settings."""
 
     kernels: str = "auto"
-    activations: str = "int15"
-    cache_dtype: str = "float32"
+    activations: str = AUTO
+    cache_dtype: str = "float16"
     weights: str = "auto"
     why: str = ""
     wish: str = "auto"
@@ -36,39 +37,38 @@ class Choice:
     def native(self) -> bool:
         return self.kernels == "native"
 
-    @property
-    def said(self) -> str:
-        """In words."""
+    def said(self, activations: object) -> str:
+        """A sentence for the user. activations: those in use, or the requested ones if no weights were read."""
         if not self.native:
             return f"reference ({self.why})"
         isa = native.instruction_sets()[0]
-        return f"native ({isa}, activations {self.activations}, cache {self.cache_dtype}, weights {self.weights})"
+        return f"native ({isa}, activations {activations}, cache {self.cache_dtype}, weights {self.weights})"
 
     def options(self) -> dict[str, str]:
-        """What was asked for, as another model is loaded to run alike."""
+        """The requested settings, to load another model in the same way."""
         given = {"kernels": self.wish, "activations": self.activations, "cache_dtype": self.cache_dtype}
         return {name: value for name, value in given.items() if value != getattr(Choice(), name)}
 
 
 def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtype, where: str) -> Choice:
-    """What runs: native where it can, unless something else was asked for. Raises UsageError."""
-    known = {"kernels": KERNELS, "activations": native.ACTIVATIONS, "cache_dtype": native.CACHES, "weights": WEIGHTS}
+    """The executor's settings: native if possible, unless another was requested. Raises UsageError."""
+    known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": native.CACHES, "weights": WEIGHTS}
     for name, values in known.items():
         given = getattr(wish, name)
         if given not in values:
-            raise UsageError(f"{name} {given!r} is not known", hint=f"give one of {nearest(str(given), values)}")
+            raise UsageError(f"{name} {given!r} is unknown", hint=f"give one of {nearest(str(given), values)}")
     wish = attrs.evolve(wish, wish=wish.kernels)
-    why = "asked for" if wish.kernels == "reference" else unable(config, device, dtype)
+    why = "requested" if wish.kernels == "reference" else unable(config, device, dtype)
     if why is None:
         return attrs.evolve(wish, kernels="native")
     if wish.kernels == "native":
-        raise UsageError(f"{where}: kernels=native was asked for; {why}", hint="use kernels=auto, or change that")
-    _check_unused(wish, why)
+        raise UsageError(f"{where}: kernels=native was requested, but {why}", hint="use kernels=auto, or change that")
+    _check_unused(wish, why, str(dtype).removeprefix("torch."))
     return attrs.evolve(wish, kernels="reference", why=why)
 
 
 def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why a model cannot run natively, in words."""
+    """Why a model cannot run natively; None if it can."""
     if device.type != "cpu":
         return f"native kernels are for the CPU, this is {device}"
     if dtype != torch.float32:
@@ -76,13 +76,13 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
     return native.problem() or misfit(config.block(False))
 
 
-def _check_unused(wish: Choice, why: str) -> None:
-    """A setting of native kernels that would do nothing is refused."""
+def _check_unused(wish: Choice, why: str, dtype: str) -> None:
+    """Refuse a setting of native kernels if these are not used. The reference's cache has the model's dtype."""
     for field in attrs.fields(Choice):
-        given = getattr(wish, field.name)
-        if field.name not in ("kernels", "why", "wish") and given != field.default:
+        given, same = getattr(wish, field.name), field.name == "cache_dtype" and wish.cache_dtype == dtype
+        if field.name not in ("kernels", "why", "wish") and given != field.default and not same:
             raise UsageError(
-                f"{field.name}={given} is for native kernels, which do not run here: {why}",
+                f"{field.name}={given} is for native kernels, which are not used here: {why}",
                 hint=f"leave {field.name} out",
             )
 
@@ -95,7 +95,7 @@ def executor(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Executor:
-    """The trunk, ready to run. Only tensors whose shapes were checked are read."""
+    """The trunk, ready to run. Reads only tensors whose shapes were checked."""
     source = Only(weights, expected(config, weights))
     model = Builder(config.block(weights.interleaved), source).decoder(config.layers, *frequencies)
     if choice.native:
@@ -104,15 +104,16 @@ def executor(
 
 
 def said(choice: Choice, executor: Executor | None) -> str:
-    """What runs, in words, with the weights that could not stay as they are stored."""
-    if not isinstance(executor, Native) or not executor.arena.fallen:
-        return choice.said
+    """A sentence on the executor, with counts of weights that could not keep their stored type."""
+    if not isinstance(executor, Native):
+        return choice.said(choice.activations)
+    words = choice.said(executor.activations)
     counts = ", ".join(f"{count} of {both}" for both, count in sorted(executor.arena.fallen.items()))
-    return f"{choice.said}; weights without a native form: {counts}"
+    return f"{words}; weights without a native form: {counts}" if counts else words
 
 
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:
-    """Memory of all weights, about: native ones stay as they are stored."""
+    """Approximate memory of all weights: native ones stay as stored."""
     total = 0
     for name, shape in shapes.items():
         numbers = 1

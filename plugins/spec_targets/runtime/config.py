@@ -1,4 +1,4 @@
-"""What a model is, in one value, whatever file it came from."""
+"""The description of a model, the same for every file format."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from spec_targets.runtime.rope import Scaling
 
 MAX_LAYERS = 1 << 12
 MAX_HEAD = 1 << 10
-"""More blocks, or a wider head of attention or of a gated delta net, no model has; memory is planned by them."""
+"""Upper bounds of blocks and of the head widths of attention and gated delta nets, for planning memory."""
 
 
 @attrs.frozen
 class Arch:
-    """Facts of an architecture that no file states.
+    """Facts of an architecture that its files do not contain.
 
-    permuted: GGUF stores q and k rows so that neighbouring dimensions rotate together; else halves of a head do.
-    qk_norm: a norm per head on q and k, True, False, or None where the file decides. biases: q, k and v have biases.
+    permuted: GGUF stores q and k rows so that neighbouring dimensions rotate together; otherwise halves of a head do.
+    qk_norm: a norm per head on q and k, True, False, or None if the file decides. biases: q, k and v have biases.
     moe: blocks have experts. feed_norm: GGUF name of the norm before the feed-forward layer. gated: attention has an
     output gate. recurrent: most blocks are gated delta nets. tiled: GGUF stores their value heads in tiled order.
     plus_one: Hugging Face files store norm weights less 1. sigmoid: experts are chosen by sigmoid scores.
-    shared: every row goes through a shared expert too; shared_gate: which is gated.
+    shared: every row also goes through a shared expert; shared_gate: that one is gated.
     """
 
     permuted: bool = False
@@ -56,7 +56,7 @@ ARCHS: dict[str, Arch] = {
 
 
 def arch_of(name: str, where: str) -> Arch:
-    """The facts of an architecture. Raises UsageError for one we do not run."""
+    """The facts of an architecture. Raises UsageError for an unsupported one."""
     if name not in ARCHS:
         raise UsageError(f"{where}: architecture {name!r} is not supported", hint=f"supported: {nearest(name, ARCHS)}")
     return ARCHS[name]
@@ -115,7 +115,7 @@ class Config:
         )
 
     def check(self, where: str) -> None:
-        """Raise UsageError for sizes no model can have."""
+        """Raise UsageError for impossible sizes."""
         for field in ("layers", "width", "heads", "kv_heads", "head", "vocab", "context"):
             value = getattr(self, field)
             if not isinstance(value, int) or not 0 < value < 1 << 24:
@@ -125,8 +125,8 @@ class Config:
         good = good and self.rotary_dim % 2 == 0
         if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
             raise UsageError(
-                f"{where}: {self.heads} heads over {self.kv_heads} key heads of {self.head}, {self.rotary_dim} turned, "
-                f"eps {self.eps}, rope base {self.rope_base} do not fit together",
+                f"{where}: {self.heads} heads, {self.kv_heads} key heads of {self.head}, {self.rotary_dim} rotated, "
+                f"eps {self.eps}, rope base {self.rope_base} are inconsistent",
                 hint="the file is damaged; get it again",
             )
         self.scaling.check(self.rope_base, where)

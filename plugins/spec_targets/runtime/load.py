@@ -1,4 +1,4 @@
-"""Device, dtype, memory, and the target made of a config, weights and a tokenizer."""
+"""Device, dtype, memory check, and the target from a config, weights and a tokenizer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
+from spec_kernels.native.activations import AUTO
 from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
@@ -22,7 +23,7 @@ from spec_targets.runtime.threads import cut
 from spec_targets.runtime.weights import Weights, check, nextn
 
 MAX_POSITIONS = 1 << 17
-"""A larger context is cut to this, unless it was asked for."""
+"""A larger context is reduced to this, unless it was requested."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -36,15 +37,15 @@ def make_target(
     threads: int = 0,
     context: int = 0,
     kernels: str = "auto",
-    activations: str = "int15",
-    cache_dtype: str = "float32",
+    activations: str = AUTO,
+    cache_dtype: str = "float16",
     wanted: bool | str = "auto",
     divisors: torch.Tensor | None = None,
     extras: dict[str, Any] | None = None,
 ) -> TorchTarget:
-    """A target ready to run, or with metadata only. Raises UsageError before memory is taken.
+    """A target ready to run, or with metadata only. Raises UsageError before memory is allocated.
 
-    wanted: False reads no weights; else how they are kept, ``auto`` or ``q8_0``; True is ``auto``.
+    wanted: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
     """
     config.check(weights.where)
     if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
@@ -85,7 +86,7 @@ def make_target(
 def check_apart(where: str, weights_wanted: bool) -> None:
     if weights_wanted:
         raise UsageError(
-            f"{where}: it has no trunk, only the layer that predicts further ahead",
+            f"{where}: it has no trunk, only a NextN layer",
             hint="give it to a method that uses such a layer, with the model it belongs to",
         )
 
@@ -101,7 +102,7 @@ def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
 
 
 def nextn_problem(config: Config, weights: Weights) -> str | None:
-    """What is wrong with the tensors of the first block after the trunk, in words."""
+    """The first fault in the tensors of the first block after the trunk; None if there is none."""
     for name, wanted in nextn(config, weights, config.layers).items():
         found = weights.shape(name)
         if found is None:
@@ -122,8 +123,8 @@ def describe(
 ) -> TargetInfo:
     if context > config.context:
         raise UsageError(
-            f"{where}: context {context} was asked for, the model declares {config.context}",
-            hint="ask for less, or leave it out",
+            f"{where}: context {context} was requested, the model declares {config.context}",
+            hint="use a smaller context, or leave it out",
         )
     states = {"attention", "recurrent"} if config.recurrent else {"attention"}
     return TargetInfo(
@@ -144,7 +145,7 @@ def describe(
 
 
 def row_bytes(config: Config, choice: Choice, dtype: torch.dtype) -> int:
-    """Of one position in the caches of all layers."""
+    """Bytes of one position in the caches of all layers."""
     numbers = 2 * config.attending * config.kv_heads * config.head
     if choice.native and choice.cache_dtype == "q8":
         return numbers + numbers // 32 * 2
@@ -152,7 +153,7 @@ def row_bytes(config: Config, choice: Choice, dtype: torch.dtype) -> int:
 
 
 def recurrent(config: Config) -> dict[str, Any]:
-    """What an owner of the recurrent state plans memory with: bytes of one layer after one token, and of its record."""
+    """Sizes for an owner of the recurrent state: bytes of one layer after one token, and of its record."""
     if not config.recurrent:
         return {}
     sizes = {"state_bytes": config.delta.state_bytes, "record_bytes": config.delta.record_bytes}
@@ -170,11 +171,11 @@ def rotations(config: Config, divisors: torch.Tensor | None) -> tuple[torch.Tens
 
 
 def choose_device(device: str) -> torch.device:
-    """A device that is there, and that operators have kernels for. Raises UsageError."""
+    """An available device for which kernels exist. Raises UsageError."""
     chosen = _found(device)
     if missing(chosen):
         raise UsageError(
-            f"{chosen} computes with triton kernels, and triton is not installed",
+            f"{chosen} needs triton kernels, but triton is not installed",
             hint="pip install 'spec-core[triton]', or run with --device cpu",
         )
     return chosen
@@ -186,9 +187,9 @@ def _found(device: str) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise UsageError(f"device {device!r} is not known", hint="give cpu, cuda or cuda:N") from error
+        raise UsageError(f"device {device!r} is unknown", hint="give cpu, cuda or cuda:N") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device cuda was asked for, torch sees none", hint="run with --device cpu")
+        raise UsageError("device cuda was requested, but torch finds none", hint="run with --device cpu")
     return chosen
 
 
@@ -196,12 +197,12 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if dtype not in DTYPES:
-        raise UsageError(f"dtype {dtype!r} is not known", hint=f"give one of {', '.join(DTYPES)}")
+        raise UsageError(f"dtype {dtype!r} is unknown", hint=f"give one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
 def check_memory(needed: int, device: torch.device, where: str) -> None:
-    """Refuse what cannot fit before anything is allocated."""
+    """Refuse a model that does not fit in memory, before anything is allocated."""
     free = free_bytes(str(device))
     if needed > free:
         raise UsageError(

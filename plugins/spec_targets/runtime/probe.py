@@ -1,7 +1,7 @@
-"""Does a row get the same bits in every batch? Native kernels make it so; of the reference it is asked at load.
+"""Whether a row gets equal bits in every batch. Native kernels guarantee it; the reference is tested when loaded.
 
-Its products are computed in tiles of one size, so that it must be so; but what a row's place in a tile does to it, and
-what torch does between the products, is found by trying. One block of each kind is tried, and the output matrix.
+Its products use tiles of one size, so it should hold; but the effect of a row's place in a tile, and of torch's
+operations between the products, must be measured. One block of each kind is tested, and the output matrix.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from torch import Tensor
 from spec_targets.runtime.build import Executor
 
 CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
-"""Rows before the one that is tried, those of them that come with it, and those after it: these begin a new piece of
+"""Rows before the tested one, how many of them share its forward, and rows after it: these begin a new tile of
 the cache."""
 
 
 def exact(executor: Executor, context: int) -> str:
-    """``yes``, or ``no`` and why. context: positions of the model."""
+    """``yes``, or ``no`` and the reason. context: positions of the model."""
     if not isinstance(executor, Reference):
         return "yes"
     device, dtype = executor.device, executor.dtype
     if device.type != "cpu" or dtype != torch.float32:
         return f"no: on {device} in {str(dtype).removeprefix('torch.')} sums are ordered by the shape of a product"
     if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
-        return f"no: not tried, its context has {context} positions only"
+        return f"no: not tested, its context has {context} positions only"
     probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
     for company, rows in probe.tried():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
@@ -44,7 +44,7 @@ def exact(executor: Executor, context: int) -> str:
 
 
 def blocks_of(model: Model) -> list[list[Op]]:
-    """What stands before the first block, the blocks, and what stands after the last; a tap begins each."""
+    """Operations before the first block, of each block, and after the last; a tap begins each."""
     parts: list[list[Op]] = [[]]
     for op in model.ops:
         if isinstance(op, Tap) and op.name.startswith("hidden."):
@@ -69,7 +69,7 @@ def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
 
 
 class Probe:
-    """A text of random tokens over some blocks. alone: logits [1, V] of its row ``context`` by itself."""
+    """A text of random tokens over some blocks. alone: logits [1, V] of its row ``context`` in its own forward."""
 
     def __init__(self, executor: Executor, context: int, chosen: Sequence[int]) -> None:
         self.executor, self.part, self.context = executor, part_of(executor, chosen), context
@@ -87,11 +87,11 @@ class Probe:
         self.alone = self.one_row()
 
     def one_row(self) -> Tensor:
-        """A forward of the row by itself."""
+        """A forward of this row only."""
         return self._logits([0])
 
     def tried(self) -> list[tuple[str, Tensor]]:
-        """The same row in a batch: what it is, and logits [rows, V], each of which must be those alone."""
+        """The same row in several batches: description, and logits [rows, V], each of which must equal ``alone``."""
         found = [
             ("in another place of a tile", self._logits([0] * TILE)),
             ("before drafts", self._logits([DRAFTS])[:1]),
@@ -103,9 +103,9 @@ class Probe:
         return found
 
     def _logits(self, drafts: list[int]) -> Tensor:
-        """[rows, V] of sequences that all continue the text at ``context``, each with so many drafts."""
+        """[rows, V] of sequences that all continue the text at ``context``, each with this many drafts."""
         places = [self._copied(self.here) for _ in drafts]
-        cache = self.cache  # whatever they store there is equal
+        cache = self.cache  # all of them write the same values there
         logits = self._forward([(cache, p, self.context, 1, n) for p, n in zip(places, drafts, strict=True)])
         self._give(places)
         return logits
@@ -124,7 +124,7 @@ class Probe:
         return self._forward([(cache, -1, self.context, 1, 0)])
 
     def _forward(self, parts: list[tuple[Any, int, int, int, int]]) -> Tensor:
-        """Logits [R, V]; parts: cache, place of the state, first position, pending rows, drafts."""
+        """Logits [R, V]; parts: cache, state, first position, pending rows, drafts."""
         positions: list[int] = []
         sequences, lines = [], Lines()
         for cache, place, start, pending, drafts in parts:

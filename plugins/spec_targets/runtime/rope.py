@@ -1,4 +1,4 @@
-"""Which angles a model turns by: its frequencies with the scaling its file asks for."""
+"""The rotary angles of a model: its frequencies, with the scaling of its file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from spec_core.errors import UsageError
 
 @attrs.frozen
 class Scaling:
-    """How positions beyond the trained context are reached.
+    """How rotary positions are scaled beyond the trained context.
 
     ``linear`` divides positions by factor; ``yarn`` (Peng et al., 2309.00071) slows slow frequencies only and scales
-    cos and sin; llama3's way is given as divisors per frequency instead.
+    cos and sin; llama3's scaling is given as divisors per frequency instead.
     """
 
     kind: Literal["none", "linear", "yarn"] = "none"
@@ -28,7 +28,7 @@ class Scaling:
     attention: float = 1.0
 
     def check(self, base: float, where: str) -> None:
-        """Raise UsageError for numbers that give no frequencies."""
+        """Raise UsageError for parameters that give no frequencies."""
         numbers = (self.factor, self.fast, self.slow, self.attention)
         good = all(0 < x < math.inf for x in numbers)
         if not good or (self.kind == "yarn" and (self.original < 1 or base <= 1)):

@@ -1,16 +1,17 @@
-"""The Target that GGUF files and Hugging Face directories share: a model, what it remembers, and its rollback."""
+"""The Target for GGUF files and Hugging Face directories: a model, its memory, and its rollback."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from itertools import accumulate
+from typing import Any
 
 import attrs
 import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
+from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
-from spec_kernels.native.executor import Native
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, hookimpl
@@ -19,13 +20,13 @@ from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 512
-"""Room of a new slot's cache."""
+"""Initial capacity of a new slot's cache."""
 
 
 @attrs.define(eq=False)
 class Memory:
-    """What a slot holds: the executor's cache of attention rows (None: nothing attends), and the recurrent state after
-    the committed ones (None: nothing recurs)."""
+    """Memory of a slot: the executor's KV cache (None without attention), and the recurrent state after
+    the committed rows (None without recurrent layers)."""
 
     cache: Any
     recurrent: RecurrentSlot | None = None
@@ -75,48 +76,35 @@ class TorchTarget:
             found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace
         )
 
-    def draft(
-        self, seq: Sequence, start: int, tokens: list[int], most: int, least: float, estimate: float, stops: set[int]
-    ) -> tuple[list[int], list[float]]:
-        """A greedy continuation in one call: up to ``most`` tokens after rows ``start`` and up, which hold ``tokens``.
-
-        It ends with one of ``stops``, or where the product of the tokens' chances, each times ``estimate``, falls below
-        ``least``. Returns tokens and chances; the slot then holds the rows of all but the last.
-        """
-        asked = self._continuing(seq, start, tokens, most)
-        return self.executor.draft(asked, most, least, estimate, sorted(stops))
-
     @property
-    def draws(self) -> bool:
-        """Whether ``draw`` works: the executor has it."""
-        return hasattr(self.executor, "draw")
+    def choosers(self) -> bool:
+        """Whether drafts in one call may be sampled."""
+        return getattr(self.executor, "choosers", False)
 
-    def draw(
-        self,
-        seq: Sequence,
-        start: int,
-        tokens: list[int],
-        most: int,
-        least: float,
-        estimate: float,
-        stops: set[int],
-        chooser: Any,
-        keep: bool,
-    ) -> tuple[list[int], list[float], Tensor | None]:
-        """The same with tokens and chances of a chooser's. keep: the third is the rows [n, V] they were chosen from."""
-        asked, executor = self._continuing(seq, start, tokens, most), cast(Native, self.executor)
-        return executor.draw(asked, most, least, estimate, sorted(stops), chooser, keep)
+    def draft(
+        self, parts: list[tuple[Sequence, int, list[int]]], limits: list[DraftLimits], keep: bool = False
+    ) -> Drafts:
+        """Chains of several sequences in one call, none twice.
 
-    def _continuing(self, seq: Sequence, start: int, tokens: list[int], most: int) -> rows_of.Batch:
-        """Rows that a draft of so many tokens begins with, and room for it."""
-        end = start + len(tokens)
-        cache = self._reserve(seq.slot.state, end + most)
+        parts: (sequence, start, tokens) of each: rows ``start`` and up hold ``tokens``, which the draft follows.
+        limits: of each. keep: the rows [n, V] that tokens were chosen from. The slots then hold the rows of all tokens
+        but the last.
+        """
+        return self.executor.draft(self._continuing(parts, [of.depth for of in limits]), limits, keep=keep)
+
+    def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.Batch:
+        """Rows that drafts begin with, and room for so many behind each."""
+        sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
+        for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
+            cache = self._reserve(seq.slot.state, start + len(tokens) + room)
+            sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
+        wanted = [end - 1 for end in ends]
         return rows_of.Batch(
-            tokens=numbers(tokens),
-            positions=numbers(range(start, end)),
-            sequences=[SequenceRows(cache, 0, len(tokens), start)],
-            logits=[len(tokens) - 1],
-            final=[len(tokens) - 1],
+            tokens=numbers([token for _, _, tokens in parts for token in tokens]),
+            positions=numbers([at for s in sequences for at in range(s.start, s.end)]),
+            sequences=sequences,
+            logits=wanted,
+            final=wanted,
         )
 
     def tensor(self, name: str) -> Tensor:
@@ -128,7 +116,7 @@ class TorchTarget:
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
-        """A hybrid can go on from its live state's checkpoints only; attention rows before any position are kept."""
+        """A hybrid continues only from checkpoints of its slot; attention rows before any position are kept."""
         slot = seq.slot
         if slot.state is None:
             cache = self.executor.cache(min(FIRST_ROWS, self.info.context + 1))
@@ -141,18 +129,18 @@ class TorchTarget:
         return start
 
     def close(self, seq: Sequence) -> None:
-        """Waits for no lock."""
+        """Takes no lock."""
         held, seq.slot.state = seq.slot.state, None
         if held is not None and held.recurrent is not None:
             held.recurrent.close()
 
     def checkpoint(self, seq: Sequence) -> Any:
-        """(matrices, windows) of all recurrent layers; None where nothing is recurrent."""
+        """(matrices, windows) of all recurrent layers; None if there are none."""
         recurrent = seq.slot.state.recurrent
         return None if recurrent is None else recurrent.copy()
 
     def restore(self, seq: Sequence, position: int) -> None:
-        """Attention rows need nothing: the next forward overwrites them from its start on."""
+        """Attention rows need no restoring: the next forward overwrites them from its start on."""
         if seq.slot.state.recurrent is not None:
             seq.slot.state.recurrent.put(seq.slot.checkpoints[position] if position else None)
 
@@ -164,7 +152,7 @@ class TorchTarget:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """A kept chain lies where it should; a kept path of a tree is moved together."""
+        """A kept chain is already in place; the rows of a kept tree path are moved together."""
         for seq, verdict in step.verdicts.items():
             if verdict.path and verdict.path[-1] >= len(verdict.path) and seq.slot.state.cache is not None:
                 end = step.part(seq).end
@@ -172,7 +160,7 @@ class TorchTarget:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Place checkpoints: the state of a hybrid can be continued only from where it was kept."""
+        """Make checkpoints: a hybrid can continue only from stored states."""
         if self.pool is not None:
             for seq in rows.spans:
                 self._keep(seq)
@@ -193,7 +181,7 @@ class TorchTarget:
         return getattr(torch, self.info.dtype)
 
     def _reserve(self, memory: Memory, rows: int) -> Any:
-        """The slot's cache with room for so many rows: doubled when it runs out, so no step allocates."""
+        """The slot's cache with capacity for these rows; it is doubled when full, so that few steps allocate."""
         if memory.cache is not None and rows > memory.cache.length:
             memory.cache.grow(max(rows, 2 * memory.cache.length))
         return memory.cache
@@ -204,7 +192,7 @@ class TorchTarget:
         return SequenceRows(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
-        """Who continues whom, and where states go: after the last pending row into the slot's own place."""
+        """Which row continues which state, and where states go: after the last pending row into the slot's own."""
         lines = Lines()
         for part in batch.parts:
             slot: RecurrentSlot = part.seq.slot.state.recurrent
@@ -215,7 +203,7 @@ class TorchTarget:
         return Recurrence(self.pool, lines.lineage(), needs.trace, lines.drafts)
 
     def _logit_rows(self, batch: Batch, needs: Needs) -> list[int] | None:
-        """Batch rows whose logits are wanted: of deciding parts the last pending row and the drafts. None is all."""
+        """Batch rows whose logits are needed: the last pending row and the drafts of deciding parts. None means all."""
         if needs.all_logits:
             return None
         return [row for p in batch.parts if p.decides for row in range(p.spec - 1, p.spec + p.drafted)]

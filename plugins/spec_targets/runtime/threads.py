@@ -1,4 +1,4 @@
-"""How many threads a forward of a few rows gains from, on this machine and beside what else runs on it now."""
+"""Measures with how many threads a forward of a few rows is fastest, on this machine under its present load."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from spec_targets.runtime.build import Executor
 from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
 MAX_BLOCKS = 12
-"""Of a deeper model, so many blocks and the output matrix are measured."""
+"""Max blocks of a model that are measured, besides the output matrix."""
 ROUNDS, SECONDS, EQUAL = 7, 0.5, 1.02
-"""All counts take turns, at most so often and, after three, for so long; the smallest within EQUAL of the best is
+"""Max rounds over all counts, and after three of them max seconds; the smallest count within EQUAL of the best is
 chosen."""
 
 _chosen: dict[int, str] = {}
-"""What this process has settled on: bits depend on the number of threads, so that a later model finds it fixed."""
+"""The number of threads of this process: bits depend on it, so later models use the same number."""
 
 
 def alone() -> None:
-    """In the child of a fork torch works with one thread, where a model was loaded before: it would wait for ever for
-    its others, which are not copied. The native forward has threads of its own, and starts them again."""
+    """In a forked child, set torch to one thread if a model was loaded before: torch would wait forever for
+    threads that a fork does not copy. The native forward starts its own threads again."""
     if _chosen:
         torch.set_num_threads(1)
         _chosen.clear()
@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def cut(threads: int, executor: Executor) -> str:
-    """Set torch's number of threads and say why it is this one. threads: 0 for the first model's own measurement."""
+    """Set torch's number of threads and return the reason for it. threads: 0 measures with the first model."""
     if threads:
         torch.set_num_threads(threads)
         _chosen.clear()
@@ -55,7 +55,7 @@ def cut(threads: int, executor: Executor) -> str:
 
 
 def measured(forward: Callable[[], object], most: int) -> tuple[int, dict[int, float]]:
-    """The number of threads to take, and {number: median seconds of a forward}."""
+    """The number of threads to use, and {number: median seconds of a forward}."""
     times: dict[int, list[float]] = {n: [] for n in counts(most)}
     began = perf_counter()
     for turn in range(ROUNDS):
@@ -77,6 +77,6 @@ def counts(most: int) -> list[int]:
 
 
 def chosen(seconds: dict[int, float]) -> int:
-    """The smallest number that is as good as the best."""
+    """The smallest number within EQUAL of the best."""
     best = min(seconds.values())
     return min(n for n, taken in seconds.items() if taken <= EQUAL * best)

@@ -1,4 +1,4 @@
-"""Where a decoder's tensors come from: names of GGUF, float values, shapes checked before anything is read."""
+"""A decoder's tensors by GGUF name, as floats or blocks, with shapes checked before values are read."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Weights(Protocol):
 
     where: str
     interleaved: bool
-    """Rows of q and k are stored so that neighbouring dimensions of a head rotate together, not its halves."""
+    """Whether rows of q and k are stored so that neighbouring dimensions of a head rotate together, not its halves."""
 
     def names(self) -> Iterable[str]:
-        """What is there under names of GGUF; nothing where another format names tensors."""
+        """All tensor names; empty if the format does not use GGUF names."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Shape in torch order, None when there is no such tensor. Reads no values."""
+        """Shape in torch order, None if there is no such tensor. Reads no values."""
 
     def type(self, name: str) -> str:
-        """What its values are stored as, by GGUF's names. Reads no values."""
+        """Storage type, by GGUF's names. Reads no values."""
 
     def load(self, name: str) -> Tensor:
-        """Values as float32, or in the type they are stored in where that is a float type."""
+        """Values as float32, or in their stored type if that is a float type."""
 
     def nbytes(self, name: str) -> int:
         """Bytes of its values as stored."""
@@ -39,7 +39,7 @@ class Weights(Protocol):
 
 
 def expected(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
-    """Every tensor the trunk must have, with its shape; optional ones where the file has them."""
+    """Every tensor the trunk must have, with its shape; optional ones if the file has them."""
     c, d = config, config.width
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (c.vocab, d), "output_norm.weight": (d,)}
     shapes |= optional(has, {"output.weight": (c.vocab, d), "output.bias": (c.vocab,)})
@@ -81,7 +81,7 @@ def _attention(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...
     d = c.width
     shapes: dict[str, tuple[int, ...]] = {"attn_output.weight": (d, c.heads * c.head)}
     shapes |= {name: (rows, d) for name, rows in _qkv(c, has, prefix, "weight").items()}
-    biases = {} if c.facts.gated else _qkv(c, has, prefix, "bias")  # the gate has rows among q, and no bias
+    biases = {} if c.facts.gated else _qkv(c, has, prefix, "bias")  # q includes the gate's rows, which have no bias
     if c.facts.biases or any(has.shape(prefix + name) is not None for name in biases):
         shapes |= {name: (rows,) for name, rows in biases.items()}
     norms = {"attn_q_norm.weight": (c.head,), "attn_k_norm.weight": (c.head,)}
@@ -91,7 +91,7 @@ def _attention(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...
 
 
 def _qkv(c: Config, has: Weights, prefix: str, kind: str) -> dict[str, int]:
-    """Rows of q, k and v by name: apart, or fused. Weights may be fused and biases apart."""
+    """Rows of q, k and v by name, separate or fused. Weights may be fused while biases are separate."""
     q, kv = c.heads * c.head, c.kv_heads * c.head
     if has.shape(f"{prefix}attn_qkv.{kind}") is not None and not c.facts.gated:
         return {f"attn_qkv.{kind}": q + 2 * kv}
@@ -144,7 +144,7 @@ def _shared(c: Config, has: Weights, prefix: str) -> dict[str, tuple[int, ...]]:
 
 
 def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
-    """Raise UsageError for a tensor that is missing, of another shape, or read by nobody; returns what is expected."""
+    """Raise UsageError for a missing, misshapen or unused tensor; returns the expected ones."""
     shapes = expected(config, has)
     for name, wanted in shapes.items():
         found = has.shape(name)
@@ -160,13 +160,13 @@ def check(config: Config, has: Weights) -> dict[str, tuple[int, ...]]:
     for name in has.names():
         if name not in shapes and not _spare(name, config.layers):
             raise UsageError(
-                f"{has.where}: tensor {name[:80]!r} is not part of the {config.arch} architecture as it is run here",
+                f"{has.where}: tensor {name[:80]!r} is not part of the {config.arch} architecture as supported here",
                 hint="the text would be wrong without it; use a model without it",
             )
     return shapes
 
 
 def _spare(name: str, layers: int) -> bool:
-    """Tensors that a trunk does not need: further blocks, and scales of activations that stay floats."""
+    """Whether a trunk does not need this tensor: further blocks, and scales of activations that stay floats."""
     block = re.match(r"blk\.([0-9]{1,9})\.", name)
     return (block is not None and int(block[1]) >= layers) or name.endswith(".input_scale")

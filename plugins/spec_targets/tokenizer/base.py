@@ -19,11 +19,11 @@ END_TEXTS = frozenset(
         "<｜end▁of▁sentence｜> [e~["
     ).split()
 )
-"""Texts of tokens that end a generation, whatever the file says."""
+"""Texts of tokens that end a generation, in every file."""
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable character that byte-level vocabularies use for each byte, back to the byte (GPT-2)."""
+    """The printable characters of byte-level vocabularies, mapped to their bytes (GPT-2)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in plain]
     return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(others)}
@@ -35,8 +35,8 @@ BYTE_OF = _byte_alphabet()
 class Tokenizer:
     """Text to ids and back.
 
-    pieces: the text of each token as its file has it, in memory or not; texts: the same in memory, where the caller has
-    them, which are not kept. control: ids that are never text. spm: pieces
+    pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has
+    them; not kept. control: ids without text. spm: pieces
     are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
     """
 
@@ -74,9 +74,9 @@ class Tokenizer:
         self.identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
-        """Token ids. special: control tokens written in the text are meant as such; bos: add it if the file says so."""
+        """Token ids. special: parse control tokens in the text; bos: add the bos token if the file says so."""
         try:
-            with self._encoding:  # the flag is the backend's: a text of another thread would be read by it
+            with self._encoding:  # the backend has one flag for all threads
                 self.backend.encode_special_tokens = not special
                 ids = self.backend.encode(text, add_special_tokens=False).ids
         except Exception as error:
@@ -84,12 +84,12 @@ class Tokenizer:
         return [self.bos, *ids] if bos and self.add_bos else ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the tokens; control tokens have none, damaged bytes become replacement characters."""
+        """Text of the tokens; control tokens give none, invalid bytes become replacement characters."""
         stream = self.stream()
         return "".join([*(stream.put(i) for i in ids), stream.end()])
 
     def stream(self) -> ByteStream:
-        """A fresh incremental decoder."""
+        """A new incremental decoder."""
         return ByteStream(self.token_bytes, self.strip_space)
 
     def token_bytes(self, token: int) -> bytes:
@@ -101,21 +101,22 @@ class Tokenizer:
             return piece.encode("utf-8", "replace")
         if self.spm:
             return _spm_bytes(piece)
-        if any(c not in BYTE_OF for c in piece):
+        try:
+            return bytes(map(BYTE_OF.__getitem__, piece))
+        except KeyError:  # a character that stands for no byte
             return piece.encode("utf-8", "replace")
-        return bytes(BYTE_OF[c] for c in piece)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> str:
-        """Messages through the model's chat template. Raises UsageError where it has none."""
+        """Messages formatted with the model's chat template. Raises UsageError if it has none."""
         if self.chat_template is None:
             raise UsageError("this model has no chat template", hint="give the prompt as text (-p) instead of messages")
-        from spec_targets.tokenizer.chat import render  # jinja2: for those who render
+        from spec_targets.tokenizer.chat import render  # imports jinja2, only if used
 
         bos, eos = self._piece(self.bos), self._piece(self.eos)
         return render(self.chat_template, messages, bos=bos, eos=eos, **keywords)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> list[int]:
-        """Token ids of rendered messages: control tokens are parsed, no beginning token is added to the template's."""
+        """Token ids of rendered messages: control tokens are parsed, no bos token is added."""
         return self.encode(self.render(messages, **keywords), special=True, bos=False)
 
     def _piece(self, token: int | None) -> str:
@@ -132,7 +133,7 @@ def _spm_bytes(piece: str) -> bytes:
 
 
 def _end_ids(pieces: Sequence[str], known: frozenset[int]) -> frozenset[int]:
-    """Ids that end a generation: those the file names, and those whose text says so."""
+    """Ids that end a generation: those that the file names, and those with a known text."""
     texts = {text: i for i, text in enumerate(pieces) if text in END_TEXTS}
     ends = known | set(texts.values())
     if ("<|return|>" in texts and "<|call|>" in texts) or (

@@ -1,4 +1,4 @@
-"""Chat templates are programs from strangers: sandboxed, and bounded in output and time."""
+"""Chat templates are untrusted programs: they run in a sandbox, with limits on output and time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEND = "the template comes with the model; give the prompt as text (-p), or use 
 
 
 class Environment(ImmutableSandboxedEnvironment):
-    """Every look-up in a template passes through here: a template that runs too long is stopped at the next one."""
+    """Every look-up in a template calls this environment, which stops a template that runs too long."""
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
@@ -63,7 +63,7 @@ class Environment(ImmutableSandboxedEnvironment):
 
 
 def _small(left: Any, right: Any) -> bool:
-    """A product that repeats a text or list stays small; numbers stay below 2^64."""
+    """A repeated text or list stays short; numbers stay below 2^64."""
     for text, times in ((left, right), (right, left)):
         if hasattr(text, "__len__"):
             return isinstance(times, int) and len(text) * max(0, times) <= MAX_CHARACTERS

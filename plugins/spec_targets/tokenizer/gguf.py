@@ -19,13 +19,13 @@ NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LISTS = (list, Texts)
 DAMAGED = "the file is damaged; get it again"
 PART = 8192
-"""Merges that are split at once."""
+"""Merges that are processed at once."""
 
 
 class Metadata:
     """``tokenizer.ggml.*`` with types and lengths checked.
 
-    pieces: tokens as the file has them, which a tokenizer keeps. tokens: the same in memory, while one is made.
+    pieces: tokens as mapped from the file, which a tokenizer keeps. tokens: the same in memory, for construction.
     """
 
     def __init__(self, metadata: Mapping[str, Any], where: str) -> None:
@@ -56,7 +56,7 @@ class Metadata:
 
 
 def from_gguf(metadata: Mapping[str, Any], where: str = "the file") -> Tokenizer:
-    """The tokenizer of a model. Raises UsageError for a kind or pre-tokenizer that is not known."""
+    """The tokenizer of a model. Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where)
     makers = {"gpt2": _bpe, "llama": _spm}
     model = meta.of("model", str, required=True)
@@ -76,7 +76,7 @@ def from_gguf(metadata: Mapping[str, Any], where: str = "the file") -> Tokenizer
 def _bpe(meta: Metadata) -> Tokenizer:
     pre = meta.of("pre", str) or "default"
     if pre not in PATTERNS:
-        raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is not known", hint=f"known: {nearest(pre, PATTERNS)}")
+        raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is unknown", hint=f"known: {nearest(pre, PATTERNS)}")
     vocab = _first_ids(meta.tokens)
     merges = _pairs(meta.of("merges", LISTS) or [], vocab, meta.tokens)
     backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
@@ -90,14 +90,14 @@ def _bpe(meta: Metadata) -> Tokenizer:
 
 
 def _first_ids(tokens: list[str]) -> dict[str, int]:
-    """Text -> id; of equal texts the first counts."""
+    """Text -> id; of equal texts the first is used."""
     return dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
 
 
 def _pairs(texts: Sequence[Any], vocab: Mapping[str, int], tokens: Sequence[str]) -> list[tuple[str, str]]:
-    """The two sides of every merge whose sides and whole are tokens, as the texts in ``tokens``.
+    """Left and right sides of every merge whose sides and result are tokens, as the texts in ``tokens``.
 
-    Some thousands at a time, so that the strings of one part are freed before those of the next are made.
+    Processed in blocks of some thousands, to limit the memory for temporary strings.
     """
     known, rest = dict(zip(tokens, tokens, strict=True)), iter(texts)
     pairs: list[tuple[str, str]] = []
@@ -110,7 +110,7 @@ def _pairs(texts: Sequence[Any], vocab: Mapping[str, int], tokens: Sequence[str]
 
 
 def _all_known(texts: list[Any], known: Mapping[str, str]) -> tuple[list[str], list[str]] | None:
-    """Left and right sides where every merge has one space and is of known tokens, as nearly always; else None."""
+    """Left and right sides if every merge has one space and known tokens, the usual case; else None."""
     if "" in known or set(map(type, texts)) != {str}:
         return None
     split = [text.split(" ") for text in texts]
@@ -122,9 +122,9 @@ def _all_known(texts: list[Any], known: Mapping[str, str]) -> tuple[list[str], l
 
 
 def _merge(text: Any, vocab: Mapping[str, int], tokens: Sequence[str]) -> tuple[str, str] | None:
-    """The two sides of a merge, as the texts in ``tokens``: 50,000 new ones would be five megabytes.
+    """Left and right side of a merge, as the texts in ``tokens``: 50,000 copies would take five megabytes.
 
-    None where one of the three is no token; the left one may itself begin with a space.
+    None if one of the three is not a token; the left side may itself begin with a space.
     """
     at = text.find(" ", 1) if isinstance(text, str) else -1
     left, right = (text[:at], text[at + 1 :]) if at > 0 else ("", "")

@@ -1,4 +1,4 @@
-"""A tokenizer from a Hugging Face directory: tokenizer.json as it is, special ids from the files beside it."""
+"""A tokenizer from a Hugging Face directory: tokenizer.json, and special ids from the files beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spec_targets.tokenizer.base import Tokenizer
 
 
 def from_hf(directory: Path) -> Tokenizer:
-    """The tokenizer of a directory. Raises UsageError when tokenizer.json cannot be read."""
+    """The tokenizer of a directory. Raises UsageError if tokenizer.json cannot be read."""
     path = directory / "tokenizer.json"
     raw = read_json(path)
     try:
@@ -49,7 +49,7 @@ def _token_id(backend: Backend, token: Any) -> int | None:
 
 
 def _adds_bos(backend: Backend, settings: dict[str, Any]) -> bool:
-    """What the config says; unsaid, what the post-processor of tokenizer.json does."""
+    """The config's value, or else what the post-processor of tokenizer.json does."""
     if isinstance(settings.get("add_bos_token"), bool):
         return settings["add_bos_token"]
     bos = _token_id(backend, settings.get("bos_token"))
@@ -57,7 +57,7 @@ def _adds_bos(backend: Backend, settings: dict[str, Any]) -> bool:
 
 
 def _ends(directory: Path, size: int) -> frozenset[int]:
-    """End ids of generation_config.json and config.json: a number or a list."""
+    """End ids from generation_config.json and config.json: a number or a list."""
     ends: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         value = _beside(directory, name).get("eos_token_id")

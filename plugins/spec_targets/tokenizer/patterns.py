@@ -1,6 +1,6 @@
 """How byte-level vocabularies split text before merging: the regular expressions behind ``tokenizer.ggml.pre``.
 
-A list means: split by the first, then every piece by the next; what matches nothing stays a piece.
+A list means: split by the first pattern, then every piece by the next; text without a match stays one piece.
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ _same("falcon", FALCON_MARKS, GPT2, THREE_DIGITS)
 _same("default", r"[\p{P}\$\+<=>\^~\|]+", GPT2.removesuffix(r"|\s+"), r"\p{N}+", THREE_DIGITS)
 
 IGNORE_MERGES = frozenset("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 glm4 glm5 tekken".split())
-"""A piece that is a token itself is taken whole, without merging."""
+"""A piece that is itself a token is used whole, without merging."""
 ADD_BOS = frozenset("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 tekken chameleon".split())
 NO_BOS = frozenset("chatglm-bpe glm4 glm5".split())

@@ -1,4 +1,4 @@
-"""Tokens to text as they come, never splitting a character."""
+"""Tokens to text incrementally, never splitting a character."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ByteStream:
-    """Incremental UTF-8 over the bytes of tokens; what is no UTF-8 becomes replacement characters."""
+    """Incremental UTF-8 over the bytes of tokens; invalid bytes become replacement characters."""
 
     def __init__(self, bytes_of: Callable[[int], bytes], strip_space: bool = False) -> None:
         self.bytes_of = bytes_of
@@ -15,12 +15,12 @@ class ByteStream:
         self.strip_space = strip_space
 
     def put(self, token: int) -> str:
-        """Text that became certain with this token."""
+        """The text that this token completes."""
         raw = self.bytes_of(token)
         if self.strip_space and raw:
             raw, self.strip_space = raw.removeprefix(b" "), False
         return self.decoder.decode(raw)
 
     def end(self) -> str:
-        """What was held back, as replacement characters."""
+        """The bytes held back, as replacement characters."""
         return self.decoder.decode(b"", final=True)

@@ -1,4 +1,4 @@
-"""The target answers prompts: text of its own is what its head will have to draft.
+"""The target answers prompts, since a head has to draft the target's own text.
 
 Answers are written to a file beside the head, and their samples to the cache, so that an interrupted run can resume.
 """

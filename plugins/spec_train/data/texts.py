@@ -18,7 +18,7 @@ from spec_train.data.samples import Text
 
 EXAMPLE = (
     'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
-    'in place of "prompt" also "messages": [{"role": "user", "content": "..."}]'
+    'instead of "prompt": "messages": [{"role": "user", "content": "..."}]'
 )
 HELD_OUT, HELD_OUT_MAX = 0.05, 16
 """Share of a file's texts that is held out for the evaluation, and their max number."""

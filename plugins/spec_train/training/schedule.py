@@ -31,7 +31,7 @@ class Clock:
     spent: float = 0.0
 
     def shares(self) -> Iterator[float]:
-        """The share of the time that has passed, on every request, until all of it has."""
+        """Yields the share of the time that has passed, until all of it has."""
         start = time.monotonic() - self.spent
         while True:
             self.spent = time.monotonic() - start

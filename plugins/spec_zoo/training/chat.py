@@ -1,7 +1,7 @@
-"""Chats that begin with a question: prompts for a model that answers, to train a draft head on its answers.
+"""Chat prompts for a model that answers, to train a draft head on its answers.
 
-Four families, as in ``prompts-chat.jsonl`` and with none of its texts. edit and summarise: documentation and code of
-Python's standard library, and an instruction. question and free writing: everyday subjects put into sentences.
+Four families, as in ``prompts-chat.jsonl``, but with other texts. edit and summarise: documentation and code of
+Python's standard library, and an instruction. question and free writing: everyday subjects in sentence templates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spec_zoo.training import data, tasks
 Chat = list[dict[str, str]]
 
 FAMILIES = ("question", "free writing", "question", "summarise", "free writing", "question", "edit", "free writing")
-"""In turn. What stands in the text already needs no head, so most prompts are of the families where nothing does."""
+"""Used in turn. A head is needed where the answer is not in the prompt, so most prompts are of such families."""
 SHORT, LONG = 250, 900
 """Characters of a piece of documentation."""
 
@@ -171,7 +171,7 @@ NAMES = "Ana|Ben|Carla|Deniz|Emil|Fatima|Georg|Hana|Igor|Julia|Kofi|Lena|Marco|N
 
 
 def questions(count: int, seed: int = 0) -> list[Chat]:
-    """Chats of one message each; the same ones for the same seed, as long as the standard library is the same."""
+    """Chats of one message each; they depend on the seed and the version of the standard library only."""
     rng = random.Random(seed)
     code = data.split()[0]
     made = makers(rng, code, [*data.prose()[0], *data.docstrings(code)])
@@ -182,7 +182,7 @@ def questions(count: int, seed: int = 0) -> list[Chat]:
 
 
 def makers(rng: random.Random, code: list[str], prose: list[str]) -> dict[str, Callable[[], str]]:
-    """What makes a prompt of each family, from files and from documentation."""
+    """Functions that make a prompt of each family, from files and from documentation."""
     functions = sorted({name for text in code for name in _functions(text)})
     return {
         "question": lambda: _filled(rng, ASKED, function=rng.choice(functions)),
@@ -199,7 +199,7 @@ def _functions(text: str) -> list[str]:
 
 
 def _filled(rng: random.Random, sentences: tuple[str, ...], **more: str) -> str:
-    """A sentence with a subject in every place."""
+    """A sentence template with a subject in every placeholder."""
     thing, other = rng.sample(THINGS, 2)
     animal, creature = rng.sample(ANIMALS, 2)
     land, country = rng.sample(LANDS, 2)
@@ -212,7 +212,7 @@ def _filled(rng: random.Random, sentences: tuple[str, ...], **more: str) -> str:
 
 
 def piece(rng: random.Random, prose: list[str]) -> str:
-    """Whole paragraphs of a text, about as long as asked."""
+    """Whole paragraphs of a text, of about the requested length."""
     while True:
         paragraphs = [p.strip() for p in rng.choice(prose).split("\n\n") if p.strip()]
         at, found = rng.randrange(len(paragraphs)), ""
@@ -223,7 +223,7 @@ def piece(rng: random.Random, prose: list[str]) -> str:
 
 
 def changed(rng: random.Random, code: list[str]) -> str:
-    """Code, and one of the changes that the small models were trained on."""
+    """Code, and one of the edits that the small models were trained on."""
     text = tasks.snippet(rng, code, 6, 16)
     instruction, _ = rng.choice(tasks.EDITS)(rng, text)
     return f"{instruction.lstrip('# ').capitalize()} Answer with the whole code.\n\n{text}"

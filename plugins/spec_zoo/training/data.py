@@ -1,6 +1,6 @@
 """Training text that every machine has: the source of Python's standard library, split by package.
 
-Files, prose and tasks come out as texts; ``tokens.py`` turns them into token streams.
+Returns files, prose and tasks as texts; ``tokens.py`` turns them into token streams.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MIN_BYTES, MAX_BYTES = 200, 400_000
 
 
 def library() -> Path:
-    """Where the standard library's source lies."""
+    """Path of the standard library's source."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
 def sources(root: Path) -> Iterator[tuple[str, Path]]:
-    """(package, file) of every module that is neither a table, a test nor generated."""
+    """(package, file) of every module, without tables, tests and generated files."""
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
         if set(parts) & LEFT_OUT or any(p.startswith(("config-", "_sysconfigdata")) for p in parts):
@@ -40,7 +40,7 @@ def sources(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def split(root: Path | None = None) -> tuple[list[str], list[str]]:
-    """Texts of training files and of held-out files; packages never cross, equal blocks are kept once."""
+    """Texts of training files and of held-out files. A package is in one of them only; equal blocks are kept once."""
     train: list[str] = []
     held: list[str] = []
     seen: set[bytes] = set()
@@ -54,7 +54,7 @@ def split(root: Path | None = None) -> tuple[list[str], list[str]]:
 
 
 def without_known_blocks(text: str, seen: set[bytes], lines: int = 12) -> str:
-    """The text without blocks of lines that occurred before, in this file or another; ``seen`` grows."""
+    """The text without blocks of lines that occurred before, here or in another file; new ones go to ``seen``."""
     rows = text.split("\n")
     kept: list[str] = []
     for at in range(0, len(rows), lines):
@@ -78,7 +78,7 @@ def prose(root: Path | None = None) -> tuple[list[str], list[str]]:
     return texts[:cut], texts[cut:]
 
 
-def docstrings(texts: list[str], least: int = 300) -> list[str]:
+def docstrings(texts: list[str], min_length: int = 300) -> list[str]:
     """Long docstrings of modules, classes and functions."""
     found: list[str] = []
     for text in texts:
@@ -88,5 +88,5 @@ def docstrings(texts: list[str], least: int = 300) -> list[str]:
             continue
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docs = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
-        found += [doc for doc in docs if doc and len(doc) >= least]
+        found += [doc for doc in docs if doc and len(doc) >= min_length]
     return found

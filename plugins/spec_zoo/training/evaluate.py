@@ -1,7 +1,7 @@
-"""What a shipped model has learnt, on held-out text: ``python -m spec_zoo.training.evaluate pico --out DIR``.
+"""Evaluates a shipped model on held-out text: ``python -m spec_zoo.training.evaluate pico --out DIR``.
 
-held-out loss against a Kneser-Ney trigram on the same tokens; loss on a chunk that comes a second time; the share of
-samples that Python parses. All of the exported file, so quantisation is counted in.
+Held-out loss, compared with a Kneser-Ney trigram on the same tokens; loss on a repeated chunk; the share of
+samples that Python parses. The exported file is evaluated, so quantisation is included.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ CHUNK = 120
 LENGTH = 512
 
 
-def held_out(target: Target, held: np.ndarray, most: int = 120) -> float:
-    """Nats per token over ``most`` evenly spread windows of 512 tokens."""
-    starts = np.linspace(0, len(held) - LENGTH - 1, most).astype(int)
+def held_out(target: Target, held: np.ndarray, count: int = 120) -> float:
+    """Nats per token over ``count`` evenly spread windows of 512 tokens."""
+    starts = np.linspace(0, len(held) - LENGTH - 1, count).astype(int)
     return float(np.mean([losses(target, held[s : s + LENGTH].tolist()).mean() for s in starts]))
 
 
-def second_time(target: Target, held: np.ndarray, most: int = 60) -> float:
-    """Nats per token on a held-out chunk of 120 tokens that stands directly after itself."""
-    starts = np.linspace(0, len(held) - CHUNK, most).astype(int)
+def second_time(target: Target, held: np.ndarray, count: int = 60) -> float:
+    """Nats per token on the second copy of a held-out chunk of 120 tokens that is repeated directly."""
+    starts = np.linspace(0, len(held) - CHUNK, count).astype(int)
     chunks = [held[s : s + CHUNK].tolist() for s in starts]
     return float(np.mean([losses(target, chunk + chunk)[CHUNK - 1 :].mean() for chunk in chunks]))
 
 
 def parsed(target: Target, samples: int = 50, n: int = 160) -> float:
-    """Share of samples that ``ast.parse`` accepts, up to the last line that begins a statement at the margin.
+    """Share of samples that ``ast.parse`` accepts, up to the last line that begins a top-level statement.
 
     A sample continues the beginning of a held-out module at temperature 0.8, top-p 0.95.
     """
@@ -56,7 +56,7 @@ def parsed(target: Target, samples: int = 50, n: int = 160) -> float:
 
 
 def complete(text: str) -> str:
-    """Without the last statement, which the limit may have cut."""
+    """Without the last statement, which the token limit may have cut."""
     lines = text.split("\n")
     margins = [i for i, line in enumerate(lines) if line[:1].strip() and line[:1] not in ")]}#\"'"]
     return "\n".join(lines[: margins[-1]]) if margins else text

@@ -1,4 +1,4 @@
-"""A trained checkpoint as a GGUF file that other programs read too: qwen3 or qwen35, Q8_0, tokenizer inside.
+"""Exports a trained checkpoint as a GGUF file that other programs can read: qwen3 or qwen35, Q8_0, with tokenizer.
 
 ``python -m spec_zoo.training.export pico --out DIR``
 """
@@ -33,7 +33,7 @@ NORMAL, CONTROL = 1, 3
 
 
 def tensors(state: Mapping[str, Tensor], shape: Shape) -> Iterator[tuple[str, Tensor]]:
-    """Weights by GGUF name; what was fused for training is taken apart."""
+    """Weights by GGUF name; matrices that were fused for training are split."""
     yield "token_embd.weight", state["embed.weight"]
     yield "output_norm.weight", state["norm.weight"]
     q, kv = shape.heads * shape.head, shape.kv_heads * shape.head
@@ -69,7 +69,7 @@ def export(name: str, out: Path, models: Path = MODELS) -> Path:
 
 
 def dense(out: Path, name: str) -> dict[str, Tensor]:
-    """The distilled student where there is one."""
+    """The distilled student, if there is one."""
     distilled = out / f"{name}-distilled.pt"
     if distilled.exists():
         return export_hybrid.part(checkpoint(distilled), "student.")
@@ -81,7 +81,7 @@ def checkpoint(path: Path) -> dict[str, Tensor]:
 
 
 def write(path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict) -> None:
-    """A dense model as one file."""
+    """Writes a dense model."""
     with output.atomic(path) as part, written(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         _add_tokenizer(writer, tokenizer)
@@ -96,7 +96,7 @@ def write_hybrid(
     mtp: Mapping[str, Tensor] | None,
     tokenizer: dict,
 ) -> None:
-    """A hybrid as one file, its MTP layer inside where there is one."""
+    """Writes a hybrid model, with its MTP layer if there is one."""
     nextn = int(mtp is not None)
     with output.atomic(path) as part, written(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
@@ -119,7 +119,7 @@ def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape, blocks: int)
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict) -> None:
-    """Byte-level BPE as trained; special tokens stand at the end of the vocabulary."""
+    """Byte-level BPE as trained; special tokens are at the end of the vocabulary."""
     ids = dict(tokenizer["model"]["vocab"]) | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
     tokens = sorted(ids, key=ids.__getitem__)
     merges = [m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"]["merges"]]

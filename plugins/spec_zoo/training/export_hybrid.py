@@ -1,4 +1,4 @@
-"""The trained hybrid in the terms of GGUF: architecture qwen35, its MTP layer as the block after the trunk."""
+"""The trained hybrid as GGUF tensors and metadata: architecture qwen35, the MTP layer as the block after the trunk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ State = Mapping[str, Tensor]
 
 
 def tensors(trunk: State, mtp: State | None, shape: HybridShape) -> Iterator[tuple[str, Tensor]]:
-    """Weights by GGUF name; matrices of the convolution and of decays stay float there."""
+    """Weights by GGUF name; matrices of the convolution and of the decays stay float."""
     yield "token_embd.weight", trunk["embed.weight"]
     yield "output_norm.weight", trunk["norm.weight"]
     for i in range(shape.layers):
@@ -60,7 +60,7 @@ def _delta(mixer: State) -> dict[str, Tensor]:
 
 
 def add_metadata(writer: gguf.GGUFWriter, shape: HybridShape, nextn: int) -> None:
-    """What an architecture with gated delta nets and an MTP layer states beyond the usual."""
+    """Additional metadata of an architecture with gated delta nets and an MTP layer."""
     blocks = shape.layers + nextn
     writer.add_array(
         "qwen35.attention.recurrent_layers", [i < shape.layers and not shape.full(i) for i in range(blocks)]

@@ -1,7 +1,7 @@
 """The qwen35 architecture for training: gated delta nets with a full attention layer after each, and an MTP layer.
 
 Shapes: B sequences, T tokens, D width, V vocabulary, Hk key heads and Hv value heads of d dimensions each, C a chunk.
-Value heads are in tiled order: value head j is served by key head j % Hk, as GGUF files of qwen35 have them.
+Value heads are in tiled order: value head j uses key head j % Hk, as in GGUF files of qwen35.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HYBRID = HybridShape()
 
 
 class Attention(nn.Module):
-    """Attention whose output is gated; per head the projection has queries first, then the gate."""
+    """Attention with a gated output; for each head the projection has the queries first, then the gate."""
 
     def __init__(self, shape: HybridShape) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class DeltaNet(nn.Module):
         return self.out(y.reshape(b, t, -1))
 
     def _unit(self, heads: Tensor) -> Tensor:
-        """[B, T, Hk, d] -> unit vectors [B, Hv, T, d], each key head for the value heads it serves."""
+        """[B, T, Hk, d] -> unit vectors [B, Hv, T, d], each key head repeated for its value heads."""
         unit = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + 1e-6)
         return unit.repeat(1, 1, self.shape.value_heads // self.shape.key_heads, 1).transpose(1, 2)
 
@@ -136,7 +136,7 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tens
 
 
 def _chunks(m: Tensor) -> Tensor:
-    """[B, H, T, ...] -> [B, H, N, C, ...]; what is missing to whole chunks is zeros, which change no state."""
+    """[B, H, T, ...] -> [B, H, N, C, ...]; the last chunk is padded with zeros, which do not change the state."""
     missing = -m.shape[2] % CHUNK
     pad = [0, 0] * (m.dim() - 3) + [0, missing]
     return F.pad(m, pad).unflatten(2, (-1, CHUNK))
@@ -200,7 +200,7 @@ class Mtp(nn.Module):
 
 
 class MtpOnFrozen(nn.Module):
-    """The MTP layer of a trained trunk, taught to go on from its own hidden states, ``DEPTH`` tokens ahead."""
+    """The MTP layer of a trained trunk, trained to continue from its own hidden states, ``DEPTH`` tokens ahead."""
 
     DEPTH = 3
 
@@ -210,7 +210,7 @@ class MtpOnFrozen(nn.Module):
         self.mtp = Mtp(trunk.shape)
 
     def loss(self, rows: Tensor) -> Tensor:
-        """Mean over the depths; depth j predicts the token j + 1 after the one whose hidden state it began with."""
+        """Mean loss over the depths; depth j predicts the token j + 1 after the one that it starts from."""
         hidden = self.trunk(rows[:, :-1])
         total = hidden.new_zeros(())
         for j in range(1, self.DEPTH + 1):

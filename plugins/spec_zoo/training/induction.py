@@ -1,8 +1,8 @@
-"""A start in which the first two layers copy: what a small model would need millions of tokens to discover.
+"""Initial weights with which the first two layers copy; training a small model to copy takes millions of tokens.
 
-An induction circuit (Olsson et al., 2209.11895): a head of layer 0 looks at the previous token and writes its code
-beside the current one; a head of layer 1 looks for the place whose *previous* token is the current one, and copies what
-stands there. Training starts from it and is free to change it; everything else starts at random.
+An induction circuit (Olsson et al., 2209.11895): a head of layer 0 attends to the previous token and writes its code
+beside the current one; a head of layer 1 attends to the position whose *previous* token is the current one, and copies
+the token there. Training may change these weights; all others are initialised at random.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import torch
 from spec_zoo.training.model import Model, Shape
 
 CODE = 36
-"""Residual dimensions 0 to 35 hold a token's code, the next 36 its predecessor's; the last one is constant."""
+"""Residual dimensions 0 to 35 hold a token's code, the next 36 the previous token's; the last one is constant."""
 EMBED_STD = 0.05
 SHARP_PREVIOUS, SHARP_MATCH = 2.0, 1.5
 """Weights of the norms on q and k: the scale of scores."""
 FAST_PAIRS = 6
-"""Rotary pairs quick enough to tell one position from the next."""
+"""Rotary pairs fast enough to tell adjacent positions apart."""
 
 
 @torch.no_grad()
 def start(model: Model) -> None:
-    """Write the circuit into layers 0 and 1 of a fresh model."""
+    """Write the circuit into layers 0 and 1 of a new model."""
     shape = model.shape
     for block in model.blocks:
-        # Every other way into the residual stream starts closed, else its noise drowns the codes.
+        # Other writes to the residual stream start at zero, else their noise would be larger than the codes.
         block.out.weight.zero_()
         block.down.weight.zero_()
     embed = model.embed.weight
@@ -65,7 +65,7 @@ def _previous(block: torch.nn.Module, shape: Shape) -> None:
 
 
 def _match(block: torch.nn.Module, shape: Shape) -> None:
-    """Score by agreement of the current code with predecessors' codes, on pairs too slow to turn within a context."""
+    """Score: match of the current code with previous tokens' codes, on pairs that barely rotate within a context."""
     _clear(block, shape)
     half, k = shape.head // 2, shape.heads * shape.head
     slow = torch.arange(half - CODE // 2, half)

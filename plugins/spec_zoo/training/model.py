@@ -41,7 +41,7 @@ class Norm(nn.Module):
 
 
 def angles(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
-    """cos and sin [T, head]; dimension i turns with dimension i + head / 2."""
+    """cos and sin [T, head]; dimension i is paired with dimension i + head / 2."""
     inverse = shape.rope_base ** (-torch.arange(0, shape.head, 2).float() / shape.head)
     angle = torch.arange(length).float()[:, None] * inverse
     return torch.cat([angle, angle], -1).cos(), torch.cat([angle, angle], -1).sin()
@@ -95,7 +95,7 @@ class Model(nn.Module):
         self._start()
 
     def _start(self) -> None:
-        """Small weights; what writes into the residual stream starts smaller the deeper the model."""
+        """Small random weights; matrices that write to the residual stream start smaller in deeper models."""
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 std = 0.02 if "embed" in name else p.shape[1] ** -0.5 * 0.7
@@ -117,9 +117,9 @@ class Model(nn.Module):
 
 
 class Distilled(nn.Module):
-    """A student that learns the distribution of a frozen teacher, not one token of it (Hinton et al., 1503.02531).
+    """A student that learns the distribution of a frozen teacher (Hinton et al., 1503.02531).
 
-    What counts for a draft model is how often it agrees with its target.
+    A draft model is better the more often it agrees with its target.
     """
 
     def __init__(self, teacher: Model, student: Model) -> None:

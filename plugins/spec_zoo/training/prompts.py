@@ -1,6 +1,6 @@
 """Prompts from held-out text, in four families: ``python -m spec_zoo.training.prompts --out DIR``.
 
-edit: code and an instruction to repeat it changed. structured: records to be repeated in another notation.
+edit: code and an instruction to repeat it with a change. structured: records to be repeated in another notation.
 new code: the beginning of a held-out module or class. prose: the beginning of a held-out text.
 """
 
@@ -19,7 +19,7 @@ from spec_zoo.training import data, tasks
 
 FAMILIES = ("edit", "structured", "new code", "prose")
 SHIPPED, MANY = 10, 50
-"""Prompts of each family in the shipped set, and in the large one."""
+"""Number of prompts of each family in the shipped set, and in the large one."""
 MAX_TOKENS = 340
 
 
@@ -39,7 +39,7 @@ def structured(rng: random.Random) -> str:
 
 
 def new_code(rng: random.Random, texts: list[str]) -> str:
-    """Up to the body of a class or function of a held-out file."""
+    """The text of a held-out file up to the body of a class or function."""
     while True:
         lines = rng.choice(texts).split("\n")
         starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))]
@@ -57,7 +57,7 @@ def prose(rng: random.Random, texts: list[str]) -> str:
 
 
 def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, Callable[[], str]]:
-    """What makes a prompt of each family, from files and from prose."""
+    """Functions that make a prompt of each family, from files and from prose."""
     texts = topics + data.docstrings(code)
     return {
         "edit": lambda: edit(rng, code),
@@ -68,7 +68,7 @@ def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, 
 
 
 def questions(count: int, seed: int = 0) -> list[str]:
-    """Prompts of the four families in turn, from training text: what a draft head is trained on the answers to."""
+    """Prompts of the four families in turn, from training text; draft heads are trained on the answers."""
     made = list(makers(random.Random(seed), data.split()[0], data.prose()[0]).values())
     return [made[i % len(made)]() for i in range(count)]
 

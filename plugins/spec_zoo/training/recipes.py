@@ -1,4 +1,4 @@
-"""How each model of the zoo begins before it is trained."""
+"""Initialisation of each model of the zoo."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from spec_zoo.training.hybrid import Hybrid, MtpOnFrozen
 from spec_zoo.training.model import SHAPES, Distilled, Model
 
 NAMES = (*SHAPES, "pico-draft-distilled", "pico-hybrid", "pico-hybrid-mtp")
-"""In this order: the draft model is then taught by ``pico``, as which the hybrid begins; its MTP layer comes last."""
+"""In order of training: the draft model is distilled from ``pico``, the hybrid starts from it; MTP is last."""
 TRANSFER = 0.08
-"""Share of the training time that the hybrid's delta nets spend on learning what attention did."""
+"""Share of the hybrid's training time in which its delta nets learn to imitate attention."""
 
 
 def begin(name: str, out: Path, batch: Callable[[], Tensor], minutes: float) -> nn.Module:
-    """A model with ``loss(rows)``. batch: rows [B, T + 1] to learn from before training proper."""
+    """A model with ``loss(rows)``. batch: rows [B, T + 1] for the initialisation."""
     if name in SHAPES:
         model = Model(SHAPES[name])
         induction.start(model)

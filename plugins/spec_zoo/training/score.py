@@ -1,4 +1,4 @@
-"""Loss of a target on given tokens, through the same forward that generates."""
+"""Loss of a target on given tokens, with the forward that generation uses."""
 
 from __future__ import annotations
 

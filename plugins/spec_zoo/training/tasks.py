@@ -1,6 +1,6 @@
-"""Texts that can only be predicted by looking back: edits of code, and records in two notations.
+"""Texts that can only be predicted from earlier text: edits of code, and records in two notations.
 
-A small model learns to repeat its input from these; without them speculation would have nothing to copy.
+A small model learns from these to repeat its input; without them its output would hardly repeat its prompt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts to token arrays: the tokenizer, the stream of whole files, and packed task sequences."""
+"""Converts texts to token arrays: the tokenizer, the stream of whole files, and packed task sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""How qwen2 splits text before merging: words with one leading character, digits one by one."""
+"""The pre-tokenizer of qwen2: words with one leading character, single digits."""
 
 
 def train_tokenizer(texts: list[str], vocab: int = VOCAB) -> Tokenizer:
@@ -52,7 +52,7 @@ def stream(tokenizer: Tokenizer, texts: list[str], seed: int = 0) -> np.ndarray:
 
 
 def packed(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
-    """[N, length] sequences that begin at the beginning of a text; the last text of each is cut."""
+    """[N, length] sequences that start at the beginning of a text; the last text of each is cut."""
     end = tokenizer.token_to_id(END)
     rows: list[list[int]] = [[]]
     for ids in encode(tokenizer, texts):
@@ -74,7 +74,7 @@ def task_rows(tokenizer: Tokenizer, texts: list[str], count: int, length: int, s
 
 
 def repeat_row(rng: np.random.Generator, source: np.ndarray, length: int) -> np.ndarray:
-    """[length] a span of the stream that comes back, directly or after other text, until the row is full."""
+    """[length] a span of the stream that is repeated, directly or after other text, until the row is full."""
     at = rng.integers(len(source) - length)
     row = source[at : at + length].copy()
     span = int(rng.integers(16, 200))

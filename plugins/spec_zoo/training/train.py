@@ -1,6 +1,7 @@
 """Train a model of the zoo for a given time: ``python -m spec_zoo.training.train pico --minutes 100 --out DIR``.
 
-The learning rate follows the clock, so a busy machine trains shorter, not worse. Checkpoints can be resumed.
+The learning rate follows the clock, so on a busy machine the schedule is complete, with fewer steps. Checkpoints can
+be resumed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from torch import nn
 from spec_zoo.training import data, recipes, tokens
 
 TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
-"""Shares of the rows that are edit and record tasks, and spans that come back."""
+"""Shares of the rows that are edit and record tasks, and repeated spans."""
 TASKS = 30_000
 MICRO = 4
-"""Rows of one backward pass."""
+"""Number of rows in one backward pass."""
 
 
 class Rows:
@@ -78,12 +79,12 @@ def tokenizer_of(out: Path, texts: list[str]) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def held_loss(model: nn.Module, held: np.ndarray, length: int, most: int = 24) -> float:
+def held_loss(model: nn.Module, held: np.ndarray, length: int, count: int = 24) -> float:
     """Nats per token on evenly spread held-out rows."""
-    starts = np.linspace(0, len(held) - length - 2, most).astype(int)
+    starts = np.linspace(0, len(held) - length - 2, count).astype(int)
     rows = torch.from_numpy(np.stack([held[s : s + length + 1] for s in starts]).astype(np.int64))
     with torch.no_grad():
-        return float(np.mean([float(model.loss(rows[i : i + 8])) for i in range(0, most, 8)]))
+        return float(np.mean([float(model.loss(rows[i : i + 8])) for i in range(0, count, 8)]))
 
 
 def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: float, report: float = 60) -> Path:

@@ -1,7 +1,7 @@
-"""The hybrid starts from the trained dense model: what both have is copied, and each gated delta net is first taught
-to do what the attention in its place did. So it has the induction circuit of its parent without finding it again.
+"""Initialises the hybrid from the trained dense model: common weights are copied, and each gated delta net is trained
+to imitate the attention layer it replaces. So the hybrid keeps the induction circuit of its parent.
 
-Layer by layer, as Zhang et al. (LoLCATs, 2410.10254) do it: input and wanted output are the parent's own.
+Layer by layer, as in Zhang et al. (LoLCATs, 2410.10254): inputs and target outputs are the parent's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spec_zoo.training.model import Block, Model, angles
 
 @torch.no_grad()
 def copy(parent: Model, child: Hybrid) -> None:
-    """Embedding, norms, feed-forward layers, and the attention of the layers that keep it."""
+    """Copies embedding, norms, feed-forward layers, and the attention layers that remain."""
     child.embed.load_state_dict(parent.embed.state_dict())
     child.norm.load_state_dict(parent.norm.state_dict())
     for old, new in zip(parent.blocks, child.blocks, strict=True):
@@ -36,7 +36,7 @@ def _copy_block(old: Block, new: HybridBlock) -> None:
 
 
 def _copy_attention(old: Block, new: Attention) -> None:
-    """The gate starts at sigmoid(0) = 1/2, which the output matrix makes up for."""
+    """The gate starts at sigmoid(0) = 1/2; the output matrix is doubled to compensate."""
     s = old.shape
     q, k, v = old.qkv.weight.split([s.heads * s.head, s.kv_heads * s.head, s.kv_heads * s.head])
     gated = torch.stack([q.view(s.heads, s.head, -1), torch.zeros(s.heads, s.head, s.width)], 1)
@@ -50,7 +50,7 @@ def _copy_attention(old: Block, new: Attention) -> None:
 
 @torch.no_grad()
 def start_mtp(trunk: Hybrid, mtp: Mtp) -> None:
-    """The block begins as the trunk's last, fed with the sum of embedding and hidden state."""
+    """The block starts as the trunk's last one; its input is the sum of embedding and hidden state."""
     mtp.block.load_state_dict(trunk.blocks[-1].state_dict())
     mtp.norm.load_state_dict(trunk.norm.state_dict())
     eye = torch.eye(trunk.shape.width)
@@ -59,7 +59,7 @@ def start_mtp(trunk: Hybrid, mtp: Mtp) -> None:
 
 @torch.no_grad()
 def lessons(parent: Model, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Per layer what enters its attention [B, T, D] and what comes out of it."""
+    """Input and output of the attention of each layer, both [B, T, D]."""
     x = parent.embed(tokens)
     cos, sin = angles(parent.shape, tokens.shape[1])
     made = []
@@ -71,7 +71,7 @@ def lessons(parent: Model, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: float, lr: float = 3e-3) -> None:
-    """Fit every gated delta net to its lessons, for a time."""
+    """Fit every gated delta net to its inputs and outputs for a given time."""
     pupils = [(i, b.mixer) for i, b in enumerate(child.blocks) if isinstance(b.mixer, DeltaNet)]
     weights = [p for _, mixer in pupils for p in mixer.parameters()]
     optimizer = torch.optim.AdamW(weights, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
@@ -90,5 +90,5 @@ def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: fl
 
 
 def _missed(mixer: DeltaNet, given: Tensor, wanted: Tensor) -> Tensor:
-    """Share of the variance of the wanted output that the layer does not explain."""
+    """Share of the variance of the target output that the layer does not explain."""
     return (mixer(given) - wanted).square().mean() / wanted.square().mean()

@@ -1,4 +1,4 @@
-"""An interpolated Kneser-Ney trigram over token ids: what a model must beat to have learnt more than its neighbours.
+"""An interpolated Kneser-Ney trigram over token ids: the baseline of a model's held-out loss.
 
 Kneser and Ney, 1995, in the interpolated form of Chen and Goodman, 1998, with one discount per order.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 @attrs.frozen(eq=False)
 class Counts:
-    """How often each code occurs: codes sorted, counts beside them."""
+    """Counts of the codes: sorted codes, and the count of each."""
 
     codes: np.ndarray
     counts: np.ndarray
@@ -23,13 +23,13 @@ class Counts:
         return cls(unique, counts)
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
-        """Counts of these codes, 0 where there is none."""
+        """Counts of these codes; 0 for a code that does not occur."""
         at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
         return np.where(self.codes[at] == codes, self.counts[at], 0.0)
 
     @property
     def discount(self) -> float:
-        """n1 / (n1 + 2 n2): the share of a count that unseen events are given (Ney, Essen, Kneser, 1994)."""
+        """n1 / (n1 + 2 n2): the discount of each count, whose mass goes to unseen events (Ney, Essen, Kneser, 1994)."""
         once, twice = np.sum(self.counts == 1), np.sum(self.counts == 2)
         return float(once / (once + 2 * twice)) if once else 0.5
 
@@ -47,7 +47,7 @@ class Trigram:
         self.total = self.one.counts.sum()
 
     def _contexts(self, grams: Counts) -> tuple[Counts, Counts]:
-        """Mass and number of kinds of what follows each context."""
+        """Total count and number of distinct successors of each context."""
         context = grams.codes // self.vocab
         return Counts.of(context, grams.counts), Counts.of(context)
 
@@ -63,7 +63,7 @@ class Trigram:
         return (np.maximum(self.one(c) - d, 0) + spread) / self.total
 
     def _mixed(self, codes: np.ndarray, grams: Counts, after: tuple[Counts, Counts], lower: np.ndarray) -> np.ndarray:
-        """Discounted counts, and what the discount left over by the lower order; unseen contexts use it alone."""
+        """Discounted counts, with the remaining mass by the lower order; unseen contexts use the lower order only."""
         context, d = codes // self.vocab, grams.discount
         mass, kinds = after[0](context), after[1](context)
         seen = np.maximum(mass, 1)
@@ -71,6 +71,6 @@ class Trigram:
         return np.where(mass > 0, mixed, lower)
 
     def loss(self, tokens: np.ndarray) -> float:
-        """Mean nats per token, from the third on."""
+        """Mean nats per token, from the third token on."""
         t = tokens.astype(np.int64)
         return float(-np.log(self.p(t[:-2], t[1:-1], t[2:])).mean())

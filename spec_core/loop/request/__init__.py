@@ -1,1 +1,1 @@
-"""From what a user gives to a sequence: keywords and prompts, checks, admission."""
+"""From the user's arguments to a sequence: keywords and prompts, checks, admission."""

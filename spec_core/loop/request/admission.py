@@ -8,7 +8,7 @@ from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
 from spec_core.errors import UsageError
-from spec_core.loop.request import checks
+from spec_core.loop.request import checks, prompts
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
 
@@ -19,24 +19,29 @@ def sequence(
     always: frozenset[str],
     drafters: frozenset[str],
     switched_off: Mapping[str, str],
+    private: bool = False,
 ) -> Sequence:
     """Check a request against the target and make its sequence. Raises UsageError.
 
-    always: plugins that serve every sequence. drafters: those a request may choose among.
-    switched_off: {plugin: why} of those that failed earlier in this run.
+    always: plugins that serve every sequence. drafters: plugins that a request may select.
+    switched_off: {plugin: reason} for plugins that failed earlier in this run. private: the rule uses private noise.
     """
     info = target.info
-    embeds = checks.embeddings(request.embeds, target)
-    tokens = checks.prompt(request.prompt, embeds, target)
+    embeds = prompts.embeddings(request.embeds, target)
+    tokens = prompts.prompt(request.prompt, embeds, target)
     seq = Sequence(
         tokens=tokens,
         prompt_len=len(tokens),
-        max_tokens=checks.length(request.max_tokens, len(tokens), info.context),
+        max_tokens=prompts.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
         seed=checks.seed(request.seed),
         stop=_stop(request, target),
         methods=_methods(request.methods, always, drafters, switched_off),
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
+        draft_min=_shortest(request, private),
+        confidence_min=_surest(request, private),
+        reuse=checks.flag("reuse", request.reuse),
+        priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         stream=checks.below("stream", request.stream, checks.STREAMS),
@@ -54,9 +59,28 @@ def _stop(request: Request, target: Target) -> Stop:
     return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
 
 
+def _shortest(request: Request, private: bool) -> int:
+    _check_shared("draft_min", request.draft_min, private)
+    return checks.below("draft_min", request.draft_min, COUNTS)
+
+
+def _surest(request: Request, private: bool) -> float:
+    _check_shared("confidence_min", request.confidence_min, private)
+    return checks.share("confidence_min", request.confidence_min)
+
+
+def _check_shared(name: str, given: object, private: bool) -> None:
+    """A rule with private noise must judge every drawn token: dropping some by their values would change the text."""
+    if private and given:
+        raise UsageError(
+            f"{name} = {given!r:.40} drops drafted tokens, and the rule of this run must judge each of them",
+            hint=f"leave {name} out, or run with the default rule",
+        )
+
+
 def prompt_tokens(request: Request, target: Target) -> list[int]:
     """Token ids of the prompt, checked."""
-    return checks.prompt(request.prompt, request.embeds, target)
+    return prompts.prompt(request.prompt, request.embeds, target)
 
 
 def _methods(
@@ -68,14 +92,14 @@ def _methods(
     failed = sorted(set(asked) & set(switched_off))
     if failed:
         raise UsageError(
-            f"the request asks for {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
+            f"the request names {', '.join(failed)}, switched off in this run: {switched_off[failed[0]]}",
             hint="leave it out of the request, or start a new run",
         )
     unknown = set(asked) - drafters
     if unknown:
         known = ", ".join(sorted(drafters)) or "no methods"
         raise UsageError(
-            f"the request asks for {', '.join(sorted(unknown))}, this run has {known}",
+            f"the request names {', '.join(sorted(unknown))}, this run has {known}",
             hint="start the run with that method, or leave it out of the request",
         )
     return always | frozenset(asked)

@@ -1,4 +1,4 @@
-"""What a user may give to a run in place of the exact types: a location, messages, several prompts, keywords."""
+"""Arguments that a run accepts besides the exact types: a location, messages, several prompts, keywords."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ELSEWHERE = {
     "method": "methods is a list: methods=['NAME']",
     "model": "the model is the first argument: Run('MODEL', methods=['NAME'])",
 }
-"""Names of other programs, and what stands for them here."""
+"""Keywords of other programs, and what to use here."""
 
 
 def target_of(
     given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, control: Any, options: Any
 ) -> Target:
-    """The target itself, or the one at this location, whose weights are read once the plugins agree to its metadata.
+    """The target itself, or the one at this location. Its weights are read after the plugins accept its metadata.
 
     options: of ``load``. Raises UsageError where a loaded target is given with them.
     """
@@ -56,19 +56,19 @@ def target_of(
         return load(given, **options)
     if options:
         raise UsageError(
-            f"{', '.join(sorted(options))} is said when a model is loaded, this one is loaded already",
-            hint="give it to load(), or give Run the model's location in place of the target",
+            f"{', '.join(sorted(options))} can be set only when a model is loaded; this one is loaded already",
+            hint="pass it to load(), or pass the model's location to Run instead of the target",
         )
     if not hasattr(given, "info"):
         raise UsageError(
-            f"Run was given {given!r:.40}, which is not a model",
-            hint="give where a model is, or what load(...) returned",
+            f"Run was called with {given!r:.40}, which is not a model",
+            hint="pass the location of a model, or a target that load(...) returned",
         )
     return given
 
 
 def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
-    """(the settings with those that are given as keywords, options of ``load``). Raises UsageError for any other."""
+    """(settings updated by keywords, options of ``load``). Raises UsageError for other keywords."""
     _check_known("Run", keywords, [*names(RunSettings), *names(LoadSettings)])
     known, own = core_fields(), names(RunSettings)
     running = {name: structure(value, known[name], name) for name, value in keywords.items() if name in own}
@@ -77,14 +77,14 @@ def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[R
 
 
 def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
-    """A request of what the user gave. Keywords are fields of Request, or of its Sampling. Raises UsageError."""
+    """A request from the user's arguments. Keywords are fields of Request or Sampling. Raises UsageError."""
     mine = [name for name in names(Request) if name != "prompt" or isinstance(given, Request)]
     _check_known("a request", keywords, [*mine, *names(Sampling)])
     own = {name: value for name, value in keywords.items() if name in mine}
     sampling = {name: value for name, value in keywords.items() if name not in own}
     if sampling and "sampling" in own:
         raise UsageError(
-            f"sampling and {', '.join(sampling)} are both given", hint="say it in one place: in Sampling, or by keyword"
+            f"sampling and {', '.join(sampling)} are both given", hint="set it once: in Sampling, or by keyword"
         )
     made = attrs.evolve(given, **own) if isinstance(given, Request) else Request(given, **own)
     return attrs.evolve(made, sampling=attrs.evolve(made.sampling, **sampling)) if sampling else made
@@ -98,18 +98,18 @@ def _check_known(whose: str, keywords: Iterable[str], known: Iterable[str]) -> N
 
 
 def several(given: Any) -> bool:
-    """A list of prompts: of texts, of requests, of lists of ids or messages. Not one of ids or messages."""
+    """Whether this is a list of prompts (texts, requests, lists of ids or messages), not one prompt as a list."""
     one = (str, Request, list, tuple, np.ndarray, Tensor)
     return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(p, one) and _whole(p) for p in given)
 
 
 def _whole(given: Any) -> bool:
-    """Not a number in an array without dimensions."""
+    """Whether this is not a zero-dimensional array."""
     return getattr(given, "ndim", 1) > 0
 
 
 def all_of(given: list[Any], check: Callable[[Any], T]) -> list[T]:
-    """Every one checked; of a wrong one the refusal has its number. Raises UsageError."""
+    """Check every prompt. Raises UsageError with the number of the wrong prompt."""
     checked = []
     for at, one in enumerate(given):
         try:
@@ -120,5 +120,5 @@ def all_of(given: list[Any], check: Callable[[Any], T]) -> list[T]:
 
 
 def numbered(at: int, count: int, error: SpecError) -> UsageError:
-    """The same refusal, with the prompt it is about."""
+    """The same refusal, with the number of the prompt."""
     return UsageError(f"prompt {at + 1} of {count}: {error.reason}", hint=error.hint)

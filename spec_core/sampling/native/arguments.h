@@ -10,7 +10,7 @@ typedef unsigned long long word;
 /* module.c: the functions of the instruction set in use */
 extern const choice_table *choice_now;
 
-/* room.c. With the interpreter's lock: the spare one if it is there and large enough. NULL with an error set. */
+/* room.c. With the interpreter's lock: a spare one where one is large enough. NULL with an error set. */
 choice_room *room_take(int32_t n);
 void room_give(choice_room *room);
 

@@ -51,6 +51,10 @@ typedef struct {
     /* lead: whether that is wanted; else it is not found. The row is adjusted already. */
     choice_made (*choose)(choice_row row, const choice_cuts *cuts, const choice_source *source, int lead,
                           choice_room *room);
+    /* The `count` best by the sum of z and noise, the best first: room->order, with that sum; how many there are. For a
+       temperature above 0. Tokens that are banned are none of them. */
+    int32_t (*best)(choice_row row, const choice_cuts *cuts, const choice_source *source, int32_t count,
+                    choice_room *room);
     /* The support: room->ids in ascending order and room->z; how many. */
     int32_t (*support)(choice_row row, const choice_cuts *cuts, choice_room *room);
     /* The largest logit, its id, and the sum of all fine weights. */

@@ -1,5 +1,5 @@
-/* Memory that calls work in. Nothing else is held between them: one call at a time takes the spare one with it while
- * others run. */
+/* Memory that calls work in, and that choosers hold. A few are kept between calls, for the drafts of as many
+ * sequences. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -8,7 +8,12 @@
 
 #include <stdlib.h>
 
-static choice_room *spare;
+#define SPARES 16
+#define SPARE_PLACES (1 << 18) /* of all spare ones, but for a single one */
+
+static choice_room *spares[SPARES];
+static int held;
+static int64_t places;
 
 static void room_free(choice_room *room) {
     if (!room) return;
@@ -32,20 +37,21 @@ static choice_room *room_new(int32_t n) {
 }
 
 choice_room *room_take(int32_t n) {
-    choice_room *room = spare;
-    spare = NULL;
-    if (room && room->n >= n) return room;
-    room_free(room);
-    room = room_new(n < 1024 ? 1024 : n);
+    while (held) {
+        choice_room *room = spares[--held];
+        places -= room->n;
+        if (room->n >= n) return room;
+        room_free(room);
+    }
+    choice_room *room = room_new(n < 1024 ? 1024 : n);
     if (!room) PyErr_NoMemory();
     return room;
 }
 
 void room_give(choice_room *room) {
-    if (spare && spare->n > room->n) {
+    if (held == SPARES || (held && places + room->n > SPARE_PLACES)) {
         room_free(room);
         return;
     }
-    room_free(spare);
-    spare = room;
+    places += room->n, spares[held++] = room;
 }

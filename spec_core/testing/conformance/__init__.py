@@ -1,1 +1,1 @@
-"""The contract as tests: a class per kind of plugin, inherited by its author. Every check is one promise."""
+"""The contract as tests: one class per kind of plugin, for its author to inherit. Every check tests one promise."""

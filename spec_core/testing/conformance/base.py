@@ -1,4 +1,4 @@
-"""What the conformance classes share: requests, runs, and plain decoding to hold them against."""
+"""Shared parts of the conformance classes: requests, runs, and comparison with plain decoding."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _plain: dict[tuple[Any, str, str], list[int]] = {}
 
 
 class Conformance:
-    """Inherit one of the five classes and say what is to be tested.
+    """Inherit one of the five classes and define what is tested.
 
-    ``make`` gives a fresh plugin. ``target`` gives a fresh target; override it for a plugin that needs a certain one.
-    ``owner`` gives the owner of its recurrent state, None leaves it to the one that is installed.
-    ``prompts`` gives prompts, as token ids, after which the plugin has something to do.
+    ``make`` returns a new plugin. ``target`` returns a new target; override it if the plugin needs a certain one.
+    ``owner`` returns the owner of its recurrent state; None uses the installed one.
+    ``prompts`` returns prompts, as token ids, after which the plugin has something to do.
     """
 
     temperatures: ClassVar[tuple[float, ...]] = (0.0, 0.8)
 
     def make(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must say what it tests: def make(self): return MyPlugin()")
+        raise NotImplementedError(f"{type(self).__name__} must define what it tests: def make(self): return MyPlugin()")
 
     def target(self) -> Any:
         return ToyTarget(context=128)
@@ -49,15 +49,15 @@ class Conformance:
     def prompts(self) -> list[list[int]]:
         return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7], [5, 5, 5, 5, 9, 5, 5]]
 
-    @promise("No hook raises, and nothing it proposes or decides is refused: a request runs to its end.")
+    @promise("A request runs to its end: no hook raises, and no draft or verdict is refused.")
     def test_one_request_is_survived(self) -> None:
         self.one_request()
 
     def one_request(self) -> None:
-        """The least that a plugin must do: without it nothing else can be checked."""
+        """The basic check: if it fails, no other check is meaningful."""
         together(self.run([self.mine()]), self.requests()[:1])
 
-    # what checks are made of
+    # parts of checks
 
     @cached_property
     def model(self) -> Target:
@@ -65,7 +65,7 @@ class Conformance:
         return self.target()
 
     def requests(self, n: int = 14, temperatures: Many[float] | None = None, **more: Any) -> list[Request]:
-        """Every prompt at every temperature, each with a name and a seed of its own."""
+        """Every prompt at every temperature, each with its own name and seed."""
         pairs = product(self.temperatures if temperatures is None else temperatures, self.prompts())
         return [
             Request(
@@ -81,21 +81,21 @@ class Conformance:
         return Run(target, list(methods), rollback=owner, **settings)
 
     def mine(self) -> tuple[str, Any]:
-        """A fresh plugin under the name that the kit's partners know."""
+        """A new plugin, under the name that the kit's partners use."""
         return SUBJECT, self.make()
 
     @cached_property
     def long_model(self) -> Any:
-        """A quick target for many steps, unless the plugin needs a target of its own."""
+        """A cheap target for many steps, unless the plugin needs its own target."""
         return QuickTarget() if self.source is Conformance else self.model
 
     @property
     def source(self) -> type:
-        """Whose target this is: what is remembered about it holds for equal ones."""
+        """The class that defines the target: results are shared between classes with equal targets."""
         return Conformance if type(self).target is Conformance.target else type(self)
 
     def plain(self, request: Request, target: Target | None = None) -> list[int]:
-        """Output of plain decoding in a run of its own; remembered."""
+        """Output of plain decoding in a separate run; cached."""
         target = target or self.model
         bare = attrs.evolve(request, name="", methods=None, draft_max=None)
         key = (self.source, target.info.name, described(bare))
@@ -108,13 +108,13 @@ class Conformance:
         return [*request.prompt, *self.plain(request, target)]
 
     def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
-        """Run to the end; every request's text must be that of plain decoding."""
+        """Run to the end; every request's text must equal plain decoding's."""
         for request, tokens in zip(requests, together(run, requests, each), strict=True):
             same(tokens, self.plain(request), described(request) + settings_of(run))
 
 
 def together(run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> list[list[int]]:
-    """Output tokens of requests that run side by side. each: called after every step."""
+    """Output tokens of requests that run together. each: called after every step."""
     seqs = [run.submit(request) for request in requests]
     while run.busy:
         run.step()
@@ -124,7 +124,7 @@ def together(run: Run, requests: list[Request], each: Callable[[], None] | None 
 
 
 def same(tokens: list[int], plain: list[int], where: str) -> None:
-    """Raise what was found unless both texts are equal."""
+    """Raise Found unless both texts are equal."""
     if tokens == plain:
         return
     pairs = enumerate(zip(tokens, plain, strict=False))
@@ -133,7 +133,7 @@ def same(tokens: list[int], plain: list[int], where: str) -> None:
 
 
 def described(request: Request) -> str:
-    """What to ask for to see it again."""
+    """The request's parameters, to reproduce a finding."""
     sampling, stops = request.sampling, sorted(request.stop_tokens)
     shown = f"prompt={request.prompt}, n={request.max_tokens}, seed={request.seed}, temperature={sampling.temperature}"
     shown += f", {sampling}" if sampling.adjusts or sampling.truncates else ""
@@ -142,20 +142,20 @@ def described(request: Request) -> str:
 
 
 def settings_of(run: Run) -> str:
-    """The settings that are not the default."""
+    """The settings that differ from the default."""
     chosen = attrs.asdict(run.settings, filter=lambda field, value: value != field.default)
     return "".join(f", {name}={value}" for name, value in chosen.items())
 
 
 def forgotten(seen: list[weakref.ref[Sequence]], max_sequences: int) -> None:
-    """Raise what was found unless finished sequences are gone, but for what a slot may keep of its last one."""
+    """Raise Found unless finished sequences are garbage collected, except for the last one of each slot."""
     if sum(ref() is not None for ref in seen) > max_sequences:
-        gc.collect()  # slow where much is loaded
+        gc.collect()  # slow if many objects are loaded
     alive = sum(ref() is not None for ref in seen)
     expect(alive <= max_sequences, f"{alive} of {len(seen)} finished sequences are still held")
 
 
 def expect(kept: bool, found: str) -> None:
-    """Raise what was found, where a promise is not kept."""
+    """Raise Found if a promise is broken."""
     if not kept:
         raise Found(found)

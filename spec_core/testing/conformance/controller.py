@@ -1,4 +1,4 @@
-"""Conformance of a controller: ``make`` returns a fresh plugin that drafts nothing and shortens what others draft."""
+"""Conformance of a controller: ``make`` returns a new plugin that never drafts and limits others' drafts."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from spec_core.testing.drafters import Oracle
 
 
 class ControllerConformance(Conformance):
-    """Inherit, and let ``make`` return a fresh controller. A drafter of the kit gives it something to limit."""
+    """Inherit, and let ``make`` return a new controller. A drafter of the kit gives it something to limit."""
 
     def one_request(self) -> None:
         self.is_plain(self.controlled(self.requests()[:1]), self.requests()[:1])
 
     def controlled(self, requests: list[Request], last: bool = False, **settings: Any) -> Run:
-        """A run with the controller and a drafter that is right three times a step. last: named after it."""
+        """A run with the controller and a drafter with three right tokens per step. last: name the controller last."""
         known = {request.name: self.text_of(request) for request in requests}
         drafter = Oracle(known, lambda i, seq: i < 3, vocab=self.model.info.vocab)
         named = [self.mine(), drafter]
         return self.run(named[::-1] if last else named, **settings)
 
-    @promise("compat says that it drafts nothing: drafts=(). Else it is asked too late, and its limits are refused.")
+    @promise("compat declares drafts=(). Otherwise the controller is called too late, and its limits are refused.")
     def test_it_says_that_it_drafts_nothing(self) -> None:
         answer = ask_compat(self.make(), "controller", MetadataOnly(self.model)) or Compat()
-        expect(answer.drafts is not None and not answer.drafts, f"compat says drafts={answer.drafts}")
+        expect(answer.drafts is not None and not answer.drafts, f"compat declares drafts={answer.drafts}")
 
-    @promise("Whatever it limits, the text is that of plain decoding.")
+    @promise("The limits never change the text: it is that of plain decoding.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests(n=24)
         for last in (False, True):
             self.is_plain(self.controlled(requests, last), requests)
 
-    @promise("Sequences come and go: one that ends, or begins in a slot used before, changes no other's text.")
+    @promise("Sequences that join or leave do not change the text of others, also in a reused slot.")
     def test_sequences_come_and_go(self) -> None:
         requests = self.requests(n=8)
         self.is_plain(self.controlled(requests, max_sequences=2), requests)
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
         run = self.controlled(requests, max_sequences=1, reuse=False)

@@ -1,9 +1,11 @@
-"""The distribution of short texts, counted over many seeds and held against the exact one.
+"""The distribution of short texts, counted over many seeds and compared with the exact one.
 
 The target is a random table, so its text is a Markov chain and every marginal is a product of small matrices.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import attrs
 import numpy as np
@@ -22,7 +24,7 @@ from spec_core.testing.quick import QuickTarget
 
 VOCAB, LENGTH, TEMPERATURE = 5, 4, 1.0
 IMPROBABLE = 1e-6
-"""Counts that are less likely than this are taken for another distribution; the seeds are fixed."""
+"""Counts with a lower p-value are taken as a different distribution; the seeds are fixed."""
 
 
 def small_target() -> QuickTarget:
@@ -51,7 +53,7 @@ def pairs(target: QuickTarget) -> list[np.ndarray]:
 
 
 def check_distribution(texts: list[list[int]], target: QuickTarget, what: str) -> None:
-    """Raise what was found unless tokens and pairs of neighbours have the target's distribution."""
+    """Raise Found unless tokens and pairs of neighbours have the target's distribution."""
     said = np.array(texts)
     for t, exact in enumerate(pairs(target)):
         both = np.bincount(said[:, t] * VOCAB + said[:, t + 1], minlength=VOCAB * VOCAB)
@@ -65,7 +67,7 @@ def check_distribution(texts: list[list[int]], target: QuickTarget, what: str) -
 
 
 def chance(counts: np.ndarray, distribution: np.ndarray) -> float:
-    """Probability of counts as far from the distribution (Pearson's chi-square); rare cells are counted together."""
+    """p-value of counts (Pearson's chi-square); rare cells are counted together."""
     expected = counts.sum() * distribution
     rare = expected < 5
     if rare.any():
@@ -78,7 +80,7 @@ def chance(counts: np.ndarray, distribution: np.ndarray) -> float:
 
 @attrs.define(eq=False)
 class Replays:
-    """Drafts for a request what the first one of its seed said, as a store does that all sequences share."""
+    """Drafts the text of the first request with the same seed, like a store that all sequences share."""
 
     said: dict[int, tuple[Sequence, list[int]]] = attrs.field(factory=dict)
 
@@ -104,12 +106,16 @@ class Replays:
 
 @attrs.define(eq=False)
 class Near:
-    """Drafts by a table that is near the target's: drawn from it, or its best tokens, as a chain or a tree."""
+    """Drafts from a table near the target's: drawn, or its best tokens, as a chain or a tree.
+
+    extends: it extends the drafts of others.
+    """
 
     target: QuickTarget
     proposal: Proposal = "sampled"
     tree: bool = False
     length: int = 3
+    extends: bool = False
     table: Tensor = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -118,23 +124,35 @@ class Near:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={self.proposal}, needs=Needs(trees=self.tree))
+        return Compat(drafts={self.proposal}, needs=Needs(trees=self.tree), extends=self.extends)
 
     @hookimpl
     def draft(self, step: Step) -> None:
+        for seq, draft, leaf, budget in step.leaves:
+            path = [draft.ids[i] for i in draft.ancestry(leaf)]
+            step.extend(seq, self._chain(step, seq, budget, path), leaf)
         for seq, budget in step.undrafted:
             tree = self.tree and budget > 1 and step.nodes(seq) >= 4
             step.propose(seq, self._tree(seq) if tree else self._chain(step, seq, budget))
 
-    def _chain(self, step: Step, seq: Sequence, budget: int) -> Draft:
-        ids, rows = [seq.tokens[-1]], []
-        for i in range(min(budget, self.length)):
+    def _chain(self, step: Step, seq: Sequence, budget: int, path: Iterable[int] = ()) -> Draft:
+        """path: drafted tokens before it."""
+        ids, rows = [seq.tokens[-1], *path], []
+        before = len(ids)
+        for i in range(before - 1, before - 1 + min(budget, self.length)):
             rows.append(self.table[ids[-1]])
             ids.append(int((rows[-1].log() + (0 if self.proposal == "deterministic" else step.noise(seq, i))).argmax()))
-        return Draft(ids[1:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None)
+        return Draft(
+            ids[before:], proposal=self.proposal, probs=torch.stack(rows) if self.proposal == "sampled" else None
+        )
 
     def _tree(self, seq: Sequence) -> Draft:
-        """Two best tokens after the last one, and two after the better of them."""
+        """The two best tokens after the last one, and two after the better of them."""
         first = self.table[seq.tokens[-1]].topk(2).indices.tolist()
         second = self.table[first[0]].topk(2).indices.tolist()
         return Draft([*first, *second], parents=[-1, -1, 0, 0])
+
+
+def extended(target: QuickTarget, kind: Proposal, then: Proposal) -> list[tuple[str, Near]]:
+    """A drafter of one token, and one of another kind that goes on behind it."""
+    return [("near", Near(target, kind, length=1)), ("further", Near(target, then, length=2, extends=True))]

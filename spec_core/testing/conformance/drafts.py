@@ -1,4 +1,4 @@
-"""Checks of a drafter by what it proposes: budget, kind of proposal, rows, forwards."""
+"""Checks of a drafter's proposals: budget, kind of proposal, probs, forwards."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from spec_core.testing.drafters import Oracle
 
 CUT = Sampling(temperature=0.7, top_k=8)
 FAR = 6.0
-"""Standard deviations a mean may be away from its distribution's; the seeds are fixed, so a check never flickers."""
+"""Max standard deviations between a mean and its expectation; the seeds are fixed, so results do not vary."""
 
 
 class DraftChecks(Conformance):
     """Part of DrafterConformance."""
 
     def all_offered(self, bad: Callable[[Offer], bool], first: Any = (), **settings: Any) -> list[Offer]:
-        """Everything proposed in a run; raises the first bad one as found."""
+        """All drafts of a run; raises Found for the first bad one."""
         failure = None
         with proposals() as offers:
             try:
                 together(self.run([*first, self.mine()], **settings), self.requests())
-            except PluginError as error:  # the core refused it: then it is among the offers
+            except PluginError as error:  # refused by the core, but recorded in the offers
                 failure = error
         for offer in offers:
             if bad(offer):
@@ -49,12 +49,12 @@ class DraftChecks(Conformance):
             raise failure
         return offers
 
-    @promise("A method that is tested drafts: the kit's prompts give it something to propose.")
+    @promise("The method drafts after the kit's prompts.")
     def test_it_drafts_after_the_kits_prompts(self) -> None:
         offers = self.all_offered(lambda offer: False)
-        expect(bool(offers), "not one draft; override prompts() with texts after which it has something to say")
+        expect(bool(offers), "no draft; override prompts() with texts after which the method drafts")
 
-    @promise("A path has at most as many tokens as the budget, a tree at most step.nodes(seq).")
+    @promise("A path has max budget tokens, a tree max step.nodes(seq).")
     def test_drafts_keep_the_budget(self) -> None:
         for settings in (
             {"draft_max": 1},
@@ -64,7 +64,7 @@ class DraftChecks(Conformance):
         ):
             self.all_offered(exceeds, **settings)
 
-    @promise("To draft nothing is to propose nothing: no draft is empty.")
+    @promise("A method that drafts nothing proposes nothing: no draft is empty.")
     def test_no_draft_is_empty(self) -> None:
         self.all_offered(lambda offer: len(offer.draft) == 0)
 
@@ -73,19 +73,19 @@ class DraftChecks(Conformance):
         vocab = self.model.info.vocab
         self.all_offered(lambda offer: not all(0 <= token < vocab for token in offer.draft.ids))
 
-    @promise("Only sequences of step.undrafted are drafted: what another has served is served.")
+    @promise("Only sequences of step.undrafted are drafted, not those that already have a draft.")
     def test_only_offered_sequences_are_drafted(self) -> None:
         known = {r.name: self.text_of(r) for r in self.requests()[::2]}
         served = Oracle({**dict.fromkeys(map(str, range(99)), []), **known}, vocab=self.model.info.vocab)
         self.all_offered(lambda offer: not offer.free, first=[served], prefill_chunk=3)
 
-    @promise("A draft is of a kind of proposal that compat declared.")
+    @promise("compat declared the kind of proposal of every draft.")
     def test_declared_proposals_are_kept(self) -> None:
         for rule in (None, Judge()):
             declared = self.run([self.mine()], rule=rule).proposals[SUBJECT]
             self.all_offered(_undeclared(declared), rule=rule)
 
-    @promise("A deterministic draft is a function of the text: neither seed nor chance changes it.")
+    @promise("A deterministic draft is a function of the text; it does not depend on the seed or on random numbers.")
     def test_deterministic_drafts_are_the_same_twice(self) -> None:
         greedy = self.requests(temperatures=(0.0,))
         reseeded = [attrs.evolve(r, seed=r.seed + 1000) for r in greedy]
@@ -93,14 +93,14 @@ class DraftChecks(Conformance):
             if one is not None and one.proposal == "deterministic":
                 expect(two is not None and shape(one) == shape(two), f"{_both(one, two)} {_where(greedy, key)}")
 
-    @promise("Chance comes from step.noise: the same request gets the same drafts again.")
+    @promise("Random numbers come from step.noise: the same request gets the same drafts again.")
     def test_the_same_request_gets_the_same_drafts(self) -> None:
         requests = self.requests()
         for key, (one, two) in self._twice(requests, requests):
             expect(shape(one) == shape(two), f"{_both(one, two)} {_where(requests, key)}")
 
     def _twice(self, first: list[Request], second: list[Request]) -> Iterator[tuple[Any, Any]]:
-        """(key, (draft, draft)) of two runs, each with another state of everybody's global generators."""
+        """(key, (draft, draft)) of two runs with different states of the global random generators."""
         drafts = []
         for seed, requests in enumerate((first, second)):
             run = self.run([self.mine()], rule=Cut(1))
@@ -110,31 +110,31 @@ class DraftChecks(Conformance):
         for key in sorted({*drafts[0], *drafts[1]}):
             yield key, (drafts[0].get(key), drafts[1].get(key))
 
-    @promise("Probs are rows [K, V] of distributions: finite, at least 0, summing to 1, positive where they drew.")
+    @promise("Probs are rows [K, V] of distributions: finite, min 0, sum 1, positive for the drafted tokens.")
     def test_rows_are_distributions(self) -> None:
         vocab = self.model.info.vocab
         for noise in ("shared", "private"):
             offers = self.all_offered(lambda offer: not _distributions(offer.draft, vocab), rule=Judge(noise))
         if all(offer.draft.proposal != "sampled" for offer in offers):
-            pytest.skip("drafts no rows")
+            pytest.skip("drafts without probs")
 
-    @promise("Probs cost memory: they are made only where the rule in force wants them.")
+    @promise("Probs cost memory: they are computed only if the selected rule reads them.")
     def test_rows_only_where_they_are_wanted(self) -> None:
         self.all_offered(lambda offer: offer.draft.probs is not None)
 
-    @promise("Tokens of proposal 'sampled' were really drawn from their rows of probs.")
+    @promise("Tokens of proposal 'sampled' are drawn from their rows of probs.")
     def test_drafts_are_drawn_from_their_rows(self) -> None:
         drawn = self._drawn()
         if not drawn:
-            pytest.skip("drafts no rows")
+            pytest.skip("drafts without probs")
         tokens, q = torch.tensor([t for t, _ in drawn]), torch.stack([row for _, row in drawn]).double()
         off = sharpness(tokens, q)
-        expect(abs(off) < FAR, f"the mean chance of {len(tokens)} drawn tokens is {off:.1f} sigma off")
+        expect(abs(off) < FAR, f"the mean probability of {len(tokens)} drawn tokens is {off:.1f} sigma off")
         worst, off = frequency(tokens, q)
-        expect(abs(off) < FAR, f"of {len(tokens)} drawn tokens, how many are {worst} is {off:.1f} sigma off")
+        expect(abs(off) < FAR, f"the count of {worst} in {len(tokens)} drawn tokens is {off:.1f} sigma off")
 
     def _drawn(self) -> list[tuple[int, torch.Tensor]]:
-        """(token, its row) of every draft that were sampled, over many seeds, of whole and of cut distributions."""
+        """(token, its row) of every sampled draft, over many seeds, of whole and of truncated distributions."""
         rows = [draft for draft in self._sampled_drafts(Judge("private")).values() if draft.proposal == "sampled"]
         return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
 
@@ -146,34 +146,34 @@ class DraftChecks(Conformance):
         together(run, cut)
         return drafts
 
-    @promise("Under private noise a position that was not kept is drawn again from new numbers.")
+    @promise("Under private noise a rejected position is drawn again with new numbers.")
     def test_positions_are_drawn_again_from_new_numbers(self) -> None:
         drafts = self._sampled_drafts(Cut(0), Judge("private"))
         again = [(one.ids[1], two) for one, two in _followed(drafts)]
         if not again:
-            pytest.skip("drafts no rows, or never two tokens")
+            pytest.skip("drafts without probs, or never two tokens")
         same = sum(token == two.ids[0] for token, two in again)
         p = torch.stack([two.probs[0, token] for token, two in again]).double()
         off = float((same - p.sum()) / (p * (1 - p)).sum().clamp_min(1e-9).sqrt())
         expect(off < FAR, f"{same} of {len(again)} tokens are the same when drawn again, {off:.1f} sigma too many")
 
-    @promise("A step costs at most Compat.forwards(K) forwards of the method's own, K the longest drafted path.")
+    @promise("A step costs max Compat.forwards(K) forwards of the method's own, K being the longest drafted path.")
     def test_forwards_are_as_promised(self) -> None:
         run = self.run([self.mine()])
         promised = next(c.compat.forwards for c in run.plugins if c.name == SUBJECT)
 
         def look(step: Step) -> None:
             spent = step.forwards.get(SUBJECT, 0)
-            longest = max((p.draft.depth for p in step.parts if p.draft and p.source == SUBJECT), default=0)
+            longest = max((p.draft.depth for p in step.parts if p.draft and SUBJECT in p.sources), default=0)
             if spent and promised is None:
                 raise Found(f"{spent} forwards in a step; declare them: Compat(forwards=lambda k: ...)")
             if promised is not None and spent > promised(longest):
-                raise Found(f"{spent} forwards in a step that drafted {longest}, promised are {promised(longest)}")
+                raise Found(f"{spent} forwards in a step that drafted {longest}; compat declares {promised(longest)}")
 
         run.observe(look)
         together(run, self.requests())
 
-    @promise("compat answers from target.info and metadata: no forward, no weight, no memory of a sequence.")
+    @promise("compat uses only target.info and metadata: no forward, no weight, no memory of a sequence.")
     def test_compat_reads_metadata_only(self) -> None:
         plugin = self.make()
         before = tensors(plugin)
@@ -182,7 +182,7 @@ class DraftChecks(Conformance):
         more = tensors(plugin) - before
         expect(more == 0, f"after compat the plugin holds {more} more numbers; read weights in Compat.load")
 
-    @promise("What a plugin is shown it does not change: logits, hidden states, noise.")
+    @promise("A plugin does not modify its arguments: logits, hidden states, noise.")
     def test_nothing_shown_is_changed(self) -> None:
         kept: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -191,7 +191,7 @@ class DraftChecks(Conformance):
 
         def look(step: Step) -> None:
             for now, then in kept:
-                expect(torch.equal(now, then), f"a tensor {list(now.shape)} of the forward was written to")
+                expect(torch.equal(now, then), f"the plugin wrote to a tensor {list(now.shape)} of the forward")
 
         run = self.run([self.mine()], target=Watched(self.model, keep))
         run.observe(look)
@@ -199,7 +199,7 @@ class DraftChecks(Conformance):
 
 
 def _followed(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
-    """Drafts of two steps that follow each other: the second of one and the first of two are for one position."""
+    """Drafts of two consecutive steps: the second token of one and the first of the other are for the same position."""
     for (name, m), one in sorted(drafts.items()):
         two = drafts.get((name, m + 1))
         if two is not None and one.proposal == two.proposal == "sampled" and len(one) > 1:
@@ -207,14 +207,14 @@ def _followed(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
 
 
 def sharpness(tokens: torch.Tensor, q: torch.Tensor) -> float:
-    """Sigmas between the mean of q(drawn token) and its expectation; above 0 where likely tokens are preferred."""
+    """Sigmas between the mean of q(drawn token) and its expectation; positive if likely tokens are preferred."""
     given, square = q.gather(1, tokens[:, None])[:, 0], (q * q).sum(-1)
     variance = ((q**3).sum(-1) - square**2).sum()
     return float((given - square).sum() / variance.clamp_min(1e-9).sqrt())
 
 
 def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
-    """The token whose count is furthest from its expectation, and by how many sigmas. tokens: [n], q: [n, V]."""
+    """The token whose count is furthest from its expectation, and the distance in sigmas. tokens: [n], q: [n, V]."""
     variance = (q * (1 - q)).sum(0)
     off = (torch.nn.functional.one_hot(tokens, q.shape[1]) - q).sum(0) / variance.clamp_min(1e-9).sqrt()
     off[variance < 5] = 0  # too few for a normal distribution
@@ -224,14 +224,14 @@ def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
 
 @attrs.define(eq=False)
 class MetadataOnly:
-    """A target of which only the description can be had."""
+    """A target of which only the metadata can be read."""
 
     inner: Any
 
     def __getattr__(self, name: str) -> Any:
         if name in ("info", "tokenizer", "config"):
             return getattr(self.inner, name)
-        raise Found(f"compat asked for target.{name}")
+        raise Found(f"compat read target.{name}")
 
 
 def exceeds(offer: Offer) -> bool:
@@ -240,7 +240,7 @@ def exceeds(offer: Offer) -> bool:
 
 
 def shape(draft: Draft | None) -> Any:
-    """What two drafts are compared by: tokens and tree, not rounding."""
+    """The parts of a draft to compare: tokens and tree, without rounded numbers."""
     return None if draft is None else (draft.ids, draft.parents)
 
 
@@ -270,7 +270,7 @@ def _where(requests: list[Request], key: tuple[str, int]) -> str:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Everybody's global generators begin at ``seed``, and are put back afterwards."""
+    """Set the global random generators to ``seed``, and restore them afterwards."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         random.seed(seed)

@@ -1,4 +1,4 @@
-"""A target driven by hand, one forward at a time, and its states laid open for comparison."""
+"""Runs a target directly, one forward at a time, and returns its states for comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spec_core.toolkit.drive import forward as drive
 
 @attrs.frozen(eq=False)
 class Row:
-    """What one sequence brings to a forward: tokens that are certain, and perhaps a draft."""
+    """One sequence's share of a forward: committed tokens, and perhaps a draft."""
 
     seq: Sequence
     tokens: list[int]
@@ -43,7 +43,7 @@ def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[
 
 
 def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
-    """Let the target put what it owns back along the kept path of every part."""
+    """Let the target restore its state along the kept path of every part."""
     step.phase, step.asking, step.owners = "rollback", "target", frozenset({"target"})
     for part, path in zip(step.parts, paths, strict=True):
         part.verdict = part.uncut = Verdict(path, 0)
@@ -62,14 +62,14 @@ def feed(target: Target, seq: Sequence, tokens: list[int], needs: Needs = PLAIN)
 
 @attrs.frozen
 class Along:
-    """What plain decoding has along a text: index e is after e tokens. states: see ``leaves``; logits: [V] each."""
+    """Plain decoding along a text: index e is after e tokens. states: see ``leaves``; logits: [V] each."""
 
     states: list[list[np.ndarray]]
     logits: list[np.ndarray]
 
 
 def along(target: Target, tokens: list[int]) -> Along:
-    """Token by token through a fresh sequence."""
+    """Evaluate token by token in a new sequence."""
     seq = open_sequence(target)
     found = Along([[]], [np.empty(0)])
     for token in tokens:
@@ -81,7 +81,7 @@ def along(target: Target, tokens: list[int]) -> Along:
 
 
 def host(tensor: Tensor) -> np.ndarray:
-    """A copy of its own, float64."""
+    """A float64 copy on the host."""
     return tensor.detach().double().cpu().numpy().copy()
 
 
@@ -102,11 +102,11 @@ def leaves(state: Any) -> list[np.ndarray]:
 
 
 def close(found: np.ndarray, wanted: np.ndarray, tolerance: float, what: str) -> None:
-    """Raise what was found unless both are equal up to ``tolerance`` of the largest number."""
+    """Raise Found unless both are equal up to ``tolerance`` of the largest value."""
     if found.shape != wanted.shape:
         raise Found(f"{what} has the shape {list(found.shape)}, expected {list(wanted.shape)}")
     if not wanted.size:
         return
     off = float(np.abs(found - wanted).max())
     if not off <= tolerance * max(1.0, float(np.abs(wanted).max())):
-        raise Found(f"{what} is {off:.2g} away from a fresh forward's; allowed are {tolerance:g} of its size")
+        raise Found(f"{what} is {off:.2g} away from a new forward's; the tolerance is {tolerance:g} of its size")

@@ -1,4 +1,4 @@
-"""How much memory an object keeps alive, and which tensors: what it reaches through fields and containers."""
+"""How much memory an object keeps alive, and which tensors, through fields and containers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTSIDE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
 
 
 def reached(root: Any, outside: Iterable[Any] = ()) -> Iterator[Any]:
-    """Every object that ``root`` keeps, once; ``outside`` and what only they keep are left out."""
+    """Every object that ``root`` keeps alive, once, except ``outside`` and objects that only those keep alive."""
     seen = {id(o) for o in outside}
     queue = deque([root])
     while queue:
@@ -41,7 +41,7 @@ def _kept(item: Any) -> Iterable[Any]:
 
 
 def weight(root: Any, outside: Iterable[Any] = ()) -> int:
-    """Bytes kept alive by ``root``; a tensor counts with its whole storage, a storage once."""
+    """Bytes kept alive by ``root``; a tensor counts with its whole storage, each storage once."""
     storages: dict[int, int] = {}
     total = 0
     for item in reached(root, outside):
@@ -58,6 +58,6 @@ def weight(root: Any, outside: Iterable[Any] = ()) -> int:
 
 
 def tensors(root: Any) -> int:
-    """How many numbers are in tensors and arrays that ``root`` keeps alive."""
+    """Number of elements in the tensors and arrays that ``root`` keeps alive."""
     kinds = (torch.Tensor, np.ndarray)
     return sum(t.numel() if isinstance(t, torch.Tensor) else t.size for t in reached(root) if isinstance(t, kinds))

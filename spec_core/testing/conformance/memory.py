@@ -1,4 +1,4 @@
-"""Checks of a drafter by what it remembers: committed text, per sequence and instance, bounded."""
+"""Checks of a drafter's memory: committed text only, per sequence and instance, bounded."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from spec_core.testing.conformance.promise import Found, promise
 
 KIB = 1024
 MANY = 1000
-"""Steps that a method is not asked for."""
+"""Steps in which the method is not called for a sequence."""
 EARLIER, LATER = 550, 1050
-"""Steps between which the memory of a sequence is watched."""
+"""Steps between which the memory of a sequence is compared."""
 ROWS_APART = 1e-3
-"""Most that probs may differ by rounding."""
+"""Max difference of probs by rounding."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
 
@@ -37,9 +37,9 @@ LONG = 48
 class MemoryChecks(DraftChecks):
     """Part of DrafterConformance.
 
-    learns_from_verdicts: what its earlier drafts and their verdicts may change in later drafts: "nothing"; "length",
-    how long they are; "tokens", what is in them. shares_between_sequences: one text may change the drafts of another.
-    keeps_former_text: on a slot that is used again, tokens of the former text help the next one, compared before use.
+    learns_from_verdicts: what earlier drafts and verdicts may change in later drafts: "nothing"; "length",
+    their length; "tokens", their tokens. shares_between_sequences: one text may change the drafts of another.
+    keeps_former_text: on a reused slot, tokens of the earlier text may help the next one, if compared before use.
     """
 
     learns_from_verdicts: ClassVar[Literal["nothing", "length", "tokens"]] = "nothing"
@@ -47,7 +47,7 @@ class MemoryChecks(DraftChecks):
     keeps_former_text: ClassVar[bool] = False
 
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
-        """Are these drafts after the same text, with another history, as equal as was promised?"""
+        """Whether these drafts, after the same text with different histories, are as equal as declared."""
         if self.learns_from_verdicts != "length":
             return shape(one) == shape(two) and near(one, two)
         if one is None or two is None:
@@ -57,7 +57,7 @@ class MemoryChecks(DraftChecks):
         return one.ids[:n] == two.ids[:n] and list(first) == list(second) and near(one, two)
 
     def same_drafts(self, found: Drafts, wanted: Drafts, requests: list[Request], keys: Any = None) -> None:
-        """Hold the drafts of one run against another's at the given places, or at all of both."""
+        """Compare the drafts of two runs at the given places, or at all of both."""
         for key in sorted({*found, *wanted} if keys is None else keys):
             one, two = found.get(key), wanted.get(key)
             if not self.agree(one, two):
@@ -76,18 +76,18 @@ class MemoryChecks(DraftChecks):
             pytest.skip("declared: one text may change the drafts of another")
 
     def long_requests(self) -> list[Request]:
-        """Texts long enough to repeat themselves."""
+        """Requests with texts long enough to repeat themselves."""
         longest = max(map(len, self.prompts()))
         return self.requests(n=min(LONG, self.long_model.info.context - longest))
 
     def drafts_of(self, requests: list[Request], methods: Any = (), **settings: Any) -> Drafts:
-        """What is drafted in a run of these requests on the quick target."""
+        """The drafts in a run of these requests on the quick target."""
         run = self.run([Judge("shared"), *methods, self.mine()], **{"target": self.long_model, **settings})
         drafts = recorded(run)
         together(run, requests)
         return drafts
 
-    @promise("Drafts equal those of a fresh instance that was given the same text as a prompt.")
+    @promise("Drafts equal those of a new instance that gets the same text as a prompt.")
     def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
         self._needs_fixed_tokens()
         self._may_not_share()
@@ -98,7 +98,7 @@ class MemoryChecks(DraftChecks):
             again = continued(by_name[name], self.text_of(by_name[name], self.long_model), m)
             self.same_drafts(grown, self.drafts_of([again]), [again], [(name, m)])
 
-    @promise("A rejected draft leaves no trace: what is drafted next depends on committed text only.")
+    @promise("A rejected draft has no effect on later drafts, which depend on committed text only.")
     def test_rejected_drafts_leave_no_trace(self) -> None:
         self._needs_fixed_tokens()
         requests = self.long_requests()
@@ -110,7 +110,7 @@ class MemoryChecks(DraftChecks):
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
 
-    @promise("What a sequence is drafted depends on that sequence alone, not on those beside it.")
+    @promise("The draft of a sequence depends on that sequence alone, not on others in the batch.")
     def test_drafts_do_not_depend_on_the_batch(self) -> None:
         self._may_not_share()
         requests = self.long_requests()
@@ -119,7 +119,7 @@ class MemoryChecks(DraftChecks):
             alone = self.drafts_of([request], rule=Cut(1))
             self.same_drafts({k: d for k, d in beside.items() if k[0] == request.name}, alone, requests)
 
-    @promise("Two instances of one class serve one run: each keeps a memory of its own.")
+    @promise("Two instances of one class can be used in one run: each has its own memory.")
     def test_two_instances_share_nothing(self) -> None:
         self._needs_fixed_tokens()
         requests = self.long_requests()
@@ -132,7 +132,7 @@ class MemoryChecks(DraftChecks):
         together(run, requests)
         self.same_drafts({**ones, **twos}, alone, requests)
 
-    @promise("Rows from span.start on are new: on a slot that is used again, nothing of the former text is left.")
+    @promise("Rows from span.start on are new: on a reused slot nothing of the earlier text is left.")
     def test_a_slot_that_is_used_again_holds_no_old_text(self) -> None:
         run = self.run(
             [Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, max_sequences=1, rule=Cut(1)
@@ -145,17 +145,17 @@ class MemoryChecks(DraftChecks):
             reused += seq.reused
             same(run.take(seq).tokens, self.plain(request, self.long_model), described(request))
         if not reused:
-            pytest.skip("this target reuses no prefix")
+            pytest.skip("this target does not reuse prefixes")
         self._needs_fixed_tokens()
         self._may_not_share()
         if self.keeps_former_text:
-            pytest.skip("declared: keeps tokens of a former text, and compares them")
+            pytest.skip("declared: keeps tokens of an earlier text, and compares them")
         for request in requests:
             fresh = self.drafts_of([request], reuse=False, rule=Cut(1))
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
 
     def _turns(self) -> list[Request]:
-        """A text, one that leaves it near the end, where every target can go on; another text; the first again."""
+        """A text; another text that differs from it near the end, where every target can continue; the first again."""
         first = self.long_requests()[0]
         text = self.text_of(first, self.long_model)
         at = len(text) - 6
@@ -163,7 +163,7 @@ class MemoryChecks(DraftChecks):
         prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
         return [attrs.evolve(first, prompt=prompt, name=f"turn-{i}") for i, prompt in enumerate(prompts)]
 
-    @promise("TargetOutput and Rows are views, valid until process returns: a plugin copies what it keeps.")
+    @promise("TargetOutput and Rows are views, valid until process returns: a plugin copies data that it keeps.")
     def test_views_are_not_kept(self) -> None:
         shown: list[torch.Tensor] = []
 
@@ -178,11 +178,9 @@ class MemoryChecks(DraftChecks):
         wanted = self.drafts_of(requests, target=self.model, rule=Cut(1))
         for key in sorted({*drafts, *wanted}):
             one, two = drafts.get(key), wanted.get(key)
-            expect(
-                shape(one) == shape(two), f"after the views were overwritten, other drafts at {key}: {one} for {two}"
-            )
+            expect(shape(one) == shape(two), f"after the views were overwritten, drafts at {key} are {one}, not {two}")
 
-    @promise("A method that was not asked for 1,000 steps and then is, drafts as if it had been asked all along.")
+    @promise("A method whose draft hook was not called for 1,000 steps then drafts as if it had always been called.")
     def test_asked_after_a_thousand_steps(self) -> None:
         self._needs_fixed_tokens()
         target = self.long_model
@@ -194,24 +192,24 @@ class MemoryChecks(DraftChecks):
         drafts = self.drafts_of([request], [late], rule=Cut(0))
         again = continued(request, self.text_of(request, target), last)
         fresh, key = self.drafts_of([again], rule=Cut(0)), (request.name, last)
-        expect(key in drafts or key not in fresh, f"drafts nothing after {steps} steps, a fresh instance does")
+        expect(key in drafts or key not in fresh, f"drafts nothing after {steps} steps, but a new instance does")
         self.same_drafts(drafts, fresh, [again], [key])
 
-    @promise("Work put off while a method is not asked has a bound: then it is done.")
+    @promise("Work deferred while the draft hook is not called is bounded: at the bound it is done.")
     def test_the_backlog_of_an_idle_method_is_bounded(self) -> None:
         asked, idle = self._growth(from_output(0)), self._growth(from_output(LATER + 1))
         expect(
             idle <= 1.5 * asked + 16 * KIB,
-            f"{idle} bytes more in {LATER - EARLIER} idle steps, {asked} when asked",
+            f"{idle} bytes more in {LATER - EARLIER} idle steps, {asked} when called",
         )
 
     def _growth(self, may: Callable[[Sequence], bool]) -> int:
-        """Bytes by which the memory of one sequence grows between two steps, once a backlog has reached its bound."""
+        """Bytes by which the memory of one sequence grows between two steps, after a backlog has reached its bound."""
         sizes = self._sizes([EARLIER, LATER], Limiter(may))
         return sizes[1] - sizes[0]
 
     def _sizes(self, at: list[int], *methods: Any) -> list[int]:
-        """Bytes that the plugin keeps, its own and of one sequence, after so many output tokens."""
+        """Bytes that the plugin keeps, for itself and one sequence, after these numbers of output tokens."""
         target = self.long_model
         request = attrs.evolve(self.requests(temperatures=(0.0,))[0], max_tokens=at[-1] + 1)
         if target.info.context < len(request.prompt) + request.max_tokens:
@@ -226,12 +224,12 @@ class MemoryChecks(DraftChecks):
                 sizes.append(weight([plugin, seq.stash], outside=[run, target, seq]))
         return sizes
 
-    @promise("Memory of a sequence grows at most linearly with its text.")
+    @promise("Memory of a sequence grows max linearly with its text.")
     def test_memory_grows_at_most_with_the_text(self) -> None:
         short, long = self._sizes([MANY // 4, MANY])
         expect(long <= 8 * short + 64 * KIB, f"{short} bytes after {MANY // 4} tokens, {long} after {MANY}")
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         plugin = self.make()
         run = self.run([(SUBJECT, plugin)], max_sequences=2, reuse=False)
@@ -253,7 +251,7 @@ class MemoryChecks(DraftChecks):
 
 
 def near(one: Draft | None, two: Draft | None) -> bool:
-    """Rows of probs say more than tokens: a stale memory shows in them before it changes a token."""
+    """Whether two drafts agree. Rows of probs show stale memory before a token changes."""
     if one is None or two is None or one.probs is None or two.probs is None:
         return True
     n = min(len(one), len(two))
@@ -271,14 +269,14 @@ def overwrite(views: list[torch.Tensor]) -> None:
 
 
 def continued(request: Request, text: list[int], m: int) -> Request:
-    """The same request, with what was committed before its m-th token as the prompt: its next token is that one."""
+    """The same request, with the text before its m-th token as the prompt, so that its next token is that one."""
     said = m - 1 - len(request.prompt)
     return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - said, offset=said)
 
 
 @attrs.define(eq=False)
 class Checkpoints:
-    """Keeps the recurrent state after every step, so that a prefix can be reused anywhere."""
+    """Keeps the recurrent state after every step, so that any prefix can be reused."""
 
     @hookimpl
     def compat(self) -> Compat:

@@ -1,4 +1,4 @@
-"""Partners of the plugin under test: who may draft when, how much is kept, what was seen."""
+"""Partners of the plugin under test: they limit drafts, cut verdicts and record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import PROPOSALS, Compat, Draft, Needs, Verdict
+from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.toolkit.choosing import choosers, walk
@@ -22,11 +22,11 @@ SUBJECT = "subject"
 """The name of the plugin under test in the kit's runs."""
 
 Drafts = dict[tuple[str, int], Draft]
-"""{(sequence name, committed tokens): what was drafted after them}."""
+"""{(sequence name, committed tokens): the draft after them}."""
 
 
 def recorded(run: Run, plugin: str = SUBJECT) -> Drafts:
-    """Fills up, while the run steps, with everything the plugin drafted."""
+    """A dict that collects the plugin's drafts while the run steps."""
     drafts: Drafts = {}
 
     def look(step: Step) -> None:
@@ -40,7 +40,7 @@ def recorded(run: Run, plugin: str = SUBJECT) -> Drafts:
 
 @attrs.define(eq=False)
 class Limiter:
-    """A controller: a method drafts only where ``may(sequence)``."""
+    """A controller that allows drafts only if ``may(sequence)``."""
 
     may: Callable[[Sequence], bool]
     method: str = SUBJECT
@@ -57,44 +57,44 @@ class Limiter:
 
 
 def first(n: int) -> Callable[[int, Sequence], bool]:
-    """Which drafts are to be right: the first n."""
+    """The first n drafts are to be right."""
     return lambda i, seq: i < n
 
 
 @attrs.define(eq=False)
 class Cut:
-    """Keeps at most so many drafts of a step, and then says the next as its own: the same text in more steps."""
+    """Keeps at most ``longest`` drafts of a step and emits the next as the target's token: more steps, same text."""
 
-    most: int = 0
+    longest: int = 0
 
     @hookimpl
     def accept(self, step: Step) -> None:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             verdict = walk(draft, choice)
-            if draft is not None and len(verdict.path) > self.most:
-                verdict = Verdict(verdict.path[: self.most], draft.ids[verdict.path[self.most]])
+            if draft is not None and len(verdict.path) > self.longest:
+                verdict = Verdict(verdict.path[: self.longest], draft.ids[verdict.path[self.longest]])
             step.decide(seq, verdict)
 
 
 @attrs.define(eq=False)
 class Judge:
-    """Asks for the rows of drafts, decides nothing; with private noise a drafter's rounds are independent."""
+    """Reads probs and decides nothing; with private noise a drafter's steps are independent."""
 
     noise: Literal["shared", "private"] = "private"
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(judges=PROPOSALS, noise=self.noise)
+        return Compat(judges=KINDS, noise=self.noise)
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        """Leaves every sequence to the core's own rule."""
+        """Leave every sequence to the core's rule."""
 
 
 @attrs.define(eq=False)
 class Watched:
-    """A target that is looked at: ``after(output)`` is called with every forward's answer, which is a copy."""
+    """Wraps a target: ``after(output)`` is called with a copy of every forward's output."""
 
     inner: Target
     after: Callable[[Batch, TargetOutput], None]
@@ -123,7 +123,7 @@ class Watched:
 
 @attrs.define(eq=False)
 class Rewinds(Watched):
-    """Has every kept draft evaluated again in the next step, as an owner does that cannot put a state back."""
+    """Evaluates every kept draft again in the next step, like an owner that cannot restore a state."""
 
     after: Callable[[Batch, TargetOutput], None] = attrs.field(default=lambda batch, output: None)
 
@@ -136,12 +136,12 @@ class Rewinds(Watched):
 
 
 def copied(output: TargetOutput) -> TargetOutput:
-    """The same values in tensors of their own."""
+    """The same values in new tensors."""
     hidden = {i: h.clone() for i, h in output.hidden.items()}
     final = None if output.final is None else output.final.clone()
     return attrs.evolve(output, logits=output.logits.clone(), hidden=hidden, final=final)
 
 
 def views(output: TargetOutput) -> list[torch.Tensor]:
-    """Every tensor of a forward's answer, apart from the trace."""
+    """Every tensor of a forward's output, except the trace."""
     return [output.logits, *output.hidden.values(), *([] if output.final is None else [output.final])]

@@ -1,4 +1,4 @@
-"""A check of the kit is a test that carries the promise it checks, and says it when it fails."""
+"""A check of the kit is a test with a promise, which is quoted if the check fails."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from spec_core.errors import PluginError, Refused, SpecError
 
 Check = Callable[[Any], None]
 BASE = "test_one_request_is_survived"
-"""The check without which no other says anything."""
+"""The check that all others require."""
 BROKEN, UNCHECKED = "promise broken", "not checked"
 FRAMES = 4
-"""Innermost calls that are shown of an exception."""
+"""How many of an exception's innermost calls are shown."""
 
 
 class Broken(pytest.fail.Exception):  # type: ignore[name-defined]
-    """A promise of the contract that was not kept: what it says, what was found, how to see it alone."""
+    """A broken promise of the contract: its text, the finding, and how to run the check alone."""
 
 
 class Found(Exception):
-    """What a check found: raised inside of a check, shown by ``promise``."""
+    """A finding of a check, which ``promise`` reports."""
 
 
 def promise(sentence: str) -> Callable[[Check], Check]:
-    """Mark a check with the promise it checks; whatever it raises becomes a message that quotes it.
+    """Mark a check with its promise; any exception in it becomes a message that quotes the promise.
 
-    Where something was raised that one plain request raises too, nothing was checked, and the message says so.
+    If one plain request raises too, the check could not test anything, and the message says so.
     """
 
     def mark(check: Check) -> Check:
@@ -58,7 +58,7 @@ def _broken(word: str, kit: Any, check: Check, sentence: str, found: str) -> Bro
 
 
 def _fails_at_all(kit: Any, check: Check) -> bool:
-    """Does one plain request fail as well?"""
+    """Whether one plain request fails as well."""
     if check.__name__ == BASE:
         return False
     try:
@@ -69,9 +69,9 @@ def _fails_at_all(kit: Any, check: Check) -> bool:
 
 
 def _shown(error: Exception) -> str:
-    """The error in words, and where it was raised."""
+    """The error's message, and where it was raised."""
     if isinstance(error, Refused):
-        return f"{error}\n  or give the kit a target that it takes: def target(self)"
+        return f"{error}\n  or give the kit a target that the plugin accepts: def target(self)"
     root = error.__cause__ if isinstance(error, PluginError) and error.__cause__ is not None else error
     said = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(root.__traceback__)[-FRAMES:]

@@ -1,4 +1,4 @@
-"""What a method proposes, seen before the core judges it."""
+"""A method's proposals, recorded before the core checks them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spec_core.testing.conformance.probes import SUBJECT
 
 @attrs.frozen(eq=False)
 class Offer:
-    """One proposal. budget, nodes: what was allowed. free: the sequence was offered and had no draft yet."""
+    """One proposal. budget, nodes: its limits. free: whether the sequence was offered and had no draft yet."""
 
     seq: Sequence
     committed: int
@@ -34,7 +34,7 @@ class Offer:
 
 @contextmanager
 def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
-    """Fills up with every proposal of the plugin, good or bad, while the context is open."""
+    """A list that collects every proposal of the plugin, valid or not, while the context is open."""
     offers: list[Offer] = []
     propose = Step.propose
 

@@ -1,4 +1,4 @@
-"""Run a conformance class outside of pytest's collection: one plugin, all promises, an outcome each."""
+"""Runs a conformance class outside of pytest's collection: one plugin, all promises, an outcome each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spec_core.testing.conformance.promise import Broken, promises
 
 @attrs.frozen
 class Outcome:
-    """How one check ended. found: the message of a broken promise, the reason of a skipped one."""
+    """The result of one check. found: the message of a broken promise, or the reason of a skipped one."""
 
     check: str
     promise: str
@@ -22,7 +22,7 @@ class Outcome:
 
 
 def outcome(kit: type, check: str, make: Callable[[], Any], **declared: Any) -> Outcome:
-    """One check of a kit on what ``make`` returns. declared: methods and attributes of the class, by name."""
+    """One check of a kit on the plugin of ``make``. declared: methods and attributes of the class, by name."""
     told = {name: _method(value) for name, value in {"make": make, **declared}.items()}
     tested = type(f"Test{getattr(make, '__name__', 'Plugin')}", (kit,), told)()
     sentence = dict(promises(kit))[check]

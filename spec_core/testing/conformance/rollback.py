@@ -1,4 +1,4 @@
-"""Conformance of an owner of target state: ``make`` returns a fresh owner."""
+"""Conformance of an owner of target state: ``make`` returns a new owner."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from spec_core.testing.drafters import Oracle, RandomTrees
 
 
 class RollbackConformance(Gated):
-    """Inherit, and let ``make`` return a fresh owner of the target's recurrent state.
+    """Inherit, and let ``make`` return a new owner of the target's recurrent state.
 
-    After every step the state must be that of a fresh forward over the evaluated tokens, up to ``tolerance`` of its
-    largest number. Drafters of the kit force what is kept.
+    After every step the state must equal that of a new forward over the evaluated tokens, up to ``tolerance`` of its
+    largest value. Drafters of the kit determine how much is kept.
     """
 
     def owner(self) -> Any:
         return self.make()
 
-    @promise("After a step in which nothing was accepted, the state is that of the committed tokens.")
+    @promise("After a step with no accepted token, the state is that of the committed tokens.")
     def test_state_after_nothing_was_accepted(self) -> None:
         requests = self.requests()
         self.gated(self.run([self.right(requests, lambda seq: 0)]), requests)
@@ -48,7 +48,7 @@ class RollbackConformance(Gated):
         for kept in (1, 2, 3):
             self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
 
-    @promise("A step without a draft leaves the state where the forward put it.")
+    @promise("After a step without a draft the state is that of the forward.")
     def test_state_in_steps_without_a_draft(self) -> None:
         requests = self.requests()
         pattern = [2, 0, 0, 4, 0, 1, 3]
@@ -56,7 +56,7 @@ class RollbackConformance(Gated):
         sometimes = Limiter(lambda seq: pattern[seq.rounds % 7] > 0, "oracle")
         self.gated(self.run([sometimes, drafter]), requests)
 
-    @promise("A prompt about as long as a draft is a prompt: of 1 token, of K, K + 1 and K + 2.")
+    @promise("A prompt as long as a draft is handled as a prompt: of 1 token, of K, K + 1 and K + 2.")
     def test_state_of_prompts_as_long_as_a_draft(self) -> None:
         prompt = self.prompts()[0]
         lengths = (1, 2, 3, 4, 5, 6)
@@ -64,7 +64,7 @@ class RollbackConformance(Gated):
         for request in requests:
             self.gated(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
 
-    @promise("Sequences of one step keep different numbers of drafts, some none, beside prompts in chunks.")
+    @promise("Sequences of one step may keep different numbers of drafts, beside prompts in chunks.")
     def test_state_in_a_mixed_batch(self) -> None:
         requests = self.requests(n=18)
         requests[0] = attrs.evolve(requests[0], methods=())
@@ -72,7 +72,7 @@ class RollbackConformance(Gated):
         run = self.run([drafter], prefill_chunk=3, draft_max=4, max_batched_tokens=24)
         self.gated(run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].t > 5 else None)
 
-    @promise("Where a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
+    @promise("If a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
     def test_state_when_a_stop_lies_inside_the_draft(self) -> None:
         first = self.requests(temperatures=(1.0,))[0]
         said = self.plain(first)
@@ -86,30 +86,30 @@ class RollbackConformance(Gated):
     def test_state_after_trees(self) -> None:
         requests = self.requests()
         if not self.model.info.trees:
-            pytest.skip("this target takes chains only")
+            pytest.skip("this target accepts chains only")
         for seed in range(2):
             trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
             self.gated(self.run([trees]), requests)
 
-    @promise("Whatever is kept of a draft, the text is that of plain decoding.")
+    @promise("The text is that of plain decoding, for every kept part of a draft.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests(n=24)
         for kept in (1, 3):
             self.is_plain(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
 
-    @promise("Owners do not depend on the order of plugins: before the target or after it.")
+    @promise("Owners do not depend on the order of plugins, before or after the target.")
     def test_order_of_owners_changes_nothing(self) -> None:
         requests = self.requests()
         drafter = self.right(requests, lambda seq: 2)
         self.gated(Run(self.model, [("owner", self.make()), drafter]), requests)
 
-    @promise("A slot that is used again begins from the state that the target opened it with.")
+    @promise("A reused slot begins with the state that the target opened it with.")
     def test_a_slot_that_is_used_again_begins_anew(self) -> None:
         requests = self.requests(n=8)
         run = self.run([self.right(requests, lambda seq: 2)], max_sequences=1, reuse=False)
         self.gated(run, requests)
 
-    @promise("Checkpoints are data of the slot: an owner changes none, and a text can go on from each.")
+    @promise("Checkpoints belong to the slot: an owner does not change them, and a text can continue from each.")
     def test_checkpoints_stay_as_they_were(self) -> None:
         first = self.requests(temperatures=(0.0,))[0]
         text = self.text_of(first)
@@ -123,7 +123,7 @@ class RollbackConformance(Gated):
         again = attrs.evolve(first, prompt=[*text[:-3], 1, 2], max_tokens=6)
         self.is_plain(run, [again])
 
-    @promise("A step is one forward of the target: an owner that cannot restore a state rewinds.")
+    @promise("A step has one forward of the target: an owner that cannot restore a state rewinds.")
     def test_a_step_is_one_forward(self) -> None:
         requests = self.requests()
         counts = [0]
@@ -136,20 +136,18 @@ class RollbackConformance(Gated):
         together(run, requests)
         expect(max(counts) == 1, f"{max(counts)} forwards in one step")
 
-    @promise("compat says what is owned, kinds of state that the target has, from metadata only.")
+    @promise("compat declares the owned state, of kinds that the target has, from metadata only.")
     def test_owned_state_is_declared(self) -> None:
         answer = ask_compat(self.make(), "owner", MetadataOnly(self.model)) or Compat()
         states = self.model.info.states - {"attention"}
-        expect(bool(answer.owns) and answer.owns <= states, f"owns {sorted(answer.owns)}, there is {sorted(states)}")
+        expect(bool(answer.owns) and answer.owns <= states, f"owns {sorted(answer.owns)}, target has {sorted(states)}")
 
-    @promise(
-        "Asked about a target that it does not know, an owner refuses it or owns nothing of it, and does not raise."
-    )
+    @promise("For an unknown target compat refuses or owns no state of it, and does not raise.")
     def test_other_targets_are_declined(self) -> None:
         answer = ask_compat(self.make(), "owner", Unknown(self.model.info.states)) or Compat()
-        expect(bool(answer.refusals) or not answer.owns, f"owns {sorted(answer.owns)} of a target of nobody's family")
+        expect(bool(answer.refusals) or not answer.owns, f"owns {sorted(answer.owns)} of a target of an unknown family")
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
         run = self.run([self.right(requests, lambda seq: 2)], max_sequences=1, reuse=False)
@@ -161,7 +159,7 @@ class RollbackConformance(Gated):
 
 
 class Unknown:
-    """A target that no owner can know, with the same kinds of state as one that it does."""
+    """A target unknown to every owner, with the same kinds of state as a known one."""
 
     tokenizer = None
 
@@ -169,4 +167,4 @@ class Unknown:
         self.info = TargetInfo("unknown", 32, 8, 2, 64, states=states, family="of nobody's")
 
     def __getattr__(self, name: str) -> Any:
-        raise Found(f"compat asked for target.{name}")
+        raise Found(f"compat read target.{name}")

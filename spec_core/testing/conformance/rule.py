@@ -1,4 +1,4 @@
-"""Conformance of an acceptance rule: ``make`` returns a fresh rule."""
+"""Conformance of an acceptance rule: ``make`` returns a new rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import PROPOSALS, Compat, Verdict
+from spec_core.contract.values import KINDS, Compat, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
@@ -33,7 +33,7 @@ WARPERS = (
 
 
 class RuleConformance(Conformance):
-    """Inherit, and let ``make`` return a fresh rule. samples: seeds per test of a distribution and drafter."""
+    """Inherit, and let ``make`` return a new rule. samples: seeds per test of a distribution and drafter."""
 
     samples: ClassVar[int] = 600
 
@@ -42,12 +42,12 @@ class RuleConformance(Conformance):
 
     def one_request(self) -> None:
         target = distribution.small_target()
-        _, drafter = next(self.near(target))
-        together(self.run([drafter], target=target), distribution.requests(3))
+        _, drafters = next(self.near(target))
+        together(self.run(drafters, target=target), distribution.requests(3))
 
     @property
     def says(self) -> Compat:
-        """The rule's own answer to compat."""
+        """The rule's answer to compat."""
         return ask_compat(self.make(), "rule", self.model) or Compat()
 
     def needs_lossless(self) -> None:
@@ -57,7 +57,7 @@ class RuleConformance(Conformance):
     def drafters(self, requests: list[Request]) -> Iterator[Any]:
         """Deterministic chains and trees with right and wrong tokens, if the rule judges them."""
         if self.says.judges is not None and "deterministic" not in self.says.judges:
-            pytest.skip("judges no deterministic drafts")
+            pytest.skip("does not judge deterministic drafts")
         known = {r.name: self.text_of(r) for r in requests}
         vocab = self.model.info.vocab
         for kept in (1, 9):
@@ -65,13 +65,16 @@ class RuleConformance(Conformance):
         for trees in (False, True):
             yield RandomTrees(known, vocab=vocab, trees=trees)
 
-    def near(self, target: Any) -> Iterator[tuple[str, distribution.Near]]:
-        """Drafters of every kind of proposal that the rule judges."""
-        judged = PROPOSALS if self.says.judges is None else self.says.judges
-        for kind in sorted(judged):  # a faulty rule may name what is not a kind of proposal
-            yield f"{kind} chains", distribution.Near(target, kind)  # type: ignore[arg-type]
+    def near(self, target: Any) -> Iterator[tuple[str, list[Any]]]:
+        """Drafters of every kind of proposal that the rule judges; for mixed drafts two, one of which extends."""
+        judged = KINDS if self.says.judges is None else self.says.judges
+        for kind in sorted(judged - {"mixed"}):  # a faulty rule may name an unknown kind
+            yield f"{kind} chains", [distribution.Near(target, kind)]  # type: ignore[arg-type]
         if "deterministic" in judged:
-            yield "deterministic trees", distribution.Near(target, "deterministic", tree=True)
+            yield "deterministic trees", [distribution.Near(target, "deterministic", tree=True)]
+        if "mixed" in judged:
+            for kinds in (("sampled", "deterministic"), ("deterministic", "sampled")):
+                yield f"chains that are {kinds[0]}, then {kinds[1]}", distribution.extended(target, *kinds)
 
     @promise("A verdict is a path of the draft, from the root on, and the token after it.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:
@@ -79,69 +82,69 @@ class RuleConformance(Conformance):
         for drafter in self.drafters(requests):
             together(self.run([drafter]), requests)
 
-    @promise("Drafts of every kind that compat says it judges are judged, and probs are read only where declared.")
+    @promise("Every kind of proposal that compat declares is judged, and probs are read only if declared.")
     def test_declared_proposals_are_judged(self) -> None:
         target = distribution.small_target()
-        for _, drafter in self.near(target):
-            together(self.run([drafter], target=target), distribution.requests(20))
+        for _, drafters in self.near(target):
+            together(self.run(drafters, target=target), distribution.requests(20))
 
-    @promise("At temperature 0 the text is that of plain decoding, unless the rule declares itself lossy.")
+    @promise("At temperature 0 the text equals that of plain decoding, unless the rule is declared lossy.")
     def test_greedy_text_equals_plain_decoding(self) -> None:
         self.needs_lossless()
         requests = self.requests(temperatures=(0.0,))
         for drafter in self.drafters(requests):
             self.is_plain(self.run([drafter]), requests)
 
-    @promise("A lossless rule that decides by shared noise gives the text of plain decoding at every temperature.")
+    @promise("A lossless rule with shared noise gives the text of plain decoding at every temperature.")
     def test_shared_noise_gives_the_text_of_plain_decoding(self) -> None:
         self.needs_lossless()
         if self.says.noise != "shared":
-            pytest.skip("declared: decides by private noise")
+            pytest.skip("declared: private noise")
         requests = self.requests(temperatures=(0.3, 0.8, 1.5))
         for drafter in self.drafters(requests):
             self.is_plain(self.run([drafter]), requests)
 
-    @promise("The distribution of the text is the target's own, unless the rule declares itself lossy.")
+    @promise("The text has the target's distribution, unless the rule is declared lossy.")
     def test_the_distribution_of_the_text_is_the_targets(self) -> None:
         self.needs_lossless()
         target = distribution.small_target()
-        for what, drafter in self.near(target):
+        for what, drafters in self.near(target):
             texts = together(
-                self.run([drafter], target=target, max_sequences=64, nodes_max=4), distribution.requests(self.samples)
+                self.run(drafters, target=target, max_sequences=64, nodes_max=4), distribution.requests(self.samples)
             )
             distribution.check_distribution(texts, target, what)
 
-    @promise("A rule that declares private noise decides by its own, not by what plain decoding and drafters read.")
+    @promise("A rule that declares private noise uses its own, not the noise of plain decoding and drafters.")
     def test_private_noise_is_not_the_shared_one(self) -> None:
         if self.says.noise != "private":
-            pytest.skip("declared: decides by shared noise")
+            pytest.skip("declared: shared noise")
         target, requests = distribution.small_target(), distribution.requests(40)
         plain = [self.plain(r, target) for r in requests]
-        for what, drafter in self.near(target):
-            texts = together(self.run([drafter], target=target), requests)
+        for what, drafters in self.near(target):
+            texts = together(self.run(drafters, target=target), requests)
             expect(texts != plain, f"{what}: {len(texts)} sampled texts, each the one that shared noise gives")
 
-    @promise("Everything the user asked for holds for accepted tokens too: what is banned or cut off is never said.")
+    @promise("Sampling parameters apply to accepted tokens too: banned or truncated tokens are never emitted.")
     def test_banned_tokens_are_never_said(self) -> None:
         self.needs_lossless()
         banned = {0: float("-inf"), 3: float("-inf")}
         sampling = Sampling(temperature=1.0, logit_bias=banned)
         self._never(sampling, lambda tokens: set(tokens) & set(banned), "banned")
 
-    @promise("Penalties of a row count its drafted prefix: with a prohibitive one no token is said twice.")
+    @promise("Penalties of a row count its drafted prefix: with a prohibitive one no token is emitted twice.")
     def test_penalties_count_the_drafted_prefix(self) -> None:
         self.needs_lossless()
         sampling = Sampling(temperature=1.0, presence_penalty=60.0)
-        self._never(sampling, lambda tokens: {t for t in tokens if tokens.count(t) > 1}, "said twice")
+        self._never(sampling, lambda tokens: {t for t in tokens if tokens.count(t) > 1}, "emitted twice")
 
     def _never(self, sampling: Sampling, wrong: Any, word: str) -> None:
         target = distribution.small_target()
         asked = [attrs.evolve(r, sampling=sampling) for r in distribution.requests(40)]
-        for what, drafter in self.near(target):
-            for request, tokens in zip(asked, together(self.run([drafter], target=target), asked), strict=True):
+        for what, drafters in self.near(target):
+            for request, tokens in zip(asked, together(self.run(drafters, target=target), asked), strict=True):
                 expect(not wrong(tokens), f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {described(request)}")
 
-    @promise("A rule adjusts rows as plain decoding does: with every warper the greedy or coupled text is the same.")
+    @promise("Rows are adjusted as in plain decoding: with every parameter the greedy or coupled text is the same.")
     def test_warpers_are_those_of_plain_decoding(self) -> None:
         self.needs_lossless()
         shared = self.says.noise == "shared"
@@ -151,33 +154,33 @@ class RuleConformance(Conformance):
         for drafter in self.drafters(requests):
             self.is_plain(self.run([drafter], max_sequences=16), requests)
 
-    @promise("The same seed gives the same text: chance comes from the seed, not from a generator of the rule's own.")
+    @promise("The same seed gives the same text: random numbers come from the seed, not from the rule's own generator.")
     def test_the_same_seed_gives_the_same_text(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(40)
-        for what, drafter in self.near(target):
+        for what, drafters in self.near(target):
             texts = []
             for seed in (1, 2):
                 with seeded(seed):
-                    texts.append(together(self.run([drafter], target=target), requests))
+                    texts.append(together(self.run(drafters, target=target), requests))
             for request, one, two in zip(requests, *texts, strict=True):
                 same(one, two, f"the second time; {what}; {described(request)}")
 
-    @promise("A sequence is decided by itself alone: beside others its text is what it is without them.")
+    @promise("The verdict of a sequence does not depend on the others in the batch.")
     def test_sequences_are_decided_each_by_itself(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(12)
-        for what, drafter in self.near(target):
-            beside = together(self.run([drafter], target=target), requests)
-            one_by_one = together(self.run([drafter], target=target, max_sequences=1, reuse=False), requests)
+        for what, drafters in self.near(target):
+            beside = together(self.run(drafters, target=target), requests)
+            one_by_one = together(self.run(drafters, target=target, max_sequences=1, reuse=False), requests)
             for request, tokens, alone in zip(requests, beside, one_by_one, strict=True):
                 same(tokens, alone, f"alone; {what}; {described(request)}")
 
-    @promise("Under private noise two requests of a run share none: what one said may be the draft of its equal.")
+    @promise("Under private noise two requests of a run share none: the text of one may be the draft of the other.")
     def test_private_noise_is_new_for_every_request(self) -> None:
         self.needs_lossless()
         if self.says.noise != "private":
-            pytest.skip("declared: decides by shared noise")
+            pytest.skip("declared: shared noise")
         if self.says.judges is not None and "deterministic" not in self.says.judges:
-            pytest.skip("judges no deterministic drafts")
+            pytest.skip("does not judge deterministic drafts")
         target, requests = distribution.small_target(), distribution.requests(self.samples)
         run = self.run([distribution.Replays()], target=target, max_sequences=64)
         first, second = together(run, requests), together(run, requests)
@@ -186,7 +189,7 @@ class RuleConformance(Conformance):
             second, target, "the second of two equal requests, drafted by the first one's text"
         )
 
-    @promise("Only sequences of step.undecided are decided: no prompt in chunks, none that is decided already.")
+    @promise("Only sequences of step.undecided are decided: no prompt in chunks, none that has a verdict.")
     def test_only_undecided_sequences_are_decided(self) -> None:
         requests = self.requests()
         first = attrs.evolve(requests[0], prompt=self.prompts()[0] * 4)
@@ -194,18 +197,18 @@ class RuleConformance(Conformance):
             first_rule = First({r.name for r in requests[::2]})
             together(self.run([first_rule, drafter], prefill_chunk=1, draft_max=4), [first, *requests[1:]])
 
-    @promise("compat says what is judged, by which noise, and whether the text is still the target's; from metadata.")
+    @promise("compat declares from metadata what is judged, by which noise, and whether the rule is lossy.")
     def test_compat_says_what_it_is(self) -> None:
         answer = ask_compat(self.make(), "rule", MetadataOnly(self.model)) or Compat()
         expect(answer.noise in ("shared", "private"), f"noise is {answer.noise!r}")
-        expect(answer.judges is None or bool(answer.judges <= PROPOSALS and answer.judges), f"judges {answer.judges}")
+        expect(answer.judges is None or bool(answer.judges <= KINDS and answer.judges), f"judges {answer.judges}")
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
 
-    @promise("A finished sequence is forgotten: nothing of it stays with the instance.")
+    @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         target = distribution.small_target()
-        _, drafter = next(self.near(target))
-        run = self.run([drafter], target=target, max_sequences=1, reuse=False)
+        _, drafters = next(self.near(target))
+        run = self.run(drafters, target=target, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(r)) for r in distribution.requests(12)]
         together(run, [])
         run.results.clear()
@@ -214,7 +217,7 @@ class RuleConformance(Conformance):
 
 @attrs.define(eq=False)
 class First:
-    """A rule that decides the sequences it knows, before the one under test is asked."""
+    """A rule that decides the sequences it knows, before the rule under test is called."""
 
     known: set[str]
 

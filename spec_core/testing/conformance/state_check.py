@@ -1,4 +1,4 @@
-"""The gate: after every step of a run, state and logits are held against plain decoding."""
+"""After every step of a run, compares state and logits with plain decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spec_core.testing.conformance.drive import Along, along, close, host, leave
 from spec_core.testing.drafters import Oracle
 
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}
-"""Share of the largest number by which results may differ, by dtype; others 3e-2."""
+"""Share of the largest value by which results may differ, by dtype; others 3e-2."""
 
 _along: dict[tuple[Any, str, tuple[int, ...]], Along] = {}
 
@@ -22,7 +22,7 @@ _along: dict[tuple[Any, str, tuple[int, ...]], Along] = {}
 class Gated(Conformance):
     """Part of RollbackConformance and TargetConformance.
 
-    tolerance: None goes by the target's dtype.
+    tolerance: None selects it by the target's dtype.
     """
 
     tolerance: ClassVar[float | None] = None
@@ -36,19 +36,19 @@ class Gated(Conformance):
         return ROUNDING.get(self.model.info.dtype, 3e-2) if self.tolerance is None else self.tolerance
 
     def along(self, text: list[int]) -> Along:
-        """Plain states and logits along a text; remembered."""
+        """Plain states and logits along a text; cached."""
         key = (self.source, self.model.info.name, tuple(text))
         if key not in _along:
             _along[key] = along(self.model, text)
         return _along[key]
 
     def right(self, requests: list[Request], kept: Any, length: int = 4) -> Oracle:
-        """A drafter whose first drafts are right: ``kept(sequence)`` of them."""
+        """A drafter whose first ``kept(sequence)`` drafts are right."""
         known = {r.name: self.text_of(r) for r in requests}
         return Oracle(known, lambda i, seq: i < kept(seq), length, self.model.info.vocab)
 
     def gated(self, run: Run, requests: list[Request], each: Any = None) -> None:
-        """Run to the end; after every step hold every sequence's state, and what it said, against plain decoding."""
+        """Run to the end; after every step compare every sequence's state and tokens with plain decoding."""
         plain = {r.name: self.along(self.text_of(r)) for r in requests}
         run.observe(lambda step: _right_rows(step, plain, self.rounding))
         seqs = [run.submit(r) for r in requests]
@@ -76,7 +76,7 @@ class Gated(Conformance):
 
 
 def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
-    """The logits that followed committed text, in a step that drafted, are those of plain decoding."""
+    """The logits after committed text, in a step with a draft, must equal those of plain decoding."""
     for part in step.parts:
         if part.verdict is not None:
             wanted = plain[part.seq.name].logits[part.end]

@@ -1,4 +1,4 @@
-"""Conformance of a target: ``make`` returns a fresh target."""
+"""Conformance of a target: ``make`` returns a new target."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ MOST_CONTEXT = 4096
 
 
 class TargetConformance(Gated):
-    """Inherit, and let ``make`` return a fresh target.
+    """Inherit, and let ``make`` return a new target.
 
-    tolerance: share of the largest number by which two ways to the same result may differ; None goes by the dtype.
-    batch_tolerance: the same for rows computed alone and among others; 0 is bit-equal, as kernels should be.
+    tolerance: share of the largest value by which two ways to the same result may differ; None selects it by dtype.
+    batch_tolerance: the same for rows computed alone and in a batch; 0 means equal bits, as kernels should have.
     """
 
     batch_tolerance: ClassVar[float] = 0.0
 
     def make(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} must say what it tests: def make(self): return MyTarget()")
+        raise NotImplementedError(f"{type(self).__name__} must define what it tests: def make(self): return MyTarget()")
 
     def target(self) -> Target:
         return self.make()
@@ -45,18 +45,18 @@ class TargetConformance(Gated):
         prompts = self.prompts()
         return [(p * 9)[:9] for p in (prompts * 3)[: max(3, len(prompts))]]
 
-    @promise("A row's result does not depend on the rows computed with it: not on how many, not on whose.")
+    @promise("A row's result does not depend on the rows computed with it: neither on their number nor their sequence.")
     def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
         alone = [host(feed(self.model, open_sequence(self.model), text).logits[0]) for text in self.texts]
         _, output = forward(self.model, [Row(open_sequence(self.model), text) for text in self.texts])
         for i, (one, text) in enumerate(zip(alone, self.texts, strict=True)):
-            close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, beside others,")
+            close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, in a batch,")
         token_by_token = along(self.model, self.texts[0])
         _, output = forward(self.model, [Row(open_sequence(self.model), self.texts[0])], Needs(all_logits=True))
         for i, one in enumerate(token_by_token.logits[1:]):
             close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
 
-    @promise("A prompt in chunks gives what it gives at once.")
+    @promise("A prompt in chunks gives the same results as in one forward.")
     def test_chunks_give_what_the_whole_gives(self) -> None:
         for text in self.texts:
             whole = host(feed(self.model, open_sequence(self.model), text).logits[0])
@@ -66,10 +66,10 @@ class TargetConformance(Gated):
                     output = feed(self.model, seq, text[at : at + size])
                 close(host(output.logits[0]), whole, self.rounding, f"the last row of {text} in chunks of {size}")
 
-    @promise("Row 1 + j of a draft sees committed text and the ancestors of j, and stands at its depth.")
+    @promise("Row 1 + j of a draft attends to committed text and the ancestors of j, at the position of its depth.")
     def test_tree_rows_equal_chains(self) -> None:
         if not self.model.info.trees:
-            pytest.skip("this target takes chains only")
+            pytest.skip("this target accepts chains only")
         tree = Draft([1, 2, 3, 1, 4, 5], parents=[-1, -1, 0, 2, 1, 2])
         for text in self.texts:
             _, output = forward(self.model, [Row(open_sequence(self.model), text, tree)], Needs(trees=True))
@@ -78,7 +78,7 @@ class TargetConformance(Gated):
                 wanted = host(feed(self.model, open_sequence(self.model), chain).logits[0])
                 close(host(output.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
 
-    @promise("A rejected draft leaves no trace: rows after the kept path are void, recurrent state is not touched.")
+    @promise("A rejected draft has no effect: rows after the kept path are dropped, recurrent state is unchanged.")
     def test_rejected_rows_leave_no_trace(self) -> None:
         for text in self.texts:
             seq = open_sequence(self.model)
@@ -88,22 +88,22 @@ class TargetConformance(Gated):
             wanted = host(feed(self.model, open_sequence(self.model), [*text, 4, 5]).logits[0])
             close(found, wanted, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
 
-    @promise("The kept path of a tree is moved together: later rows see it as if it had been fed.")
+    @promise("Rows of a kept tree path are moved together: later rows attend to them as if they were committed tokens.")
     def test_kept_paths_are_moved_together(self) -> None:
         if not self.model.info.trees:
-            pytest.skip("this target takes chains only")
+            pytest.skip("this target accepts chains only")
         requests = self.requests()
         for seed in range(2):
             trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
             self.gated(self.run([trees]), requests)
 
-    @promise("Drafts change no text, however many are kept.")
+    @promise("Drafts do not change the text, for any number of kept tokens.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests()
         for kept in (0, 2, 4):
             self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
 
-    @promise("open(seq, want) answers a position up to want, and the text goes on from there as it would from nothing.")
+    @promise("open(seq, want) returns a position up to want, and the text continues from there as from an empty slot.")
     def test_a_prefix_is_reused(self) -> None:
         text, other = self.texts[0], [2, 3, 2]
         for want in (0, 1, len(text) // 2, len(text) - 1):
@@ -113,13 +113,13 @@ class TargetConformance(Gated):
                 seq.slot.checkpoints[seq.evaluated] = self.model.checkpoint(seq)
             seq.slot.checkpoints = {p: c for p, c in seq.slot.checkpoints.items() if p % 2 and c is not None}
             start = self.model.open(seq, want)
-            expect(0 <= start <= want, f"open(seq, {want}) answered {start}")
+            expect(0 <= start <= want, f"open(seq, {want}) returned {start}")
             seq.evaluated = start
             found = host(feed(self.model, seq, [*text[start:want], *other]).logits[0])
             wanted = host(feed(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
             close(found, wanted, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
 
-    @promise("A checkpoint stays as it was, and restore puts the text back to it.")
+    @promise("A checkpoint does not change later, and restore returns the sequence to it.")
     def test_checkpoints_are_restored(self) -> None:
         text, other = self.texts[0], [2, 3, 2]
         seq = open_sequence(self.model)
@@ -135,12 +135,12 @@ class TargetConformance(Gated):
             self.model.restore(seq, 5)
             seq.evaluated = 5
 
-    @promise("Needs.hidden is {i: [R, D]}: the stream entering block i, of every row, the same in any batch.")
+    @promise("Needs.hidden gives {i: [R, D]}: the residual stream at block i, of every row, equal in any batch.")
     def test_hidden_states_are_streams_between_blocks(self) -> None:
         info, text = self.model.info, self.texts[0]
         needs = Needs(hidden=range(info.layers + 1))
         whole = feed(self.model, open_sequence(self.model), text, needs).hidden
-        expect(set(whole) == set(needs.hidden), f"asked for {sorted(needs.hidden)}, got {sorted(whole)}")
+        expect(set(whole) == set(needs.hidden), f"requested {sorted(needs.hidden)}, got {sorted(whole)}")
         for i, stream in whole.items():
             expect(tuple(stream.shape) == (len(text), info.width), f"hidden[{i}] has the shape {list(stream.shape)}")
         seq = open_sequence(self.model)
@@ -149,7 +149,7 @@ class TargetConformance(Gated):
             for i, stream in alone.items():
                 close(host(stream[0]), host(whole[i][at]), self.rounding, f"hidden[{i}] of row {at} of {text}, alone,")
 
-    @promise("A row given as an embedding enters block 0 as it is; hidden[0] of a token is its embedding.")
+    @promise("A row given as an embedding enters block 0 unchanged; hidden[0] of a token is its embedding.")
     def test_embeddings_enter_the_first_block(self) -> None:
         text = self.texts[0]
         entered = feed(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
@@ -161,7 +161,7 @@ class TargetConformance(Gated):
         close(host(output.hidden[0]), host(entered), self.rounding, f"hidden[0] of {tokens}")
         close(host(output.logits[0]), plain, self.rounding, f"the last row of {tokens}")
 
-    @promise("Needs.final is [R, D]: what the output matrix reads to make the logits.")
+    @promise("Needs.final gives [R, D]: the input of the output matrix, from which it computes the logits.")
     def test_final_is_what_the_output_matrix_reads(self) -> None:
         info = self.model.info
         output = feed(self.model, open_sequence(self.model), self.texts[0], Needs(final=True, all_logits=True))
@@ -170,7 +170,7 @@ class TargetConformance(Gated):
         made = host(output.final) @ host(self.model.tensor("output.weight")).T
         close(made, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
 
-    @promise("What is asked for beside changes no logits.")
+    @promise("Other requested outputs do not change the logits.")
     def test_needs_change_no_logits(self) -> None:
         text = self.texts[0]
         plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
@@ -179,7 +179,7 @@ class TargetConformance(Gated):
             found = host(feed(self.model, open_sequence(self.model), text, needs).logits[-1])
             close(found, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
 
-    @promise("Logits are [rows, V]: for deciding parts the last pending row and the drafts, for others none; or all.")
+    @promise("Logits are [rows, V]: the last pending row and the drafts of deciding parts; or all rows.")
     def test_logits_of_the_rows_that_decide(self) -> None:
         first, second, third = (text[:n] for text, n in zip(self.texts, (3, 4, 5), strict=False))
         for needs, count in ((Needs(), 1 + 2 + 1), (Needs(all_logits=True), 3 + 2 + 4 + 5)):
@@ -194,7 +194,7 @@ class TargetConformance(Gated):
             wanted = host(feed(self.model, open_sequence(self.model), third).logits[0])
             close(host(output.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
 
-    @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for a name there is not.")
+    @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for an unknown name.")
     def test_tensors_are_found_by_name(self) -> None:
         info = self.model.info
         shape = tuple(self.model.tensor("token_embd.weight").shape)
@@ -205,7 +205,7 @@ class TargetConformance(Gated):
             return
         raise Found(f"no.such.weight is {type(found).__name__}")
 
-    @promise("The pieces that a tokenizer streams are together the text that it decodes.")
+    @promise("The pieces of a tokenizer's stream joined equal the text of decode.")
     def test_pieces_of_text_make_the_whole(self) -> None:
         words = self.model.tokenizer
         if words is None:
@@ -217,7 +217,7 @@ class TargetConformance(Gated):
             whole = words.decode(ids)
             expect("".join(pieces) == whole, f"streamed {''.join(pieces)!r}, decoded {whole!r}, tokens {ids}")
 
-    @promise("A tokenizer has all that plugins read, of the types that the contract says, and is the one info names.")
+    @promise("A tokenizer has all attributes of the contract, of the right types, and is the one that info names.")
     def test_the_tokenizer_is_whole(self) -> None:
         words, info = self.model.tokenizer, self.model.info
         if words is None:
@@ -228,10 +228,10 @@ class TargetConformance(Gated):
         expect(words.eog == info.eog, f"eog is {sorted(words.eog)}, info.eog {sorted(info.eog)}")
         expect(words.bos is None or 0 <= words.bos < words.vocab_size, f"bos is {words.bos}")
         chat = words.chat_template is None or callable(getattr(words, "encode_chat", None))
-        expect(chat, "there is a chat_template and no encode_chat")
+        expect(chat, "there is a chat_template but no encode_chat")
         check_bytes(words)
 
-    @promise("After a forward that failed, slots are closed and opened again, and nobody's text is touched.")
+    @promise("After a failed forward, slots are closed and opened again, and no other text changes.")
     def test_a_failed_forward_harms_nobody_else(self) -> None:
         requests = self.requests(n=6)
         count = [0]
@@ -249,9 +249,9 @@ class TargetConformance(Gated):
         expect(0 < len(right) < len(seqs), f"{len(seqs) - len(right)} of {len(seqs)} requests failed")
         for seq, request in zip(seqs, requests, strict=True):
             if seq.finish != "error":
-                expect(run.take(seq).tokens == self.plain(request), f"another text after a failure: {request.prompt}")
+                expect(run.take(seq).tokens == self.plain(request), f"the text differs after a fault: {request.prompt}")
 
-    @promise("TargetInfo says what is there: vocabulary, width, layers, kinds of state, tokens that end a text.")
+    @promise("TargetInfo matches the model: vocabulary, width, layers, kinds of state, tokens that end a text.")
     def test_info_matches_the_forward(self) -> None:
         info, seq = self.model.info, open_sequence(self.model)
         output = feed(self.model, seq, self.texts[0], Needs(hidden={0, info.layers}))
@@ -273,13 +273,13 @@ class TargetConformance(Gated):
         (tokens,) = together(self.run([], prefill_chunk=64), [request])
         expect(len(tokens) == 3, f"{len(tokens)} tokens were generated after {context - 3} of {context}")
 
-    @promise("The target owns the rollback of its attention rows, where it has any, and of nothing it does not have.")
+    @promise("The target owns the rollback of its attention rows, if it has any, and of no state that it lacks.")
     def test_attention_is_owned(self) -> None:
         states, answer = self.model.info.states, ask_compat(self.model, "target", self.model) or Compat()
         found = f"compat owns {sorted(answer.owns)}, states are {sorted(states)}"
         expect(states & {"attention"} <= answer.owns <= states, found)
 
-    @promise("A prompt that begins like an earlier one is continued on its rows, and the text stays the same.")
+    @promise("A prompt that begins like an earlier one reuses its rows, and the text stays the same.")
     def test_requests_with_one_beginning_share_rows(self) -> None:
         first = self.requests(temperatures=(0.0,))[0]
         text = self.text_of(first)
@@ -289,11 +289,11 @@ class TargetConformance(Gated):
         seq = run.submit(again)
         together(run, [])
         expect(seq.reused > 0, "no row was reused")
-        expect(run.take(seq).tokens == self.plain(again), f"another text on {seq.reused} reused rows")
+        expect(run.take(seq).tokens == self.plain(again), f"the text differs on {seq.reused} reused rows")
 
 
 def check_bytes(words: Tokenizer) -> None:
-    """Bytes of tokens make the text of tokens, and a text becomes ids. Raises what was found."""
+    """Bytes of tokens make up the text of tokens, and a text becomes ids. Raises Found."""
     ids = [i * 37 % words.vocab_size for i in range(60)]
     parts = [words.token_bytes(i) for i in ids]
     expect(all(type(part) is bytes for part in parts), f"token_bytes({ids[0]}) is {parts[0]!r}")

@@ -1,4 +1,4 @@
-"""Checks of a drafter by the text: whatever it proposes, the text is the target's own."""
+"""Checks of the text: whatever a drafter proposes, the text is the target's own."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from spec_core.testing.toy import ToyTarget
 class TextChecks(Conformance):
     """Part of DrafterConformance."""
 
-    @promise("The text of a seed is that of plain decoding, with every draft length and temperature.")
+    @promise("The text of a seed equals that of plain decoding, with every draft length and temperature.")
     def test_text_equals_plain_decoding(self) -> None:
         for draft_max in (1, 3, 16):
             for request in self.requests():
                 self.is_plain(self.run([self.mine()], draft_max=draft_max), [request])
 
-    @promise("Sequences that run side by side give what each gives alone.")
+    @promise("Sequences in a batch give the same texts as each one alone.")
     def test_text_does_not_depend_on_the_batch(self) -> None:
         requests = self.requests()
         ways: list[dict[str, Any]] = [{}, {"prefill_chunk": 2, "max_batched_tokens": 9}, {"max_sequences": 2}]
         for settings in ways:
             self.is_plain(self.run([self.mine()], **settings), requests)
 
-    @promise("Whatever share of its drafts is kept, the text stays the same.")
+    @promise("The text is the same for every acceptance rate.")
     def test_text_does_not_depend_on_what_is_accepted(self) -> None:
-        for most in (0, 1, 2):
-            run = self.run([self.mine()], rule=Cut(most))
+        for longest in (0, 1, 2):
+            run = self.run([self.mine()], rule=Cut(longest))
             self.is_plain(run, self.requests())
 
-    @promise("The order in which methods are named changes no text; another may draft, and this one goes on.")
+    @promise("The order of the methods does not change the text; a method still works when another one drafts.")
     def test_order_of_registration_changes_no_text(self) -> None:
         requests = self.requests()
         for swap in (False, True):
@@ -55,7 +55,7 @@ class TextChecks(Conformance):
     def _now_and_then(self) -> Limiter:
         return Limiter(lambda seq: len(seq.tokens) % 2 == 1, "partner")
 
-    @promise("However kept drafts get into the state, a step later or at once, the method goes on and the text stays.")
+    @promise("The text stays the same and the method continues, also if kept drafts are evaluated again.")
     def test_text_does_not_depend_on_how_state_is_put_back(self) -> None:
         requests = self.requests()
         for owner in self._owners():
@@ -64,7 +64,7 @@ class TextChecks(Conformance):
             self.is_plain(self.run([*others, self.mine()], target=target, owner=owner), requests)
 
     def _owners(self) -> list[Any]:
-        """Owners of recurrent state by their ways; None where any step may be rewound."""
+        """Owners of recurrent state, by strategy; None if any step may be rewound."""
         if "recurrent" not in self.model.info.states:
             return [None]
         return [ToyRollback("replay"), ToyRollback("checkpoint")] if isinstance(self.model, ToyTarget) else []
@@ -78,7 +78,7 @@ class TextChecks(Conformance):
             for n in (1, 2, 3):
                 self.is_plain(self.run([self.mine()]), [attrs.evolve(request, max_tokens=n)])
 
-    @promise("Sequences join, leave and are cancelled while others run, and nobody notices.")
+    @promise("Sequences that join, leave or are cancelled do not affect others.")
     def test_sequences_come_and_go(self) -> None:
         requests = self.requests()
         run = self.run([self.mine()], max_sequences=3)
@@ -88,7 +88,7 @@ class TextChecks(Conformance):
         run.cancel(gone)
         self.is_plain(run, requests)
 
-    @promise("A request that leaves the method out is neither drafted nor disturbed.")
+    @promise("A request that excludes the method is neither drafted nor changed.")
     def test_a_request_without_it_is_left_alone(self) -> None:
         requests = self.requests()
         without = [attrs.evolve(r, methods=() if i % 2 else None) for i, r in enumerate(requests)]
@@ -104,11 +104,11 @@ class TextChecks(Conformance):
             prompt = [*request.prompt, -1, 1, 2, -1, 1, 2, -1, 1]
             at = [i for i, token in enumerate(prompt) if token < 0]
             embeds = {i: torch.randn(info.width, generator=random).to(**kind) for i in at}
-            for sampling in (request.sampling, says_two):  # then the text goes on like what an embedding followed
+            for sampling in (request.sampling, says_two):  # then the text continues as after an embedding
                 embedded = attrs.evolve(request, prompt=prompt, embeds=embeds, sampling=sampling)
                 self.is_plain(self.run([self.mine()]), [embedded])
 
-    @promise("At the end of the context the text ends, with a draft under way or not.")
+    @promise("At the end of the context the text ends, with or without a draft.")
     def test_the_end_of_the_context_is_kept(self) -> None:
         context = self.model.info.context
         prompt = (self.prompts()[0] * context)[: context - 9]

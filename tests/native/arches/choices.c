@@ -73,6 +73,8 @@ static uint64_t run(const char *isa, uint64_t seed) {
     int32_t weight = t->weight((double)number(&d) * 20 - 20);
     hash = hash_bytes(hash, &weight, sizeof weight);
     if (!weighed || cuts.temperature == 0) return hash; /* no distribution, or one token: there is no support */
+    int32_t best = t->best(row, &cuts, &source, count, &memory);
+    hash = hash_places(hash_bytes(hash, &best, sizeof best), memory.order, best);
     int32_t left = t->support(row, &cuts, &memory);
     hash = hash_bytes(hash, memory.ids, (size_t)left * sizeof(int32_t));
     return hash_doubles(hash, memory.z, (size_t)left);

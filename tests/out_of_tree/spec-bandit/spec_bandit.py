@@ -1,4 +1,4 @@
-"""Learn, text by text, which of several methods is worth asking (UCB1; BanditSpec, Hou et al., 2505.15141).
+"""Learn for each text which of several methods to use (UCB1; BanditSpec, Hou et al., 2505.15141).
 
 Every step one method may draft, the one whose upper confidence bound is highest::
 
@@ -17,7 +17,7 @@ from spec_core import Compat, StashKey, hookimpl
 
 @attrs.define
 class Arm:
-    """What one method brought to one text."""
+    """The results of one method on one text."""
 
     asked: int = 0
     reward: float = 0.0
@@ -28,7 +28,7 @@ class Arm:
 
 @attrs.define
 class Memory:
-    """Of one text: its arms, and the one that was asked in this step."""
+    """State of one text: its arms, and the one used in this step."""
 
     arms: dict[str, Arm] = attrs.field(factory=dict)
     asked: str | None = None

@@ -1,4 +1,4 @@
-"""What the author of spec-bandit tests: the kit's promises, and that the better method is asked."""
+"""Tests of spec-bandit: the kit's promises, and that the better method is used."""
 
 from spec_bandit import Bandit
 

@@ -1,4 +1,4 @@
-"""What the author of spec-echo tests: the kit's promises, and the method itself."""
+"""Tests of spec-echo: the kit's promises, and the method itself."""
 
 from spec_echo import Echo
 

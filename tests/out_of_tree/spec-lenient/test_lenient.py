@@ -1,4 +1,4 @@
-"""What the author of spec-lenient tests: the kit's promises, lossless and lossy, and that lenience keeps more."""
+"""Tests of spec-lenient: the kit's promises, lossless and lossy, and that lenience accepts more."""
 
 from spec_lenient import Lenient
 

@@ -1,4 +1,4 @@
-"""What the author of spec-lens tests: the kit's promises, and that fitted maps draft what the target says."""
+"""Tests of spec-lens: the kit's promises, and that fitted maps draft the target's tokens."""
 
 import pytest
 from safetensors.torch import save_file

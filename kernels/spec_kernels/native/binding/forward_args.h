@@ -21,10 +21,11 @@ typedef struct {
 int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
 void spec_request_free(spec_given *g);
 
-/* The arguments of a forward of one sequence with one row of logits, then: most tokens, least survival, trust, tokens
-   that end a draft, taps of the logits and of the state that the next forward takes as its input (or -1), the tokens
-   that rows of logits stand for, a chooser of tokens (or None: the most likely), rows of logits that there is memory
-   for. Drafts, a forward a token: returns (tokens, confidences). */
+/* The arguments of a forward with one row of logits of every sequence, its last, then: ((longest path, most tokens, most
+   tokens after one, least chance of a path, estimate, (token that ends a path, ...), chooser or None: the most likely),
+   ...) of every sequence, taps of the logits and of the state that the next forward takes as its input (or -1), the
+   tokens that logits stand for, whether rows of logits of all forwards are kept, rows that taps have memory for.
+   Returns ([(tokens, parents or None of a chain, chances), ...], forwards, rows). */
 PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
 
 /* memory.c */

@@ -1,6 +1,9 @@
 /* Which table of products this machine uses. */
 #include "kernels.h"
 
+#if SPEC_AVXVNNI
+#include <cpuid.h>
+#endif
 #if SPEC_ARM && defined(__linux__)
 #include <sys/auxv.h>
 #define DOT_PRODUCT (1ul << 20) /* HWCAP_ASIMDDP, which old headers lack */
@@ -17,6 +20,14 @@ static int runs_avx512(void) {
 }
 
 static int runs_avx512vnni(void) { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+#if SPEC_AVXVNNI
+/* Leaf 7.1, EAX bit 4: not every compiler's __builtin_cpu_supports knows the name. */
+static int runs_avxvnni(void) {
+    unsigned a, b, c, d;
+    return runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
 #endif
 
 #if SPEC_ARM
@@ -45,6 +56,9 @@ static const struct {
 #if SPEC_X86
     {&spec_product_avx512vnni, runs_avx512vnni},
     {&spec_product_avx512, runs_avx512},
+#if SPEC_AVXVNNI
+    {&spec_product_avxvnni, runs_avxvnni},
+#endif
     {&spec_product_avx2, runs_avx2},
 #endif
 #if SPEC_ARM

@@ -25,6 +25,12 @@
 #define SPEC_ARM 1
 #endif
 
+/* Compilers that know AVX-VNNI. */
+#if SPEC_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define SPEC_AVXVNNI 1
+extern const spec_product_table spec_product_avxvnni;
+#endif
+
 #if SPEC_X86
 extern const spec_product_table spec_product_avx512vnni, spec_product_avx512, spec_product_avx2;
 #endif

@@ -26,7 +26,7 @@ extern const spec_ops_table spec_ops_neon;
 const spec_ops_table *spec_ops(const char *isa) {
 #if defined(__x86_64__) && !defined(SPEC_PORTABLE)
     if ((!isa || !strcmp(isa, "avx512vnni") || !strcmp(isa, "avx512")) && has_avx512()) return &spec_ops_avx512;
-    if ((!isa || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
+    if ((!isa || !strcmp(isa, "avxvnni") || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
 #endif
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE)
     if (!isa || !strcmp(isa, "neon")) return &spec_ops_neon;
@@ -43,8 +43,8 @@ size_t spec_value_bytes(int kind, int value_dim, int places) {
 }
 
 size_t spec_attention_scratch(int places) {
-    size_t row = 2 * SPEC_MAX_HEAD * sizeof(float) + spec_scores(places) * (sizeof(float) + sizeof(int32_t));
-    return SPEC_QUERIES * row;
+    size_t query = (2 * SPEC_MAX_HEAD + spec_scores(places)) * sizeof(float);
+    return SPEC_QUERIES * query + SPEC_WIDENED * sizeof(float) + spec_scores(places) * sizeof(int32_t);
 }
 
 size_t spec_delta_scratch(int key_dim, int slots) {

@@ -5,9 +5,10 @@
 #include "ops.h"
 #include "round_up.h"
 
-#define SPEC_QUERIES 6   /* query rows that share what is loaded from a cache */
-#define SPEC_COLUMNS 64  /* columns of a gated delta state that are worked on at once */
-#define SPEC_Q8_BLOCK 32 /* dimensions of a cache of kind Q8 that share a scale */
+#define SPEC_QUERIES 32   /* query rows that share what is loaded from a cache */
+#define SPEC_WIDENED 4096 /* numbers of keys or values that are converted for them at once: a tile of SPEC_MAX_HEAD */
+#define SPEC_COLUMNS 64   /* columns of a gated delta state that are worked on at once */
+#define SPEC_Q8_BLOCK 32  /* dimensions of a cache of kind Q8 that share a scale */
 
 static inline int spec_blocks(int dim) { return (dim + SPEC_Q8_BLOCK - 1) / SPEC_Q8_BLOCK; }
 

@@ -54,7 +54,8 @@ size_t spec_value_bytes(int kind, int value_dim, int places);
 /* The rows of one sequence in a batch: row first + i has its key and value in place start + i.
    chain:   so many leading rows continue one another, the first of them the cache (spec_chain; rows for plain text).
    parents: of the whole batch, read for rows behind the chain only; may be NULL where chain == rows. The parent of a
-            row is a row of the same sequence with a lower number, or -1, which is the cache.
+            row is a row of the same sequence with a lower number, or a number below `first`, such as -1, which is the
+            cache.
    A row sees places 0 to start - 1 and its ancestors and itself, summed in the order of its path: the bits are those
    of the same tokens decoded one by one.
    causal = 0: every row sees all rows of the sequence, whatever their parents (chain = rows). */
@@ -222,7 +223,8 @@ typedef struct {
     void (*route)(const spec_router *a, const float *logits, size_t stride, int rows, float *weights, int32_t *chosen);
 } spec_ops_table;
 
-/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avx2", "neon", "generic",
+/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avxvnni" and
+   "avx2" (the same), "neon", "generic",
    or NULL for the best that this processor has. NULL where the name is unknown or the processor lacks it. */
 const spec_ops_table *spec_ops(const char *isa);
 

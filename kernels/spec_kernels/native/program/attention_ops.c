@@ -2,12 +2,23 @@
 #include "program.h"
 
 #define CHANNELS 256 /* of a convolution that one job has */
+#define PART 4       /* rows of a sequence */
 #define ALONE 150000 /* multiplications that are done before they are handed over */
 
-/* Rows of a sequence that one job of attention has. */
-static int rows_per_job(const spec_program *p, const spec_op *op, const spec_sequence *s) {
-    if (op->kv_heads * p->request->sequences >= p->team || s->rows < 8) return SPEC_GROUP;
-    return spec_min(SPEC_GROUP, (s->rows + p->team - 1) / p->team);
+/* Rows of a sequence in the batch. */
+static int rows_of(const spec_program *p, int s) { return p->request->sequence[s].rows - spec_held(p->request, s); }
+
+/* Rows of a sequence that one job of attention has. Few jobs leave threads idle at the end of the phase: 3 kv heads take
+   2 threads as long as 4. Then rows are cut into the number of parts that ends soonest; each part reads the cache
+   again, so a part has PART rows at least. */
+static int rows_per_job(const spec_program *p, const spec_op *op, int s) {
+    int rows = rows_of(p, s);
+    int heads = op->kv_heads * p->request->sequences, best = 1, rounds = (heads + p->team - 1) / p->team;
+    for (int parts = 2; parts <= p->team && parts * PART <= rows; parts++) {
+        int more = (heads * parts + p->team - 1) / p->team;
+        if (more * best < rounds * parts) best = parts, rounds = more;
+    }
+    return spec_min(SPEC_GROUP, (rows + best - 1) / best);
 }
 
 /* Of a row at the end of a sequence, about. */
@@ -21,21 +32,21 @@ static int64_t of_a_row(const spec_program *p, const spec_op *op, const spec_seq
 static int64_t multiplications(const spec_program *p, const spec_op *op) {
     int64_t sum = 0;
     for (int s = 0; s < p->request->sequences; s++)
-        sum += p->request->sequence[s].rows * of_a_row(p, op, &p->request->sequence[s]);
+        sum += rows_of(p, s) * of_a_row(p, op, &p->request->sequence[s]);
     return sum;
 }
 
 /* Jobs that sequence s alone has. */
-static int jobs_of(const spec_program *p, const spec_op *op, const spec_sequence *s) {
+static int jobs_of(const spec_program *p, const spec_op *op, int s) {
     if (op->kind == SPEC_CONV) return (p->recurrence.channels + CHANNELS - 1) / CHANNELS;
     if (op->kind == SPEC_DELTA) return p->recurrence.value_heads;
     int rows = rows_per_job(p, op, s);
-    return op->kv_heads * ((s->rows + rows - 1) / rows);
+    return op->kv_heads * ((rows_of(p, s) + rows - 1) / rows);
 }
 
 static int all_jobs(const spec_program *p, const spec_op *op) {
     int sum = 0;
-    for (int s = 0; s < p->request->sequences; s++) sum += jobs_of(p, op, &p->request->sequence[s]);
+    for (int s = 0; s < p->request->sequences; s++) sum += jobs_of(p, op, s);
     return sum;
 }
 
@@ -48,7 +59,8 @@ int spec_mixing_jobs(const spec_program *p, const spec_op *op) {
 static void attend(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
     const spec_request *q = p->request;
     spec_sequence seq = q->sequence[s];
-    int rows = rows_per_job(p, op, &seq), head = job % op->kv_heads, row = job / op->kv_heads * rows;
+    int rows = rows_per_job(p, op, s), head = job % op->kv_heads;
+    int row = spec_held(q, s) + job / op->kv_heads * rows;
     spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
     spec_attention a = {op->heads,
                         op->window,
@@ -122,7 +134,7 @@ static void recur(spec_program *p, const spec_op *op, int s, int head, void *scr
 /* Work number `job` of all of an operation's. */
 static void one(spec_program *p, const spec_op *op, int job, int thread) {
     int s = 0;
-    for (int mine; job >= (mine = jobs_of(p, op, &p->request->sequence[s])); s++) job -= mine;
+    for (int mine; job >= (mine = jobs_of(p, op, s)); s++) job -= mine;
     void *scratch = p->scratch[thread];
     if (op->kind == SPEC_ATTEND) attend(p, op, s, job, scratch);
     else if (op->kind == SPEC_CONV) convolve(p, op, s, job, scratch);

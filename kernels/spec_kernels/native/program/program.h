@@ -121,6 +121,7 @@ typedef struct {
     uint8_t **memory; /* of each sequence */
     int32_t *places;
     int32_t *parents; /* [rows], of the batch */
+    int32_t *held;    /* of each sequence: rows at its beginning that its cache has, and the batch has not; NULL: none */
     const float *inputs[SPEC_INPUTS];
     size_t input_strides[SPEC_INPUTS];
     const int32_t *picks[SPEC_PICKS]; /* rows of the batch, ascending; NULL: all that are left */
@@ -198,6 +199,7 @@ size_t spec_scratch_needed(const spec_program *p);
 static inline float *spec_rows_of(const spec_program *p, int value, int row) {
     return p->values[value].data + (size_t)row * p->values[value].stride;
 }
+static inline int spec_held(const spec_request *q, int sequence) { return q->held ? q->held[sequence] : 0; }
 static inline int spec_min(int a, int b) { return a < b ? a : b; }
 static inline int spec_groups(int rows) { return (rows + SPEC_GROUP - 1) / SPEC_GROUP; }
 

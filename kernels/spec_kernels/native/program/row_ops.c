@@ -34,7 +34,8 @@ static void store(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_request *q = p->request;
     for (int s = 0; s < q->sequences; s++) {
         const spec_sequence *seq = &q->sequence[s];
-        int begin = first > seq->first ? first : seq->first, end = spec_min(first + rows, seq->first + seq->rows);
+        int new = seq->first + spec_held(q, s), begin = first > new ? first : new;
+        int end = spec_min(first + rows, seq->first + seq->rows);
         if (begin >= end) continue;
         spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
         p->ops_table->store(&cache, seq->start + begin - seq->first, end - begin, spec_rows_of(p, op->x, begin),

@@ -1,15 +1,12 @@
-"""What choosing a token costs, per row: natively, and by the reference in Python, in turns.
-
-    python benchmarks/choice.py [--vocab 49152 151936] [--repeats N] [--json]
+"""Time of choosing a token, per row: native, and by the reference in Python, in turns.
 
 Rows are random. peaked: a few tokens have most of the mass, as after most tokens of a text. broad: normal with a
-deviation of 3, of which top-p 0.95 leaves thousands of tokens; flat: with one of 0.5, of which it leaves nearly all.
-Nothing is printed unless both forms choose the same tokens. One thread; each figure is a median.
+standard deviation of 3, of which top-p 0.95 keeps thousands of tokens. flat: normal with one of 0.5, of which top-p
+keeps nearly all. Nothing is printed unless both forms choose the same tokens. One thread; each figure is a median.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
@@ -67,7 +64,7 @@ def seconds(choose: Callable[..., int], row: torch.Tensor, sampling: Sampling, t
 
 
 def measure(kind: str, n: int, sampling: Sampling, repeats: int) -> tuple[float, float]:
-    """Median milliseconds of both forms, each row chosen from by one after the other."""
+    """Median milliseconds of both forms, which choose from each row in turn."""
     rng, mine, theirs = np.random.default_rng(0), [], []
     rows = [torch.from_numpy(ROWS[kind](rng, n).astype(np.float32)) for _ in range(4)]
     for i in range(-2, repeats):
@@ -81,39 +78,30 @@ def measure(kind: str, n: int, sampling: Sampling, repeats: int) -> tuple[float,
     return statistics.median(mine), statistics.median(theirs)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocab", type=int, nargs="+", default=[49_152, 151_936])
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--isa", help="of the native form; the best by default")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+def show(vocabularies: list[int], repeats: int, isa: str | None, as_json: bool) -> None:
+    """Measure and print. isa: instruction set of the native form; None: the best."""
     if native.module is None:
         raise SystemExit(native.problem())
-    native.module.use(given.isa)
+    native.module.use(isa)
     torch.set_num_threads(1)
     rows = [
         {"vocab": n, "row": kind, "settings": name, "ms": mine, "python_ms": theirs}
-        for n in given.vocab
+        for n in vocabularies
         for kind in ROWS
         for name, sampling in SETTINGS.items()
-        for mine, theirs in [measure(kind, n, sampling, given.repeats)]
+        for mine, theirs in [measure(kind, n, sampling, repeats)]
     ]
     about = {
         "machine": platform.processor() or platform.machine(),
-        "isa": given.isa or native.module.instruction_sets()[0],
+        "isa": isa or native.module.instruction_sets()[0],
         "threads": 1,
-        "repeats": given.repeats,
+        "repeats": repeats,
         "numpy": np.__version__,
     }
-    if given.json:
+    if as_json:
         print(json.dumps({"rows": rows, **about}, indent=2))
         return
     print(" · ".join(f"{name} {value}" for name, value in about.items()), file=sys.stderr)
     print(f"{'vocabulary':>10}  {'row':8}{'settings':22}{'ms':>8}{'Python':>9}")
     for r in rows:
         print(f"{r['vocab']:10}  {r['row']:8}{r['settings']:22}{r['ms']:8.3f}{r['python_ms']:9.2f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,149 @@
+/* Reading what Python passes for drafts, and giving back what was found. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include "draft/draft.h"
+#include "forward_args.h"
+
+#include <stdlib.h>
+
+static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s) {
+    const spec_request *q = d->request;
+    const spec_sequence *committed = &q->sequence[s];
+    int32_t end = committed->first + committed->rows, more = (t->depth - 1) * t->width;
+    if (t->depth < 1 || t->depth > SPEC_DEPTH || t->nodes < 1 || t->nodes > SPEC_DEPTH)
+        return "a draft has 1 to 256 tokens";
+    if (t->width < 1 || t->width > SPEC_BRANCHES) return "1 to 64 tokens may follow one";
+    if (t->width > 1 && !t->chooser) return "the tokens of a tree need a chooser";
+    if (!(t->trust >= 0 && t->trust <= 1) || t->least != t->least) return "an estimate is from 0 to 1, a threshold a number";
+    if (q->picks[1][s] != end - 1) return "the last row of every sequence begins its draft";
+    if (committed->start + committed->rows + more > q->places[s]) return "the cache has no room for the draft";
+    if (d->program->rotated && q->positions[end - 1] + t->depth > d->program->positions)
+        return "positions end before the draft";
+    return NULL;
+}
+
+/* Whether the model has the shape for drafts, and every one has room. */
+static const char *misfit(const spec_drafts *d) {
+    const spec_program *p = d->program;
+    const spec_request *q = d->request;
+    int64_t rows = 0, paths = 0;
+    if (p->recurring) return "drafts are made only where nothing recurs";
+    if (d->logits < 0 || d->logits >= p->taps || d->state >= p->taps || !q->taps[d->logits]) return "no such tap";
+    if (p->inputs != (d->state >= 0) || (d->state >= 0 && !q->taps[d->state])) return "a model with one input feeds it";
+    if (d->state >= 0 && q->tap_strides[d->state] < (size_t)p->input_widths[0])
+        return "the state is narrower than the input";
+    if (d->state >= 0 && (!q->picks[0] || q->picked[0] != q->sequences))
+        return "one state of every sequence begins its draft";
+    for (int i = 0; i < p->value_count; i++)
+        if (p->values[i].tap != SPEC_NONE && p->values[i].tap != d->logits) return "a model has other outputs than logits";
+    if (!q->picks[1] || q->picked[1] != q->sequences) return "one row of logits of every sequence begins its draft";
+    for (int32_t s = 0; s < q->sequences; s++) {
+        const char *wrong = misfit_of(d, &d->trees[s], s);
+        if (wrong) return wrong;
+        rows += d->trees[s].width, paths += (int64_t)d->trees[s].depth * d->trees[s].width;
+    }
+    if (d->room < (d->keep ? paths : rows)) return "taps have no memory for the rows of the drafts";
+    return NULL;
+}
+
+/* How many logits a row has; 0 where the tokens that they stand for are not as many. */
+static int32_t classes_of(const spec_program *p, int32_t logits, PyObject *ids, const int64_t **tokens) {
+    PyObject *at;
+    Py_ssize_t count;
+    int32_t classes = 0;
+    for (int i = 0; i < p->value_count; i++)
+        if (p->values[i].tap == logits) classes = p->values[i].width;
+    if (ids == Py_None) return classes;
+    if (!PyArg_ParseTuple(ids, "On", &at, &count) || !(*tokens = PyLong_AsVoidPtr(at))) return 0;
+    return count == classes ? classes : 0;
+}
+
+static int stops_of(spec_tree *t, PyObject *stops) {
+    t->stop_count = (int32_t)PyTuple_Size(stops);
+    t->stops = malloc(((size_t)t->stop_count + 1) * sizeof *t->stops);
+    if (!t->stops) return PyErr_NoMemory() != NULL;
+    for (int32_t i = 0; i < t->stop_count; i++) t->stops[i] = PyLong_AsLongLong(PyTuple_GetItem(stops, i));
+    return !PyErr_Occurred();
+}
+
+/* (longest path, most tokens, most tokens after one, least chance of a path, estimate, (stop, ...), chooser or None) */
+static int tree_of(spec_tree *t, PyObject *given) {
+    PyObject *stops, *chooser;
+    if (!PyArg_ParseTuple(given, "iiiddO!O", &t->depth, &t->nodes, &t->width, &t->least, &t->trust, &PyTuple_Type,
+                          &stops, &chooser))
+        return 0;
+    if (chooser != Py_None && !(t->chooser = PyCapsule_GetPointer(chooser, SPEC_CHOOSER))) return 0;
+    return stops_of(t, stops);
+}
+
+static int trees_of(spec_drafts *d, PyObject *given) {
+    int32_t count = d->request->sequences;
+    if (!PyTuple_Check(given) || PyTuple_Size(given) != count) {
+        PyErr_SetString(PyExc_ValueError, "one draft is wanted of every sequence");
+        return 0;
+    }
+    d->trees = calloc((size_t)count + 1, sizeof *d->trees);
+    if (!d->trees) return PyErr_NoMemory() != NULL;
+    for (int32_t s = 0; s < count; s++)
+        if (!tree_of(&d->trees[s], PyTuple_GetItem(given, s))) return 0;
+    return 1;
+}
+
+/* drafts, taps of the logits and of the state that the next forward takes as its input (or -1), (address, count) of the
+   tokens that logits stand for or None, whether rows of logits are kept, rows that taps have memory for */
+static int options_of(spec_drafts *d, PyObject *const *args) {
+    d->logits = (int32_t)PyLong_AsLong(args[1]), d->state = (int32_t)PyLong_AsLong(args[2]);
+    d->keep = PyObject_IsTrue(args[4]), d->room = (int32_t)PyLong_AsLong(args[5]);
+    if (PyErr_Occurred() || !trees_of(d, args[0])) return 0;
+    d->classes = classes_of(d->program, d->logits, args[3], &d->ids);
+    return !PyErr_Occurred();
+}
+
+/* (tokens, parents, chances), the likeliest first; parents are None of a chain. */
+static PyObject *tree_found(const spec_tree *t) {
+    PyObject *tokens = PyList_New(t->kept), *chances = PyList_New(t->kept);
+    PyObject *parents = t->width == 1 ? Py_NewRef(Py_None) : PyList_New(t->kept);
+    for (int32_t i = 0; tokens && chances && parents && i < t->kept; i++) {
+        const spec_node *node = &t->pool[t->order[i]];
+        int32_t parent = 0;
+        while (parent < i && t->order[parent] != node->parent) parent++;
+        PyList_SetItem(tokens, i, PyLong_FromLongLong(node->token));
+        PyList_SetItem(chances, i, PyFloat_FromDouble(node->own));
+        if (t->width > 1) PyList_SetItem(parents, i, PyLong_FromLong(parent < i ? parent : -1));
+    }
+    PyObject *all = tokens && chances && parents ? PyTuple_Pack(3, tokens, parents, chances) : NULL;
+    Py_XDECREF(tokens), Py_XDECREF(parents), Py_XDECREF(chances);
+    return all;
+}
+
+static PyObject *found(const spec_drafts *d) {
+    PyObject *trees = PyList_New(d->request->sequences);
+    for (int32_t s = 0; trees && s < d->request->sequences; s++) {
+        PyObject *one = tree_found(&d->trees[s]);
+        if (!one || PyList_SetItem(trees, s, one) < 0) Py_CLEAR(trees);
+    }
+    return trees ? Py_BuildValue("(Nii)", trees, (int)d->forwards, (int)d->rows) : NULL;
+}
+
+PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count) {
+    spec_drafts d = {.program = p, .request = &g->request};
+    const char *wrong;
+    PyObject *made = NULL;
+    if (count != 15) return PyErr_Format(PyExc_ValueError, "drafts have 15 arguments, %zd are given", count);
+    if (!spec_request_read(g, p, args, 9)) return NULL;
+    if (!options_of(&d, args + 9)) goto done;
+    wrong = d.classes ? misfit(&d) : "every row of logits stands for one token";
+    if (!wrong) {
+        Py_BEGIN_ALLOW_THREADS
+        wrong = spec_draft_all(&d);
+        Py_END_ALLOW_THREADS
+    }
+    if (wrong == spec_no_memory) PyErr_NoMemory();
+    else if (wrong) PyErr_SetString(PyExc_ValueError, wrong);
+    else made = found(&d);
+done:
+    spec_drafts_free(&d);
+    return made;
+}

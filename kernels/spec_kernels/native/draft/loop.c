@@ -1,0 +1,208 @@
+/* The loop over the depths of all drafts of a call. */
+#include "draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE 256
+
+const char spec_no_memory[] = "no memory for a draft";
+
+/* A forward of rows of drafts, and the memory of its arrays.
+ * above: the row that each row of a tree follows, -1 is committed text; those of tree s from begin[s] on. parents: the
+ * same as spec_sequence has it, `behind` places later. */
+typedef struct {
+    spec_request request;
+    int64_t *tokens, *positions;
+    spec_sequence *sequence;
+    uint8_t **memory;
+    int32_t *places, *held, *above, *parents, *begin;
+    int32_t behind;
+    float *input, **taps;
+} next_forward;
+
+/* ---- the choice of tokens */
+
+/* exp(z_best) / sum of exp(z); NaN where a number is none. Eight sums beside each other: one would wait for every
+ * addition. */
+static float chance_of(const spec_program *p, const float *z, int count, int best) {
+    float piece[PIECE];
+    double sums[8] = {0}, sum = 0;
+    for (int i = 0; i < count; i += PIECE) {
+        int n = spec_min(PIECE, count - i);
+        for (int j = 0; j < n; j++) piece[j] = z[i + j] - z[best];
+        p->ops_table->apply(SPEC_EXP, piece, (size_t)n, piece);
+        for (int j = n; j % 8; j++) piece[j] = 0;
+        for (int j = 0; j < n; j += 8)
+            for (int k = 0; k < 8; k++) sums[k] += (double)piece[j + k];
+    }
+    for (int k = 0; k < 8; k++) sum += sums[k];
+    return (float)(1.0 / sum);
+}
+
+/* A drafter whose weights make no numbers is sure of nothing. */
+static void most_likely(const spec_drafts *d, const float *z, int64_t *token, double *chance) {
+    int best = d->program->ops_table->argmax(z, d->classes);
+    *chance = (double)chance_of(d->program, z, d->classes, best), *token = d->ids ? d->ids[best] : best;
+    if (*chance != *chance) *chance = 0;
+}
+
+/* What follows node `parent`, by its row of logits. */
+static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, const float *z) {
+    int64_t path[SPEC_DEPTH], tokens[SPEC_BRANCHES];
+    double chances[SPEC_BRANCHES];
+    int32_t found = 1;
+    const char *wrong = NULL;
+    if (t->chooser) {
+        spec_choice where = {path, spec_tree_path(t, parent, path), d->classes, z, d->ids};
+        void *context = t->chooser->context;
+        if (t->width == 1) wrong = t->chooser->choose(context, &where, tokens, chances);
+        else wrong = t->chooser->rank(context, &where, t->width, tokens, chances, &found);
+    } else {
+        most_likely(d, z, tokens, chances);
+    }
+    if (wrong) return wrong;
+    for (int32_t i = 0; i < found; i++)
+        if (tokens[i] < 0 || tokens[i] >= d->program->vocabulary) return "a row of logits stands for no token of the model";
+    return spec_tree_add(t, parent, tokens, chances, found) ? NULL : spec_no_memory;
+}
+
+/* The rows of a forward are those of all trees that grow, one tree after the other. */
+static const char *take(const spec_drafts *d, const spec_request *q, next_forward *n) {
+    size_t stride = q->tap_strides[d->logits];
+    float *z = q->taps[d->logits];
+    for (int32_t s = 0; s < d->request->sequences; s++) {
+        spec_tree *t = &d->trees[s];
+        for (int32_t i = 0; i < t->evaluate; i++, z += stride) {
+            const char *wrong = propose(d, t, t->growing[i], z);
+            if (wrong) return wrong;
+        }
+        if (t->evaluate) spec_tree_grow(t);
+    }
+    if (d->keep) n->taps[d->logits] = z;
+    return NULL;
+}
+
+/* ---- the next forward */
+
+/* The rows of one tree, from row `row` of the batch on. */
+static void fill_rows(const spec_drafts *d, next_forward *n, spec_tree *t, int32_t *above, int32_t row) {
+    size_t width = d->state == SPEC_NONE ? 0 : (size_t)d->program->input_widths[0];
+    for (int32_t i = 0; i < t->evaluate; i++, row++) {
+        spec_node *node = &t->pool[t->growing[i]];
+        const spec_node *before = node->parent < 0 ? NULL : &t->pool[node->parent];
+        above[t->held + i] = before ? before->row : -1;
+        node->row = t->held + i, node->at = row;
+        n->tokens[row] = node->token, n->positions[row] = t->position + node->depth;
+        if (!width) continue;
+        size_t from = (size_t)(before ? before->at : t->root) * d->request->tap_strides[d->state];
+        memcpy(n->input + (size_t)row * width, d->request->taps[d->state] + from, width * sizeof(float));
+    }
+}
+
+/* Row i of a tree lies in place start + i of the cache, behind committed text; the first `held` are there already. What
+ * follows committed text has a parent that is no row: numbers below that of the sequence's first row are none. */
+static void fill_sequence(const spec_drafts *d, next_forward *n, int32_t s, int32_t to, int32_t row) {
+    const spec_tree *t = &d->trees[s];
+    const spec_sequence *committed = &d->request->sequence[s];
+    const int32_t *above = n->above + n->begin[s];
+    int32_t first = row - t->held, rows = t->held + t->evaluate, at = n->behind + n->begin[s], chain = 0;
+    for (int32_t i = 0; i < rows; i++) n->parents[at + i] = above[i] < 0 ? INT32_MIN : first + above[i];
+    while (chain < rows && above[chain] == chain - 1) chain++;
+    n->sequence[to] = (spec_sequence){.first = first,
+                                      .rows = rows,
+                                      .start = committed->start + committed->rows,
+                                      .chain = chain,
+                                      .causal = 1,
+                                      .parents = n->parents + (at - first)};
+    n->held[to] = t->held, n->memory[to] = d->request->memory[s], n->places[to] = d->request->places[s];
+}
+
+/* Rows of the next forward; 0 where every draft is finished. */
+static int32_t fill(const spec_drafts *d, next_forward *n) {
+    int32_t rows = 0, to = 0;
+    for (int32_t s = 0; s < d->request->sequences; s++) {
+        spec_tree *t = &d->trees[s];
+        if (!t->evaluate) continue;
+        fill_rows(d, n, t, n->above + n->begin[s], rows);
+        fill_sequence(d, n, s, to++, rows);
+        rows += t->evaluate, t->held += t->evaluate;
+    }
+    n->request.rows = rows, n->request.sequences = to;
+    return rows;
+}
+
+static int claim(void **array, size_t count, size_t size) { return (*array = calloc(count, size)) != NULL; }
+
+static int prepare(const spec_drafts *d, next_forward *n) {
+    spec_request *q = &n->request;
+    size_t sequences = (size_t)d->request->sequences, rows = 0, places = 0, most = 0;
+    if (!claim((void **)&n->begin, sequences, sizeof *n->begin)) return 0;
+    for (size_t s = 0; s < sequences; s++) {
+        size_t width = (size_t)d->trees[s].width, mine = width * (size_t)d->trees[s].depth;
+        n->begin[s] = (int32_t)places;
+        rows += width, places += mine, most = mine > most ? mine : most;
+    }
+    size_t inputs = d->state == SPEC_NONE ? 1 : (size_t)d->program->input_widths[0];
+    *q = *d->request, n->behind = (int32_t)rows;
+    if (!claim((void **)&n->tokens, rows, sizeof *n->tokens) ||
+        !claim((void **)&n->positions, rows, sizeof *n->positions) ||
+        !claim((void **)&n->sequence, sequences, sizeof *n->sequence) ||
+        !claim((void **)&n->memory, sequences, sizeof *n->memory) ||
+        !claim((void **)&n->places, sequences, sizeof *n->places) ||
+        !claim((void **)&n->held, sequences, sizeof *n->held) || !claim((void **)&n->above, places, sizeof *n->above) ||
+        !claim((void **)&n->parents, rows + places + most, sizeof *n->parents) ||
+        !claim((void **)&n->taps, (size_t)d->program->taps, sizeof *n->taps) ||
+        !claim((void **)&n->input, rows * inputs, sizeof *n->input))
+        return 0;
+    n->taps[d->logits] = d->request->taps[d->logits];
+    if (d->state != SPEC_NONE) n->taps[d->state] = d->request->taps[d->state];
+    q->tokens = n->tokens, q->positions = n->positions, q->given = NULL;
+    q->sequence = n->sequence, q->memory = n->memory, q->places = n->places, q->held = n->held, q->parents = NULL, q->taps = n->taps;
+    q->inputs[0] = n->input, q->input_strides[0] = inputs;
+    for (int i = 0; i < SPEC_PICKS; i++) q->picks[i] = NULL;
+    return !spec_reserve(d->program, (int)spec_round_up(rows, 16));
+}
+
+static void release(next_forward *n) {
+    free(n->tokens), free(n->positions), free(n->sequence), free(n->memory), free(n->places), free(n->held);
+    free(n->above), free(n->parents), free(n->begin), free(n->input), free(n->taps);
+}
+
+/* ---- the loop */
+
+/* Every tree grows from the last row that its sequence has in the first forward. */
+static void begin(const spec_drafts *d) {
+    const spec_request *q = d->request;
+    for (int32_t s = 0; s < q->sequences; s++) {
+        spec_tree *t = &d->trees[s];
+        const spec_sequence *committed = &q->sequence[s];
+        spec_tree_begin(t);
+        t->root = s, t->position = q->positions ? q->positions[committed->first + committed->rows - 1] : 0;
+    }
+}
+
+static const char *grown(spec_drafts *d, next_forward *n) {
+    const char *wrong = NULL;
+    spec_request *q = d->request;
+    begin(d);
+    do {
+        if (spec_run(d->program, q)) return spec_no_memory;
+        d->forwards++, d->rows += q->rows;
+        wrong = take(d, q, n);
+        q = &n->request;
+    } while (!wrong && fill(d, n));
+    return wrong;
+}
+
+const char *spec_draft_all(spec_drafts *d) {
+    next_forward n = {0};
+    const char *wrong = prepare(d, &n) ? grown(d, &n) : spec_no_memory;
+    release(&n);
+    return wrong;
+}
+
+void spec_drafts_free(spec_drafts *d) {
+    for (int32_t s = 0; d->trees && s < d->request->sequences; s++) free(d->trees[s].stops), free(d->trees[s].pool);
+    free(d->trees);
+}

@@ -1,0 +1,208 @@
+"""From a body to requests of the core: defaults, aliases and limits."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import attrs
+
+from spec_core import Request, Run, Sampling, Target
+from spec_core.commands import DEFAULT, Settings, prompt_tokens
+from spec_core.errors import nearest
+from spec_serve.errors import ApiError
+from spec_serve.fields import Generate, Message, OpenAI, Speculative
+from spec_serve.job import Job, Outlet
+from spec_serve.settings import ServeSettings
+
+SEEDS, SHORT = 1 << 64, 16
+"""``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
+RANDOM_BITS = 53
+"""Of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+ALIASES = {
+    "draft-simple": "draft-model", "draft_model": "draft-model", "standalone": "draft-model",
+    "draft-mtp": "mtp", "nextn": "mtp", "draft-eagle3": "eagle3", "draft-dflash": "dflash",
+    "ngram-simple": "ngram", "prompt-lookup": "ngram",
+}  # fmt: skip
+"""Names of llama-server, vLLM and SGLang."""
+OFF = ("none", "off")
+
+
+@attrs.frozen
+class Terms:
+    """What the server holds requests to. model: its name in the API. settings: all that were resolved."""
+
+    run: Run
+    model: str
+    limits: ServeSettings
+    settings: Settings
+
+    @property
+    def target(self) -> Target:
+        return self.run.target
+
+    @property
+    def context(self) -> int:
+        return self.target.info.context
+
+
+@attrs.frozen
+class Ask:
+    """A request before its prompts are known. trace: report drafts. streamed: tell of every step."""
+
+    request: Request
+    deadline: float | None
+    trace: bool
+    streamed: bool
+
+    def jobs(self, outlet: Outlet, prompts: list[list[int]], n: int, name: str) -> list[Job]:
+        """A job for each of ``n`` texts of every prompt, in the order of the answer."""
+        return [
+            Job(
+                attrs.evolve(self.request, prompt=prompt, stream=stream, name=name),
+                outlet,
+                index=at * n + stream,
+                prompt=at,
+                trace=self.trace,
+                streamed=self.streamed,
+                deadline=self.deadline,
+            )
+            for at, prompt in enumerate(prompts)
+            for stream in range(n)
+        ]
+
+
+def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bias: Mapping[int, float]) -> Ask:
+    """The body as a request without a prompt. Raises ApiError or UsageError.
+
+    logprobs: how many best tokens to report at every position, None is no log-probabilities.
+    """
+    _check_model(body, terms)
+    if logprobs is not None and logprobs > terms.limits.logprobs_max:
+        raise ApiError(400, f"log-probabilities of {logprobs} tokens, at most {terms.limits.logprobs_max} are reported")
+    given = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
+    if given.get("top_k", 0) < 0:  # vLLM and llama-server turn it off so
+        given["top_k"] = 0
+    wanted = body.speculative or Speculative()
+    seconds = [s for s in (body.deadline_seconds, terms.limits.request_seconds or None) if s is not None]
+    request = Request(
+        [],
+        max_tokens=max_tokens,
+        sampling=Sampling(**{**defaults(terms), **given, "logit_bias": bias, "logprobs": logprobs}),
+        seed=_seed(body.seed, terms.settings),
+        stop=_stops(body.stop, terms.limits),
+        stop_tokens=body.stop_token_ids or (),
+        ignore_eos=bool(body.ignore_eos),
+        methods=methods(wanted, terms.run),
+        draft_max=wanted.n_max,
+        draft_min=wanted.n_min or 0,
+        confidence_min=wanted.p_min or 0.0,
+        reuse=body.cache_prompt is not False,
+        priority=body.priority or 0,
+    )
+    return Ask(request, perf_counter() + min(seconds) if seconds else None, wanted.trace, bool(body.stream))
+
+
+def _seed(given: int | None, settings: Settings) -> int:
+    """The request's, or the server's setting where there is one, or a random one."""
+    setting = settings.table["seed"]
+    if given is not None:
+        return given % SEEDS
+    return secrets.randbits(RANDOM_BITS) if setting.origin == DEFAULT else setting.value
+
+
+def defaults(terms: Terms) -> dict[str, Any]:
+    return {name: terms.settings[name] for name in SAMPLING}
+
+
+def _check_model(body: Generate, terms: Terms) -> None:
+    if body.model not in (None, "", terms.model):
+        found = f"the model {body.model!r:.80} does not exist; this server has {terms.model!r}"
+        raise ApiError(404, found, "model", "model_not_found")
+
+
+def _stops(given: str | list[str] | None, limits: ServeSettings) -> tuple[str, ...]:
+    stops = (given,) if isinstance(given, str) else tuple(given or ())
+    if len(stops) > limits.stop_max:
+        raise ApiError(400, f"{len(stops)} stop texts, at most {limits.stop_max} are allowed", "stop")
+    if any(len(stop) > limits.stop_length for stop in stops):
+        raise ApiError(400, f"a stop text has more than {limits.stop_length} characters", "stop")
+    return stops
+
+
+def methods(wanted: Speculative, run: Run) -> tuple[str, ...] | None:
+    """Names of the run's methods. Raises ApiError for one that it does not have."""
+    if wanted.method is not None and wanted.type is not None:
+        raise ApiError(400, "speculative.method and speculative.type are both given; write one", "speculative.type")
+    given = wanted.method if wanted.method is not None else wanted.type
+    if given is None:
+        return None
+    names = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    names = [name for name in names if name and name.lower() not in OFF]
+    return tuple(_method(name, run) for name in names)
+
+
+def _method(name: str, run: Run) -> str:
+    known = {*run.drafters, *run.stats.switched_off}
+    found = next((n for n in (name, name.lower(), ALIASES.get(name.lower())) if n in known), None)
+    if found is None:
+        there = nearest(name, known) if known else "no methods; start it with --method"
+        raise ApiError(400, f"speculative.method {name!r:.80}: this server has {there}", "speculative.method")
+    return found
+
+
+def max_tokens(given: int | None, terms: Terms, otherwise: int) -> int:
+    """The request's, or the server's setting where there is one, or ``otherwise``."""
+    setting = terms.settings.table["max_tokens"]
+    return given if given is not None else otherwise if setting.origin == DEFAULT else setting.value
+
+
+def bias_of(given: Mapping[str, float] | None) -> dict[int, float]:
+    """OpenAI's ``{"42": -1.5}``."""
+    try:
+        return {int(token): bias for token, bias in (given or {}).items()}
+    except ValueError as error:
+        raise ApiError(400, "keys of logit_bias must be token ids, as texts", "logit_bias") from error
+
+
+def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
+    """``n``, checked together with the number of prompts."""
+    n = body.n or 1
+    if n * prompts > limits.n_max:
+        raise ApiError(400, f"{prompts} prompts times n = {n} texts, at most {limits.n_max} are allowed", "n")
+    return n
+
+
+def encoded(prompt: Any, terms: Terms) -> list[int]:
+    """Token ids of a text, of ids, or of messages. Slow for long ones: not for the event loop."""
+    ids = prompt_tokens(Request(prompt), terms.target)
+    most = min(terms.limits.prompt_max or terms.context, terms.context - 1)
+    if len(ids) > most:
+        found = f"the prompt has {len(ids)} tokens, at most {most} are allowed"
+        raise ApiError(400, found, "prompt", "context_length_exceeded")
+    return ids
+
+
+def conversation(messages: list[Message]) -> list[dict[str, Any]]:
+    """Messages for the chat template. Raises ApiError for what is no text."""
+    return [_message(at, message) for at, message in enumerate(messages)]
+
+
+def _message(at: int, message: Message) -> dict[str, Any]:
+    role = "system" if message.role == "developer" else message.role
+    if role not in ("system", "user", "assistant"):
+        raise ApiError(400, f"role {message.role!r:.40} is not supported", f"messages[{at}].role", "not_supported")
+    return {"role": role, "content": _content(at, message), **({"name": message.name} if message.name else {})}
+
+
+def _content(at: int, message: Message) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if part.type != "text" or part.text is None:
+            where = f"messages[{at}].content"
+            raise ApiError(400, f"a part of type {part.type!r:.40} is not supported, only text", where, "not_supported")
+    return "".join(part.text or "" for part in message.content)

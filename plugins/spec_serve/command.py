@@ -1,0 +1,98 @@
+"""The command ``spec serve``."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from spec_cli import common
+
+from spec_core.commands import DEFAULT, Settings
+from spec_core.errors import UsageError
+from spec_serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from spec_core import Run
+
+NAME = "serve"
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+PREFILL_BUDGET = 128
+"""Prompt rows of a step in which others generate, where nobody says."""
+OWN = [
+    click.option("--host", help="Address to listen at; the default is localhost."),
+    click.option("--port", type=int, help="Port to listen at; the default is 8080, 0 takes a free one."),
+    click.option("--api-key", "api_key", help="Key that clients must send; better given as SPEC_SERVE__API_KEY."),
+    click.option("--alias", help="Name of the model in the API."),
+]
+
+
+@click.command()
+@common.add(common.MODEL, common.METHODS, common.GENERATION, OWN)
+def serve(**flags: Any) -> None:
+    """Serve a model over HTTP, with the APIs of OpenAI and llama-server.
+
+    Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
+    """
+    _check_installed()
+    own = common.take(flags, "host", "port", "api_key", "alias")
+    flags |= {f"{NAME}.{name}": value for name, value in own.items()}
+    settings = common.settings_of(flags)
+    from spec_core.commands import construct
+    from spec_serve.server import listening
+
+    limits = construct(ServeSettings, settings.given(NAME), NAME)
+    listener = listening(limits)
+    settings = adapted(without_own(settings))
+    _serve(run_of(settings), settings, limits, listener)
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"spec serve needs {', '.join(missing).replace('_', '-')}",
+            hint="install the extra: pip install 'spec-core[serve]'",
+        )
+
+
+def without_own(settings: Settings) -> Settings:
+    """The settings without the server's: those of the run."""
+    return Settings({name: s for name, s in settings.table.items() if not name.startswith(f"{NAME}.")})
+
+
+def run_of(settings: Settings) -> Run:
+    """The run. Raises UsageError, Refused."""
+    target = common.checked_target(settings, [settings["methods"]])
+    if target.tokenizer is None:
+        raise UsageError(f"{target.info.name} has no tokenizer", hint="serve a model that has one")
+    run = common.run_of(target, settings)
+    common.note_owners([run], settings)
+    return run
+
+
+def adapted(settings: Settings) -> Settings:
+    """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
+    table = dict(settings.table)
+    for name, value in (("on_error", "isolate"), ("prefill_budget", PREFILL_BUDGET)):
+        if table[name].origin == DEFAULT:
+            table[name] = attrs.evolve(table[name], value=value, origin=f"spec {NAME}")
+    return Settings(table)
+
+
+def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+    from spec_serve.app import create_app
+    from spec_serve.asked import Terms
+    from spec_serve.engine import Engine
+    from spec_serve.server import opened
+    from spec_serve.server import serve as listen
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    engine = Engine(run, limits.queue)
+    terms = Terms(run, limits.alias or settings["model"], limits, settings)
+    if run.stats.lossy:
+        common.note(f"LOSSY: {run.stats.lossy}")
+    common.note(f"serving {terms.model} at {opened(listener, limits)}")
+    listen(create_app(engine, terms), engine, limits, listener)

@@ -1,0 +1,83 @@
+"""What the server counts while requests run. Written by the engine's thread alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+
+from spec_core import Part, Result
+from spec_core.toolkit import drafted_and_accepted
+from spec_serve.job import Job
+
+
+@attrs.define
+class Methods:
+    """Counts of one method. reached, kept: drafts that have, and whose verdict keeps, position i."""
+
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    reached: Counter[int] = attrs.field(factory=Counter)
+    kept: Counter[int] = attrs.field(factory=Counter)
+
+
+@attrs.define(eq=False)
+class Counters:
+    """Totals since the start.
+
+    requests: ended texts by finish reason. prompt: prompt tokens of texts that began, cached: those of them that were
+    reused. prompt_seconds, predicted_seconds: from the first forward to the first token, and from there to the end.
+    steps: verdicts, of all texts. observers: called with the name of a time and its seconds.
+    """
+
+    requests: Counter[str] = attrs.field(factory=Counter)
+    steps: int = 0
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+    prompt_seconds: float = 0.0
+    predicted_seconds: float = 0.0
+    methods: dict[str, Methods] = attrs.field(factory=dict)
+    observers: list[Callable[[str, float], None]] = attrs.field(factory=list)
+
+    def began(self, job: Job) -> None:
+        if job.seq is not None:
+            self.prompt += job.seq.prompt_len
+            self.cached += job.seq.reused
+
+    def first_token(self, job: Job) -> None:
+        self.prompt_seconds += job.first - job.begun
+        self._observe("time_to_first_token_seconds", job.first - job.asked)
+
+    def step(self, part: Part) -> None:
+        """A part of a decided step."""
+        if part.decides:
+            self.steps += 1
+        if part.draft is None:
+            return
+        depths, path = part.draft.depths, part.uncut.path if part.uncut else ()
+        kept = path[: drafted_and_accepted(part)["accepted"]]
+        for piece in part.pieces:
+            mine, own = self.methods.setdefault(piece.source, Methods()), piece.own(kept)
+            mine.drafts += 1
+            mine.drafted += len(piece.draft)
+            mine.accepted += len(own)
+            mine.reached.update({depths[piece.first + i] - 1 for i in range(len(piece.draft))})
+            mine.kept.update(depths[piece.first + i] - 1 for i in own)
+
+    def finished(self, job: Job, result: Result) -> None:
+        self.ended(job, "deadline" if job.expired else result.finish_reason)
+        if job.first:
+            self.predicted_seconds += job.last - job.first
+            if len(result.tokens) > 1:
+                self._observe("time_per_output_token_seconds", (job.last - job.first) / (len(result.tokens) - 1))
+
+    def ended(self, job: Job, reason: str) -> None:
+        self.requests[reason] += 1
+        self._observe("request_seconds", (job.last or job.asked) - job.asked)
+
+    def _observe(self, name: str, seconds: float) -> None:
+        for observe in self.observers:
+            observe(name, seconds)

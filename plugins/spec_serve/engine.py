@@ -1,0 +1,244 @@
+"""The thread that owns the run. Others hand it orders, which it takes between two steps, and never wait for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import perf_counter
+
+from spec_core import Emitted, Result, Run, Sequence, Step, UsageError
+from spec_serve.counters import Counters
+from spec_serve.errors import ApiError
+from spec_serve.job import Accepted, Done, Drafted, Failed, Job, Progress
+
+log = logging.getLogger("spec_serve")
+RETRY_SECONDS = "1"
+
+
+class Engine:
+    """Runs jobs until it is closed.
+
+    :param run: nobody else may step it, submit to it or take from it.
+    :param queue: how many jobs may wait for a slot.
+    """
+
+    def __init__(self, run: Run, queue: int) -> None:
+        self.run = run
+        self.room = run.settings.max_sequences + queue
+        self.counters = Counters()
+        self.jobs: dict[Sequence, Job] = {}
+        self.open: set[Job] = set()
+        self.draining = False
+        self.failed: BaseException | None = None
+        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._numbers = count()
+        self._stopped = False
+        run.observe(self._look)
+        self._thread = Thread(target=self._serve, name="spec-serve-engine", daemon=True)
+
+    # from any thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, jobs: list[Job]) -> None:
+        """Queue all of these jobs; each learns whether it was accepted. Raises ApiError if the queue is full."""
+        self._check_alive()
+        if self.draining:
+            raise ApiError(503, "the server is shutting down", code="shutting_down", headers={"Retry-After": "5"})
+        if len(self.open) + len(jobs) > self.room:
+            headers = {"Retry-After": RETRY_SECONDS}
+            found = f"{len(self.open)} of {self.room} places are taken"
+            raise ApiError(429, f"the server is busy: {found}; try again later", code="busy", headers=headers)
+        now = perf_counter()
+        for job in jobs:
+            job.number, job.asked = next(self._numbers), now
+        self.open.update(jobs)
+        self._orders.put(partial(self._submit, jobs))
+        try:
+            self._check_alive()  # it may have stopped before it could see these jobs
+        except ApiError:
+            self.open.difference_update(jobs)
+            raise
+
+    def _check_alive(self) -> None:
+        if self.failed is not None:
+            raise ApiError(503, "the engine has stopped after an error; see the server's log", code="engine")
+
+    def cancel(self, jobs: Iterable[Job]) -> None:
+        """Nobody waits for these any more."""
+        for job in jobs:
+            if job in self.open:
+                self._orders.put(partial(self._cancel, job))
+
+    def cancel_all(self) -> None:
+        """End every text now; what it has so far is its result."""
+        self.cancel(list(self.open))
+
+    def close(self) -> None:
+        """Cancel what runs, give the run's memory back, and end the thread."""
+        self.draining = True
+        self._orders.put(self._stop)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        return sum(job.slot < 0 for job in list(self.open))
+
+    @property
+    def healthy(self) -> bool:
+        return self.failed is None and self._thread.is_alive()
+
+    # in the engine's thread
+
+    def _serve(self) -> None:
+        try:
+            while not self._stopped:
+                self._take_orders()
+                if self.run.busy:
+                    self._step()
+                self._deliver()
+            self.run.close()
+            self._deliver()
+        except BaseException as error:
+            log.exception("the engine stopped")
+            self.failed = error
+            for job in list(self.open):
+                self._end(job, Failed(ApiError(500, "the engine stopped; see the server's log", code="engine")))
+
+    def _take_orders(self) -> None:
+        """All that are there; with nothing to run, wait for one."""
+        if not self.run.busy:
+            self._orders.get()()
+        try:
+            while True:
+                self._orders.get_nowait()()
+        except Empty:
+            pass
+
+    def _step(self) -> None:
+        self._expire()
+        try:
+            events = self.run.step()
+        except Exception:  # it ended every running text; each raises it when its result is taken
+            log.exception("a step failed")
+            return
+        for seq, mine in _by_sequence(events).items():
+            if (job := self.jobs.get(seq)) is not None:
+                self._progress(job, mine)
+
+    def _progress(self, job: Job, events: list[Emitted]) -> None:
+        job.last = perf_counter()
+        if not job.first:
+            job.first = job.last
+            self.counters.first_token(job)
+        self.counters.generated += len(events)
+        progress = Progress(events, job.drafted if job.trace else None)
+        if job.streamed:
+            job.tell(progress)
+        else:  # a wake-up of the event loop for every step costs others their time
+            job.steps.append(progress)
+
+    def _deliver(self) -> None:
+        """Results of texts that have ended."""
+        for seq in list(self.run.results):
+            job = self.jobs.pop(seq)
+            try:
+                result = self.run.take(seq)
+            except Exception as error:
+                if not isinstance(error, UsageError):
+                    log.error("request %s failed", job.request.name, exc_info=error)
+                self.counters.ended(job, "error")
+                self._end(job, Failed(error))
+            else:
+                self.counters.finished(job, result)
+                log.info("%s", line(job, result))
+                self._end(job, Done(result))
+
+    def _end(self, job: Job, message: Done | Failed) -> None:
+        self.open.discard(job)
+        job.tell(message)
+
+    def _submit(self, jobs: list[Job]) -> None:
+        """All of them, or none: the first that is refused takes the others with it."""
+        try:
+            for job in jobs:
+                job.seq = self.run.submit(job.request)
+                self.jobs[job.seq] = job
+        except Exception as error:
+            self._withdraw(jobs, error)
+            return
+        for job in jobs:
+            job.tell(Accepted())
+
+    def _withdraw(self, jobs: list[Job], error: Exception) -> None:
+        for job in jobs:
+            if job.seq is not None:
+                self.run.cancel(job.seq)
+                self.run.results.pop(job.seq, None)
+                self.jobs.pop(job.seq, None)
+            self._end(job, Failed(error))
+
+    def _cancel(self, job: Job) -> None:
+        if job.seq is not None:
+            self.run.cancel(job.seq)
+
+    def _expire(self) -> None:
+        now = perf_counter()
+        for job in list(self.jobs.values()):
+            if job.deadline is not None and now > job.deadline and not job.expired:
+                job.expired = True
+                self._cancel(job)
+
+    def _stop(self) -> None:
+        self._stopped = True
+
+    def _look(self, step: Step) -> None:
+        """At the end of every step: who has begun, and what was drafted."""
+        for part in step.parts:
+            job = self.jobs.get(part.seq)
+            if job is None:
+                continue
+            if not job.begun:
+                job.begun, job.slot = step.began, self._free_slot()
+                self.counters.began(job)
+            self.counters.step(part)
+            job.drafted = None
+            if job.trace and part.draft is not None:
+                path = part.uncut.path if part.uncut else ()
+                job.drafted = Drafted(part.draft.ids, part.sources, path)
+
+    def _free_slot(self) -> int:
+        taken = {job.slot for job in self.jobs.values()}
+        return next(i for i in count() if i not in taken)
+
+
+def line(job: Job, result: Result) -> str:
+    """What the log says of a finished text: numbers, and nothing of what was written."""
+    stats = result.stats
+    numbers = {
+        "request": job.request.name,
+        "text": job.index,
+        "finish": "deadline" if job.expired else result.finish_reason,
+        "prompt_tokens": result.prompt_tokens,
+        "cached_tokens": result.reused,
+        "tokens": len(result.tokens),
+        "drafted": stats["drafted"],
+        "accepted": stats["accepted"],
+        "wait_seconds": round(max(0.0, job.begun - job.asked), 4),
+        "seconds": round(max(0.0, job.last - job.asked), 4),
+    }
+    return " ".join(f"{name}={value}" for name, value in numbers.items())
+
+
+def _by_sequence(events: list[Emitted]) -> dict[Sequence, list[Emitted]]:
+    """Events of each sequence, in order."""
+    mine: dict[Sequence, list[Emitted]] = {}
+    for event in events:
+        mine.setdefault(event.seq, []).append(event)
+    return mine

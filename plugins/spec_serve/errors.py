@@ -1,0 +1,67 @@
+"""Refusals in the form of OpenAI's API: ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spec_core import PluginError, SpecError, UsageError
+from spec_core.errors import nearest
+
+TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+"""Kinds of refusal by HTTP status; other 4xx are ``invalid_request_error``, 5xx ``server_error``."""
+
+
+class ApiError(Exception):
+    """An answer that is a refusal.
+
+    status: of HTTP. param: the field of the request it is about. code: a word for programs.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = "server_error" if self.status >= 500 else TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def refused(error: BaseException) -> ApiError:
+    """The error sent to a client: a user's mistake in full, of a failure only what failed, never a traceback."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, UsageError):
+        return ApiError(400, f"{error.reason}; {error.hint}")
+    if isinstance(error, PluginError):
+        return ApiError(
+            500, f"plugin {error.plugin!r} failed in {error.hook}; the server's log says more", code="plugin"
+        )
+    if isinstance(error, SpecError):
+        return ApiError(500, error.reason, code="generation")
+    return ApiError(500, f"the text could not be generated: {type(error).__name__}; the server's log says more")
+
+
+def unknown_field(name: str, known: list[str], where: str = "") -> ApiError:
+    """A field that does not exist, with those that do."""
+    inside = f" in {where}" if where else ""
+    return ApiError(
+        400, f"unknown field {name!r}{inside}; known, nearest first: {nearest(name, known)}", name, "unknown_field"
+    )
+
+
+def unsupported(name: str, why: str = "") -> ApiError:
+    """A field of the original API that this server has no form of."""
+    return ApiError(400, f"{name} is not supported{': ' + why if why else ''}; leave it out", name, "not_supported")

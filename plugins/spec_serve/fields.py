@@ -1,0 +1,198 @@
+"""Bodies of requests: their fields and types. What is unknown, or known and not supported, is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spec_serve.errors import ApiError, unknown_field, unsupported
+
+ANY = object()
+Number = Annotated[float, Field(allow_inf_nan=False)]
+"""A JSON number."""
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class Body(BaseModel):
+    """A body whose unknown fields are refused.
+
+    neutral: fields of the original API that have no form here, each with values that ask for nothing.
+    where: how a refusal calls the body.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    where: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        given = nested(given) if "speculative" in cls.model_fields else dict(given)
+        for name in list(given):
+            if name in cls.neutral:
+                if not _asks_nothing(given.pop(name), cls.neutral[name]):
+                    raise unsupported(name)
+            elif name not in cls.model_fields:
+                raise unknown_field(name, list(cls.model_fields), cls.where)
+        return given
+
+
+def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
+    return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
+
+
+def nested(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
+    flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
+    if not flat:
+        return dict(given)
+    if given.get("speculative") is not None:
+        raise ApiError(400, f"speculative and {min(flat)} are both given; write one of the two", min(flat))
+    inner = {name.partition(".")[2]: value for name, value in flat.items()}
+    return {**{n: v for n, v in given.items() if n not in flat}, "speculative": inner}
+
+
+class Speculative(Body):
+    """How this request is drafted for. It changes how fast the text comes, never the text."""
+
+    where: ClassVar[str] = "speculative"
+
+    method: str | list[str] | None = Field(default=None, description="Methods that may draft; none is off.")
+    type: str | list[str] | None = Field(default=None, description="The same, by llama-server's name.")
+    n_max: Count | None = Field(default=None, description="Longest draft; 0 is plain decoding.")
+    n_min: Count | None = Field(default=None, description="Shorter drafts are dropped.")
+    p_min: Number | None = Field(default=None, description="A draft ends before its first token of lower confidence.")
+    trace: bool = Field(default=False, description="Report the source of every token, and rejected drafts.")
+
+
+class StreamOptions(Body):
+    where: ClassVar[str] = "stream_options"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "include_obfuscation": (None, False),
+        "continuous_usage_stats": (None, False),
+    }
+
+    include_usage: bool | None = None
+
+
+class Generate(Body):
+    """What all ways of generating have in common. A field that is left out, or null, has the server's setting."""
+
+    model: str | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
+    top_k: int | None = None
+    min_p: Number | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    repetition_penalty: Number | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    cache_prompt: bool | None = None
+    priority: int | None = Field(default=None, description="Of waiting requests the lowest number starts first.")
+    deadline_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="Seconds after which the request ends, waiting included."
+    )
+    speculative: Speculative | None = None
+
+
+class OpenAI(Generate):
+    """Fields of both OpenAI endpoints."""
+
+    n: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Count | None = None
+    logit_bias: dict[str, Number] | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(default=None, description="Accepted; it changes nothing.")
+
+
+class Completion(OpenAI):
+    """``/v1/completions``."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1), "response_format": (None, {"type": "text"}),
+    }  # fmt: skip
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: Count | None = None
+
+
+class Part(Body):
+    where: ClassVar[str] = "a part of a message's content"
+
+    type: str
+    text: str | None = None
+
+
+class Message(Body):
+    where: ClassVar[str] = "a message"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "refusal": (None,), "audio": (None,), "annotations": (None, []), "function_call": (None,),
+        "tool_calls": (None, []), "tool_call_id": (None,),
+    }  # fmt: skip
+
+    role: str
+    content: str | list[Part]
+    name: str | None = None
+
+
+class Chat(OpenAI):
+    """``/v1/chat/completions``."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "tools": (None, []), "tool_choice": (None, "none", "auto"), "parallel_tool_calls": (ANY,),
+        "functions": (None, []),
+        "function_call": (None, "none", "auto"), "response_format": (None, {"type": "text"}), "prediction": (None,),
+        "audio": (None,), "modalities": (None, ["text"]), "web_search_options": (None,), "reasoning_effort": (None,),
+        "verbosity": (None,), "store": (None, False), "metadata": (None,), "service_tier": (None, "auto", "default"),
+        "prompt_cache_key": (None,), "safety_identifier": (ANY,),
+    }  # fmt: skip
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Count | None = None
+
+
+class LlamaCompletion(Generate):
+    """llama-server's ``/completion``."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "grammar": (None, ""), "json_schema": (None,), "samplers": (None,), "mirostat": (None, 0),
+        "typical_p": (None, 1.0, 1),
+        "dynatemp_range": (None, 0.0, 0), "dry_multiplier": (None, 0.0, 0), "xtc_probability": (None, 0.0, 0),
+        "n_keep": (None, 0), "n_indent": (None, 0), "id_slot": (None, -1), "lora": (None, []), "min_keep": (None, 0),
+        "timings_per_token": (None, False), "post_sampling_probs": (None, False), "response_fields": (None, []),
+        "t_max_predict_ms": (None, 0), "return_progress": (None, False), "n_discard": (None, 0),
+    }  # fmt: skip
+
+    prompt: str | list[int | str]
+    n_predict: int | None = None
+    max_tokens: Count | None = None
+    repeat_penalty: Number | None = None
+    repeat_last_n: int | None = None
+    n_probs: Count | None = None
+    logit_bias: dict[str, Number] | list[list[int | str | float | bool]] | None = None
+    return_tokens: bool | None = None
+
+
+class Tokenize(Body):
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class Detokenize(Body):
+    tokens: list[int]
+
+
+class ApplyTemplate(Body):
+    messages: Annotated[list[Message], Field(min_length=1)]

@@ -1,0 +1,75 @@
+"""What every request passes before a route sees it: the key, and the limit of its body."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from spec_serve.errors import ApiError
+from spec_serve.stream import as_json
+
+OPEN = ("/health", "/v1/health", "/")
+"""Paths that need no key: whether the server lives, and the page, which asks for it."""
+
+
+def answer(error: ApiError) -> Response:
+    """A refusal as a response."""
+    return Response(as_json(error.body), error.status, error.headers, media_type="application/json")
+
+
+class Guard:
+    """An ASGI application before another one."""
+
+    def __init__(self, app: Callable[..., Any], key: str | None, body_bytes: int) -> None:
+        self.app = app
+        self.key = None if key is None else key.encode()
+        self.body_bytes = body_bytes
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            self._check_key(scope["path"], headers)
+            self._check_length(headers.get("content-length"))
+        except ApiError as error:
+            await answer(error)(scope, receive, send)
+            return
+        await self.app(scope, self._counted(receive), send)
+
+    def _check_key(self, path: str, headers: Headers) -> None:
+        if self.key is None or path in OPEN:
+            return
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            given = headers.get("x-api-key", "")
+        if not hmac.compare_digest(given.strip().encode("latin-1"), self.key):
+            said = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
+            raise ApiError(401, said, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+    def _check_length(self, length: str | None) -> None:
+        if length is not None and length.isdecimal() and int(length) > self.body_bytes:
+            raise self._too_long()
+
+    def _too_long(self) -> ApiError:
+        return ApiError(413, f"the body has more than {self.body_bytes} bytes", code="body_too_large")
+
+    def _counted(self, receive: Any) -> Any:
+        """The body as it comes, refused where it becomes too long."""
+        read = 0
+
+        async def counting() -> Any:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.body_bytes:  # of other exceptions FastAPI makes a 400 when it reads a body
+                raise HTTPException(413, self._too_long().message)
+            return message
+
+        return counting

@@ -1,0 +1,104 @@
+"""One text on its way: what the engine's thread tells the event loop about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TypeAlias
+
+import attrs
+
+from spec_core import Emitted, Request, Result, Sequence
+
+
+@attrs.frozen
+class Drafted:
+    """A draft that was verified. sources: the method of every token. accepted: indices of its kept path."""
+
+    ids: tuple[int, ...]
+    sources: list[str]
+    accepted: tuple[int, ...]
+
+
+@attrs.frozen(eq=False)
+class Accepted:
+    """The request was checked and waits or runs."""
+
+
+@attrs.frozen(eq=False)
+class Progress:
+    """Tokens of one step, and the draft that was verified in it where the request asked for it."""
+
+    events: list[Emitted]
+    drafted: Drafted | None = None
+
+
+@attrs.frozen(eq=False)
+class Done:
+    """The text is finished."""
+
+    result: Result
+
+
+@attrs.frozen(eq=False)
+class Failed:
+    """The text ended with an error, or was refused."""
+
+    error: Exception
+
+
+Message: TypeAlias = Accepted | Progress | Done | Failed
+
+
+@attrs.define(eq=False)
+class Outlet:
+    """Messages of several jobs, from any thread to the event loop that made it."""
+
+    loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
+    queue: asyncio.Queue[tuple[Job, Message]] = attrs.field(factory=asyncio.Queue)
+
+    def put(self, job: Job, message: Message) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+            self.loop.call_soon_threadsafe(self.queue.put_nowait, (job, message))
+
+
+@attrs.define(eq=False)
+class Job:
+    """A text that was asked for. Written by the engine's thread, read by the event loop.
+
+    index: its place in the answer. prompt: which prompt of the request it continues. trace: whether drafts are
+    reported. streamed: the event loop gets every step when it is made; otherwise all are in ``steps`` at the end.
+    deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
+    asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
+    slot: number of its slot, -1 while it waits.
+    """
+
+    request: Request
+    outlet: Outlet
+    index: int = 0
+    prompt: int = 0
+    trace: bool = False
+    streamed: bool = True
+    deadline: float | None = None
+    number: int = 0
+    asked: float = 0.0
+    begun: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+    slot: int = -1
+    seq: Sequence | None = None
+    drafted: Drafted | None = None
+    expired: bool = False
+    steps: list[Progress] = attrs.field(factory=list)
+
+    def tell(self, message: Message) -> None:
+        self.outlet.put(self, message)
+
+
+async def messages(outlet: Outlet, count: int) -> AsyncIterator[tuple[Job, Message]]:
+    """Messages of ``count`` jobs until all of them have ended."""
+    while count:
+        job, message = await outlet.queue.get()
+        count -= isinstance(message, (Done, Failed))
+        yield job, message

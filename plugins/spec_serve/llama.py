@@ -1,0 +1,232 @@
+"""llama-server's endpoints with their field names: ``/completion``, ``/slots``, ``/props``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from spec_core import Emitted, Request, Tokenizer
+from spec_serve import report, tokens
+from spec_serve.asked import SAMPLING, Terms, defaults
+from spec_serve.engine import Engine
+from spec_serve.errors import ApiError, refused
+from spec_serve.fields import LlamaCompletion
+from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.report import Finished
+from spec_serve.stream import event
+
+STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
+
+
+def limit(body: LlamaCompletion) -> int | None:
+    """``n_predict`` or ``max_tokens``; -1 is no limit. Raises ApiError where both are given."""
+    if body.n_predict is not None and body.max_tokens is not None:
+        raise ApiError(400, "n_predict and max_tokens are both given; write one", "max_tokens")
+    given = body.max_tokens if body.n_predict is None else body.n_predict
+    return None if given is None or given < 0 else given
+
+
+def bias(given: Any, tokenizer: Tokenizer) -> dict[int, float]:
+    """``{"42": 1.5}``, or pairs ``[42, 1.5]``, ``["text", -1]``, ``[42, false]``."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else given or []
+    return {token: value for pair in pairs for token, value in _biased(pair, tokenizer)}
+
+
+def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]]:
+    wrong = len(pair) != 2 or isinstance(pair[0], (bool, float)) or pair[1] is True or isinstance(pair[1], str)
+    if wrong:
+        raise ApiError(400, f"logit_bias has {list(pair)!r:.60}; write [token, number] or [token, false]", "logit_bias")
+    key, amount = pair
+    value = float("-inf") if amount is False else float(amount)
+    if isinstance(key, str) and not key.isdecimal():
+        return [(token, value) for token in tokenizer.encode(key, bos=False)]
+    return [(int(key), value)]
+
+
+def prompt_of(given: str | list[int | str], tokenizer: Tokenizer) -> str | list[int]:
+    """A text, ids, or a list in which both are mixed: a text in it begins with no token of its own but the first."""
+    if isinstance(given, str) or all(isinstance(item, int) for item in given):
+        return given  # type: ignore[return-value]
+    ids: list[int] = []
+    for item in given:
+        ids += [item] if isinstance(item, int) else tokenizer.encode(item, special=True, bos=not ids)
+    return ids
+
+
+@attrs.define(eq=False)
+class Answer:
+    """The answer of ``/completion``."""
+
+    terms: Terms
+    job: Job
+    outlet: Outlet
+    prompt: str | list[int | str]
+    return_tokens: bool
+    ids: list[int] = attrs.field(factory=list)
+    probabilities: list[dict[str, Any]] = attrs.field(factory=list)
+
+    async def whole(self) -> dict[str, Any]:
+        """In one piece. Raises the error that ended the text."""
+        async for _, message in messages(self.outlet, 1):
+            if isinstance(message, Failed):
+                raise refused(message.error) from message.error
+            if isinstance(message, Done):
+                finished = Finished(self.job, message.result)
+        for step in self.job.steps:
+            self._note(step.events)
+        return self._final(finished, finished.result.text, self.ids)
+
+    async def chunks(self) -> AsyncIterator[str]:
+        """Server-sent events, the last with all numbers and no text."""
+        async for _, message in messages(self.outlet, 1):
+            if isinstance(message, Failed):
+                yield event(refused(message.error).body)
+            elif isinstance(message, Progress):
+                yield event(self._chunk(message))
+            elif isinstance(message, Done):
+                yield event(self._final(Finished(self.job, message.result), "", []))
+
+    def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
+        assert self.terms.target.tokenizer is not None
+        self.ids += [e.token for e in tokens.shown(events)]
+        found = tokens.llama_logprobs(events, self.terms.target.tokenizer)
+        self.probabilities += found
+        return found
+
+    def _chunk(self, message: Progress) -> dict[str, Any]:
+        assert self.terms.target.tokenizer is not None and self.job.seq is not None
+        found = self._note(message.events)
+        chunk: dict[str, Any] = {
+            "index": 0,
+            "content": "".join(e.text for e in message.events),
+            "tokens": [e.token for e in tokens.shown(message.events)],
+            "stop": False,
+            "id_slot": self.job.slot,
+            "tokens_predicted": message.events[-1].t + 1,
+            "tokens_evaluated": self.job.seq.prompt_len,
+        }
+        if found:
+            chunk["completion_probabilities"] = found
+        if self.job.trace:
+            chunk["speculative"] = tokens.trace(message.events, message.drafted, self.terms.target.tokenizer)
+        return chunk
+
+    def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
+        result, (kind, word) = finished.result, self._stopped(finished)
+        body = {
+            "index": 0,
+            "content": text,
+            "tokens": ids if self.return_tokens else [],
+            "id_slot": self.job.slot,
+            "stop": True,
+            "model": self.terms.model,
+            "tokens_predicted": len(result.tokens),
+            "tokens_evaluated": result.prompt_tokens,
+            "generation_settings": generation(self.job.request, self.terms),
+            "prompt": self.prompt,
+            "has_new_line": "\n" in result.text,
+            "truncated": False,
+            "stop_type": kind,
+            "stopping_word": word,
+            "tokens_cached": result.prompt_tokens + len(result.tokens) - 1,
+            "timings": report.timings([finished]),
+            "metrics": {"speculative_decoding": report.speculation([finished], self.terms.run)},
+        }
+        return body | ({"completion_probabilities": self.probabilities} if self.probabilities else {})
+
+    def _stopped(self, finished: Finished) -> tuple[str, str]:
+        """(stop_type, stopping_word)."""
+        if finished.reason != "stop":
+            return STOPS.get(finished.reason, "none"), ""
+        assert self.job.seq is not None
+        if self.job.seq.tokens[-1] in self.job.seq.stop.tokens:
+            return "eos", ""
+        whole = self.terms.target.tokenizer.decode(finished.result.tokens)  # type: ignore[union-attr]
+        rest = whole[len(finished.result.text) :]
+        return "word", next((s for s in self.job.request.stop if rest.startswith(s)), "")
+
+
+def generation(request: Request, terms: Terms) -> dict[str, Any]:
+    """``generation_settings``: what a request was resolved to."""
+    sampling = request.sampling
+    names = {"repetition_penalty": "repeat_penalty"}
+    off = request.draft_max == 0 or request.methods == ()
+    return {
+        **{names.get(name, name): getattr(sampling, name) for name in SAMPLING},
+        "seed": request.seed,
+        "stop": list(request.stop),
+        "max_tokens": request.max_tokens,
+        "n_predict": request.max_tokens,
+        "ignore_eos": request.ignore_eos,
+        "n_probs": sampling.logprobs or 0,
+        "logit_bias": [[t, b if b > float("-inf") else False] for t, b in sampling.logit_bias.items()],
+        "cache_prompt": request.reuse,
+        "speculative.types": [] if off else list(_types(request, terms)),
+        "speculative.n_max": terms.run.settings.draft_max if request.draft_max is None else request.draft_max,
+        "speculative.n_min": request.draft_min,
+        "speculative.p_min": request.confidence_min,
+    }
+
+
+def _types(request: Request, terms: Terms) -> list[str]:
+    names = [chosen.name for chosen in terms.run.plugins if chosen.name in terms.run.drafters]
+    return [name for name in names if request.methods is None or name in request.methods]
+
+
+def slots(engine: Engine, terms: Terms) -> list[dict[str, Any]]:
+    """``/slots``: one entry for each sequence that may run at once."""
+    busy = {job.slot: job for job in list(engine.open) if job.slot >= 0}
+    return [_slot(i, busy.get(i), terms) for i in range(terms.run.settings.max_sequences)]
+
+
+def _slot(number: int, job: Job | None, terms: Terms) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": number,
+        "n_ctx": terms.context,
+        "speculative": bool(terms.run.drafters),
+        "is_processing": job is not None,
+    }
+    seq = job.seq if job is not None else None
+    if job is None or seq is None:
+        return body
+    decoded = len(seq.tokens) - seq.prompt_len
+    return body | {
+        "id_task": job.number,
+        "n_prompt_tokens": seq.prompt_len,
+        "n_prompt_tokens_processed": max(0, min(seq.evaluated, seq.prompt_len) - seq.reused),
+        "n_prompt_tokens_cache": seq.reused,
+        "params": generation(job.request, terms),
+        "next_token": [
+            {
+                "has_next_token": seq.finish is None,
+                "has_new_line": False,
+                "n_remain": seq.max_tokens - decoded,
+                "n_decoded": decoded,
+            }
+        ],
+    }
+
+
+def props(terms: Terms, version: str) -> dict[str, Any]:
+    """``/props``: what the server runs, and every setting with its origin."""
+    target, run = terms.target, terms.run
+    assert target.tokenizer is not None
+    return {
+        "default_generation_settings": {"n_ctx": terms.context, "params": defaults(terms)},
+        "total_slots": run.settings.max_sequences,
+        "model_alias": terms.model,
+        "model_path": terms.settings["model"],
+        "modalities": {"vision": False, "audio": False},
+        "chat_template": target.tokenizer.chat_template or "",
+        "build_info": f"spec-core {version}",
+        "speculative": {
+            "types": [c.name for c in run.plugins if c.name in run.drafters],
+            "n_max": run.settings.draft_max,
+            "rule": terms.settings["rule"] or "coupled",
+            "lossy": run.stats.lossy,
+            "switched_off": dict(run.stats.switched_off),
+        },
+        "settings": terms.settings.as_json(),
+    }

@@ -1,0 +1,106 @@
+"""Numbers of finished texts, by the names that clients of llama-server, vLLM and OpenAI know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from spec_core import Result, Run
+from spec_serve.job import Job
+
+
+@attrs.frozen(eq=False)
+class Finished:
+    """A text that has ended."""
+
+    job: Job
+    result: Result
+
+    @property
+    def reason(self) -> str:
+        return "deadline" if self.job.expired else self.result.finish_reason
+
+
+def usage(done: list[Finished]) -> dict[str, Any]:
+    """Tokens of an answer; of several texts of one prompt, the prompt counts once."""
+    prompts = {f.job.prompt: f.result for f in reversed(done)}
+    read = sum(r.prompt_tokens for r in prompts.values())
+    written = sum(len(f.result.tokens) for f in done)
+    cached = sum(r.reused for r in prompts.values())
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def timings(done: list[Finished]) -> dict[str, Any]:
+    """llama-server's, summed over the texts; the first token of a text belongs to its prompt."""
+    total = lambda of: sum(of(f) for f in done)
+    prompt_n = total(lambda f: f.result.prompt_tokens - f.result.reused)
+    predicted_n = total(lambda f: len(f.result.tokens))
+    prompt_ms = 1000 * total(lambda f: f.job.first - f.job.begun if f.job.first else 0.0)
+    predicted_ms = 1000 * total(lambda f: f.job.last - f.job.first)
+    after_first = total(lambda f: max(0, len(f.result.tokens) - 1))
+    return {
+        "queue_ms": 1000 * total(lambda f: f.job.begun - f.job.asked if f.job.begun else 0.0),
+        "cache_n": total(lambda f: f.result.reused),
+        **_speed("prompt", prompt_n, prompt_ms, prompt_n),
+        **_speed("predicted", predicted_n, predicted_ms, after_first),
+        "draft_n": total(lambda f: f.result.stats["drafted"]),
+        "draft_n_accepted": total(lambda f: f.result.stats["accepted"]),
+    }
+
+
+def _speed(name: str, n: int, ms: float, timed: int) -> dict[str, Any]:
+    """timed: tokens that were made in this time."""
+    return {
+        f"{name}_n": n,
+        f"{name}_ms": ms,
+        f"{name}_per_token_ms": ms / timed if timed else None,
+        f"{name}_per_second": 1000 * timed / ms if ms > 0 else None,
+    }
+
+
+def speculation(done: list[Finished], run: Run) -> dict[str, Any]:
+    """vLLM's block: counts of the steps that had a draft; the histogram says how many of them kept i drafted tokens."""
+    longest = max((max(_longest(f.job, run), len(f.result.stats["accepted_per_pos"])) for f in done), default=0)
+    total = lambda name: sum(f.result.stats[name] for f in done)
+    steps, accepted, drafted = total("drafts"), total("accepted"), total("drafted")
+    return {
+        "mean_acceptance_length": 1 + accepted / steps if steps else 1.0,
+        "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
+        "acceptance_histogram": _histogram(done, steps, longest),
+        "num_spec_steps": steps,
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": drafted,
+        "num_spec_tokens": longest,
+    }
+
+
+def _longest(job: Job, run: Run) -> int:
+    """Longest draft that this text could have."""
+    asked = job.request
+    if not run.drafters or (asked.methods is not None and not asked.methods):
+        return 0
+    return run.settings.draft_max if asked.draft_max is None else min(asked.draft_max, run.settings.draft_max)
+
+
+def _histogram(done: list[Finished], steps: int, longest: int) -> list[int]:
+    kept = [0] * longest
+    for finished in done:
+        for i, n in enumerate(finished.result.stats["accepted_per_pos"]):
+            kept[i] += n
+    reached = [steps, *kept, 0]  # drafts of which at least i tokens were kept
+    return [reached[i] - reached[i + 1] for i in range(longest + 1)]
+
+
+def extras(done: list[Finished], run: Run) -> dict[str, Any]:
+    """What an answer of OpenAI's form has beside it."""
+    return {
+        "timings": timings(done),
+        "metrics": {"speculative_decoding": speculation(done, run)},
+        "seed": done[0].result.seed if done else None,
+    }

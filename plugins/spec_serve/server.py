@@ -1,0 +1,99 @@
+"""The process: uvicorn, and what SIGTERM does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from spec_core import UsageError
+from spec_core.errors import why
+from spec_serve.engine import Engine
+from spec_serve.settings import ServeSettings
+
+GRACE_SECONDS = 5
+"""What cancelled requests have to send their last event."""
+
+
+class Server(uvicorn.Server):
+    """Ends in order: no new requests, running ones finish, and after ``seconds`` they are cancelled."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine, seconds: float) -> None:
+        super().__init__(config)
+        self.engine = engine
+        self.seconds = seconds
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The first signal ends in order, a second one at once; having ended, the exit code is 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's
+            return
+        before = {sig: signal.signal(sig, self._signalled) for sig in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for sig, handler in before.items():
+                signal.signal(sig, handler)
+
+    def _signalled(self, sig: int, frame: Any) -> None:
+        if self.should_exit:
+            self.engine.cancel_all()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.engine.draining = True
+        timer = asyncio.get_running_loop().call_later(self.seconds, self.engine.cancel_all)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+
+def listening(limits: ServeSettings) -> socket.socket:
+    """A socket bound to the address. Raises UsageError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except (OSError, OverflowError) as error:
+        raise _taken(limits, error) from error
+    return made
+
+
+def opened(listener: socket.socket, limits: ServeSettings) -> str:
+    """Let clients connect; returns the URL. Raises UsageError where another program was faster."""
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _taken(limits, error) from error
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _taken(limits: ServeSettings, error: Exception) -> UsageError:
+    return UsageError(
+        f"cannot listen at {limits.host}:{limits.port}: {why(error)}",
+        hint="another program may have the port: give another one with --port, or 0 for a free one",
+    )
+
+
+def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.socket) -> None:
+    """Serve until a signal comes."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=int(limits.shutdown_seconds) + GRACE_SECONDS,
+        server_header=False,
+    )
+    Server(config, engine, limits.shutdown_seconds).run(sockets=[listener])

@@ -1,0 +1,41 @@
+"""The server's own settings: where it listens, and the limits that it holds requests to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+
+def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """A field: default, help text, min and max value."""
+    limits = [attrs.validators.ge(low)] if low is not None else []
+    limits += [attrs.validators.le(high)] if high is not None else []
+    validator = attrs.validators.and_(*limits) if limits else None
+    return attrs.field(default=default, metadata={"help": help}, validator=validator)
+
+
+@attrs.frozen
+class ServeSettings:
+    """Settings of ``spec serve``."""
+
+    host: str = option("localhost", "address to listen at; 0.0.0.0 is every network of the machine")
+    port: int = option(8080, "port to listen at; 0 takes a free one", 0, 65_535)
+    api_key: str | None = attrs.field(
+        default=None,
+        metadata={"help": "key that clients must send as `Authorization: Bearer KEY`"},
+        validator=attrs.validators.optional(attrs.validators.min_len(1)),
+        repr=False,
+    )
+    alias: str | None = option(None, "name of the model in the API; the default is the model's location")
+    queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)
+    body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
+    prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)
+    n_max: int = option(16, "max texts of one request: prompts times n", 1)
+    stop_max: int = option(16, "max stop texts of a request", 0)
+    stop_length: int = option(256, "max characters of a stop text", 1)
+    logprobs_max: int = option(20, "max tokens whose log-probabilities are reported at a position", 0)
+    request_seconds: float = option(0.0, "max seconds of a request, waiting included; 0 is no limit", 0)
+    shutdown_seconds: float = option(
+        30.0, "seconds that running requests have after SIGTERM; then they are cancelled", 0
+    )

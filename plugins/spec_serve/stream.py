@@ -1,0 +1,104 @@
+"""Answers that end when the client leaves: as server-sent events, or whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+T = TypeVar("T")
+QUIET_SECONDS = 15.0
+"""After so long without an event a comment is sent, so that proxies keep the connection open."""
+
+
+class Left(Exception):
+    """The client has closed the connection."""
+
+
+def event(value: Any) -> str:
+    """One server-sent event."""
+    return f"data: {value if isinstance(value, str) else as_json(value)}\n\n"
+
+
+def as_json(value: Any) -> str:
+    """Compact, in ASCII: a text may hold half a surrogate pair."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+async def until_left(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work. Raises Left where the client leaves before it is done."""
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise Left
+    finally:
+        for task in (doing, leaving):
+            task.cancel()
+        await asyncio.gather(doing, leaving, return_exceptions=True)
+
+
+async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def whole(request: Request, work: Coroutine[Any, Any, Response], leave: Callable[[], None]) -> Response:
+    """An answer in one piece. leave: called at the end, also where the client did not wait for it."""
+    try:
+        return await until_left(request.receive, work)
+    except Left:
+        return Response(status_code=499)  # nobody reads it
+    finally:
+        leave()
+
+
+class EventStream(Response):
+    """Server-sent events. leave: called at the end, also where the client did not wait for it."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self.events = events
+        self.leave = leave
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await until_left(receive, self._send(send))
+        except (Left, OSError):
+            pass
+        finally:
+            self.leave()
+
+    async def _send(self, send: Any) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for text in alive(self.events):
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def alive(events: AsyncIterator[str]) -> AsyncIterator[str]:
+    """The events, and comments while there are none."""
+    following = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            await asyncio.wait({following}, timeout=QUIET_SECONDS)
+            if not following.done():
+                yield ": waiting\n\n"
+                continue
+            if (text := following.result()) is None:
+                return
+            yield text
+            following = asyncio.ensure_future(anext(events, None))
+    finally:
+        following.cancel()
+        with suppress(BaseException):
+            await following

@@ -1,0 +1,85 @@
+"""Tokens and their log-probabilities in the forms of three APIs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spec_core import Emitted, Tokenizer
+from spec_core.commands import Logprob
+from spec_serve.job import Drafted
+
+
+def text(token: int, tokenizer: Tokenizer) -> str:
+    """Of a token's bytes alone: a replacement character where they are part of one."""
+    return tokenizer.token_bytes(token).decode("utf-8", "replace")
+
+
+def shown(events: list[Emitted]) -> list[Emitted]:
+    """Those that are part of the text: a token that ends it is not."""
+    return [e for e in events if e.token not in e.seq.stop.tokens]
+
+
+def chat_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """``logprobs`` of a chat's choice; None where they were not asked for."""
+    pairs = [(e.token, e.logprob) for e in shown(events) if e.logprob is not None]
+    if not pairs and not any(e.logprob for e in events):
+        return None
+    return {"content": [_chat(token, p, tokenizer) for token, p in pairs], "refusal": None}
+
+
+def _chat(token: int, p: Logprob, tokenizer: Tokenizer) -> dict[str, Any]:
+    top = [_entry(t, value, tokenizer) for t, value in p.top]
+    return {**_entry(token, p.value, tokenizer), "top_logprobs": top}
+
+
+def _entry(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
+    return {"token": text(token, tokenizer), "logprob": finite(logprob), "bytes": list(tokenizer.token_bytes(token))}
+
+
+def finite(logprob: float) -> float:
+    """JSON has no infinity; OpenAI's API says -9999 for it."""
+    return max(logprob, -9999.0)
+
+
+def completion_logprobs(events: list[Emitted], offset: int, tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """``logprobs`` of a completion's choice. offset: characters of the text before these events."""
+    mine = [e for e in shown(events) if e.logprob is not None]
+    if not mine and not any(e.logprob for e in events):
+        return None
+    offsets = []
+    for event in mine:
+        offsets.append(offset)
+        offset += len(event.text)
+    return {
+        "tokens": [text(e.token, tokenizer) for e in mine],
+        "token_logprobs": [finite(e.logprob.value) for e in mine if e.logprob],
+        "top_logprobs": [{text(t, tokenizer): finite(v) for t, v in e.logprob.top} for e in mine if e.logprob],
+        "text_offset": offsets,
+    }
+
+
+def llama_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """llama-server's ``completion_probabilities``."""
+    entry = lambda t, v: {"id": t, **_entry(t, v, tokenizer)}
+    return [
+        {**entry(e.token, e.logprob.value), "top_logprobs": [entry(t, v) for t, v in e.logprob.top]}
+        for e in shown(events)
+        if e.logprob is not None
+    ]
+
+
+def trace(events: list[Emitted], drafted: Drafted | None, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Of one step: each token with its source, and what was drafted and not kept."""
+    tokens = [{"id": e.token, "text": e.text, "source": e.source} for e in events]
+    if drafted is None:
+        return {"tokens": tokens, "drafted_by": [], "draft_n": 0, "rejected": []}
+    rejected = [i for i in range(len(drafted.ids)) if i not in drafted.accepted]
+    return {
+        "tokens": tokens,
+        "drafted_by": list(dict.fromkeys(drafted.sources)),
+        "draft_n": len(drafted.ids),
+        "rejected": [
+            {"id": drafted.ids[i], "text": text(drafted.ids[i], tokenizer), "source": drafted.sources[i]}
+            for i in rejected
+        ],
+    }

@@ -1,0 +1,61 @@
+"""One draft of several methods: each extends what those before it proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from spec_core.contract.values import Draft, Kind
+
+
+def merged(one: Kind, other: Kind) -> Kind:
+    """Kind of proposal of a draft that has tokens of both."""
+    if one == other:
+        return one
+    return "unknown" if "unknown" in (one, other) else "mixed"
+
+
+def joined(whole: Draft, more: Draft, leaf: int) -> Draft:
+    """``whole``, and behind its token ``leaf`` the tokens of ``more``: the same indices, then those of ``more``."""
+    proposal = merged(whole.proposal, more.proposal)
+    confidence = None
+    if whole.confidence is not None and more.confidence is not None:
+        confidence = whole.confidence + more.confidence
+    return Draft(whole.ids + more.ids, proposal, _probs(whole, more, proposal), _parents(whole, more, leaf), confidence)
+
+
+def leaves(draft: Draft) -> list[int]:
+    """Indices of tokens that no drafted token follows."""
+    if draft.parents is None:
+        return [len(draft) - 1]
+    inner = set(draft.parents)
+    return [i for i in range(len(draft)) if i not in inner]
+
+
+def _parents(whole: Draft, more: Draft, leaf: int) -> list[int] | None:
+    n = len(whole)
+    if whole.parents is None and more.parents is None and leaf == n - 1:
+        return None
+    behind = (leaf if p < 0 else n + p for p in _explicit(more))
+    return [*_explicit(whole), *behind]
+
+
+def _explicit(draft: Draft) -> Iterable[int]:
+    return range(-1, len(draft) - 1) if draft.parents is None else draft.parents
+
+
+def _probs(whole: Draft, more: Draft, proposal: Kind) -> Tensor | None:
+    """Rows of both where tokens were drawn; the row of a token that was not drawn is a point mass."""
+    drawn = [d.probs for d in (whole, more) if d.probs is not None]
+    if not drawn or proposal == "unknown":
+        return None
+    return torch.cat([_rows(d, drawn[0]) for d in (whole, more)])
+
+
+def _rows(draft: Draft, like: Tensor) -> Tensor:
+    if draft.probs is not None:
+        return draft.probs
+    rows = torch.zeros(len(draft), like.shape[1], dtype=like.dtype, device=like.device)
+    return rows.scatter_(1, draft.tokens.to(like.device)[:, None], 1.0)

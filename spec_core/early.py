@@ -1,0 +1,42 @@
+"""Names that are imported at first use, and functions of packages that run before torch is imported.
+
+Libraries that torch loads read their settings once, at that moment.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+EARLY = "spec_core.early"
+"""Entry point group of functions that take no arguments and do not import torch."""
+
+
+@functools.cache
+def prepare() -> None:
+    """Call each of them, once. A failure is only a warning, since a run works without these settings."""
+    for point in metadata.entry_points(group=EARLY):
+        try:
+            point.load()()
+        except Exception as error:
+            warnings.warn(f"{EARLY} {point.name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
+
+
+def lazy(module: dict[str, Any], where: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module whose names are imported at first use.
+
+    module: its ``globals()``. where: {name: module of ``spec_core`` that defines it}.
+    """
+
+    def get(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
+        prepare()
+        module[name] = getattr(importlib.import_module(f"spec_core.{where[name]}"), name)
+        return module[name]
+
+    return get

@@ -1,0 +1,145 @@
+"""Checks of a prompt: texts, messages, token ids and embeddings become token ids and vectors, or raise UsageError.
+
+What they return is a copy: a list or tensor that the user changes later has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spec_core.errors import UsageError, shown
+from spec_core.loop.request.checks import TEXTLESS, below, check_text, kind
+from spec_core.sampling.given import COUNTS, whole
+
+if TYPE_CHECKING:
+    from spec_core.contract.target import Target
+
+
+def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int]:
+    """Token ids of the prompt; -1 where an embedding is given."""
+    tokens = _tokens(given, target)
+    vocab = target.info.vocab
+    for at, token in enumerate(tokens):
+        if not 0 <= token < vocab and at not in embeds:
+            raise UsageError(
+                f"prompt token {shown(token)} at position {at} is outside the vocabulary of {vocab}",
+                hint="tokenize the prompt with this model's own tokenizer",
+            )
+    for at in embeds:
+        if not 0 <= at < len(tokens):
+            raise UsageError(
+                f"an embedding is given for position {shown(at)}, the prompt has {len(tokens)}",
+                hint="put the token -1 into the prompt at every position that is given as an embedding",
+            )
+    return [-1 if at in embeds else token for at, token in enumerate(tokens)] if embeds else tokens
+
+
+def _tokens(given: Any, target: Target) -> list[int]:
+    if isinstance(given, str):
+        return _encoded(given, target)
+    if isinstance(given, (list, tuple)) and any(isinstance(item, Mapping) for item in given):
+        return _chat(given, target)
+    return _ids(given)
+
+
+def _chat(messages: Sequence[Any], target: Target) -> list[int]:
+    """Messages formatted with the model's chat template."""
+    for at, message in enumerate(messages):
+        if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & set(message):
+            raise UsageError(
+                f"message {at + 1} is {shown(message)}",
+                hint='give messages as [{"role": "user", "content": "..."}]',
+            )
+    if target.tokenizer is None or not target.tokenizer.chat_template:
+        raise UsageError(
+            f"{target.info.name} has no chat template",
+            hint="give the prompt as one text, written as this model expects it",
+        )
+    encode: Any = getattr(target.tokenizer, "encode_chat", None)
+    if not callable(encode):
+        raise UsageError(
+            f"the tokenizer of {target.info.name} has a chat template and no encode_chat",
+            hint="give the prompt as one text, or report it to the author of the target",
+        )
+    return list(encode(messages))
+
+
+def _encoded(text: str, target: Target) -> list[int]:
+    if target.tokenizer is None:
+        raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prompt as token ids (--tokens 1,2,3)")
+    check_text("the prompt", text)
+    return target.tokenizer.encode(text)
+
+
+def _ids(given: Any) -> list[int]:
+    """A list of whole numbers, or an integral array or tensor of one dimension."""
+    hint = "give a text, or its token ids as a list of whole numbers"
+    items = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else given
+    if not isinstance(items, Sequence) or isinstance(items, TEXTLESS):
+        raise UsageError(f"the prompt is {kind(given)}", hint)
+    if all(type(item) is int for item in items):
+        return list(items)
+    tokens = [whole(item) for item in items]
+    if None in tokens:
+        at = tokens.index(None)
+        raise UsageError(f"prompt token {shown(items[at])} at position {at} is not a whole number", hint)
+    return [token for token in tokens if token is not None]
+
+
+def length(given: Any, prompt: int, context: int) -> int:
+    n = below("max_tokens", given, COUNTS)
+    if not prompt:
+        raise UsageError("the prompt is empty and this model adds no beginning token", hint="give at least one token")
+    if prompt >= context and n > 0:
+        raise UsageError(
+            f"the prompt has {prompt} tokens, the context is {context} and one must be left to generate",
+            hint=f"shorten the prompt to {context - 1} tokens, or load the model with a larger --context if it has one",
+        )
+    return n
+
+
+# embeddings
+
+
+def embeddings(given: Any, target: Target) -> dict[int, Tensor]:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"embeds is {kind(given)}", hint="give {position: vector}, or leave it out")
+    made: dict[int, Tensor] = {}
+    for place, vector in given.items():
+        at = whole(place)
+        if at is None:
+            raise UsageError(f"an embedding is given for position {shown(place)}", hint="give whole positions")
+        made[at] = _embedding(vector, at, target)
+    return made
+
+
+def _embedding(given: Any, at: int, target: Target) -> Tensor:
+    """[D] on the target's device; narrower types are converted to float32, which holds them exactly."""
+    width, where = target.info.width, f"the embedding at position {shown(at)}"
+    vector = _tensor(given, where, width)
+    if tuple(vector.shape) != (width,):
+        raise UsageError(
+            f"{where} has shape {list(vector.shape)}, this model needs [{width}]",
+            hint="give one vector of the model's width per position",
+        )
+    dtype = vector.dtype if vector.dtype in (torch.float32, torch.float64) else torch.float32
+    vector = vector.detach().to(device=target.info.device, dtype=dtype, copy=True)
+    if not bool(vector.isfinite().all()):
+        raise UsageError(f"{where} has NaN or infinite numbers", hint="check how it was computed")
+    return vector
+
+
+def _tensor(given: Any, where: str, width: int) -> Tensor:
+    hint = f"give a floating-point tensor or array of shape [{width}]"
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.dtype.itemsize <= 8:
+        return torch.from_numpy(np.array(given, dtype=np.float64 if given.dtype.itemsize == 8 else np.float32))
+    if not isinstance(given, Tensor):
+        raise UsageError(f"{where} is {kind(given)}", hint)
+    if not given.dtype.is_floating_point or given.layout != torch.strided or given.is_meta:
+        raise UsageError(f"{where} is a tensor of {given.dtype}, {given.layout}, on {given.device}", hint)
+    return given

@@ -1,0 +1,68 @@
+"""Checks of a method that extends the drafts of others; skipped for one that does not declare it."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.request import Request
+from spec_core.contract.step import Step
+from spec_core.loop.run import Run
+from spec_core.testing.conformance.base import Conformance, expect, together
+from spec_core.testing.conformance.probes import SUBJECT, first
+from spec_core.testing.conformance.promise import promise
+from spec_core.testing.drafters import Oracle
+
+BEFORE = 2
+"""Tokens that the other method drafts."""
+Drafted = dict[tuple[int, ...], int]
+"""{all tokens before it, drafted ones included: the first token that was proposed}."""
+
+
+class ExtendChecks(Conformance):
+    """Part of DrafterConformance."""
+
+    def extended(self, requests: list[Request], right: int) -> Run:
+        """A run in which another method drafts first, ``right`` of its tokens as the target will choose them."""
+        answer = ask_compat(self.make(), SUBJECT, self.model)
+        if answer is None or not answer.extends:
+            pytest.skip("does not extend the drafts of others")
+        known = {r.name: self.text_of(r) for r in requests}
+        begins = Oracle(known, first(right), length=BEFORE, vocab=self.model.info.vocab)
+        return self.run([("begins", begins), self.mine()])
+
+    @promise("Extending another's draft changes no text, whether that draft is right, partly right or wrong.")
+    def test_text_with_extensions_equals_plain_decoding(self) -> None:
+        requests = self.requests()
+        for right in range(BEFORE + 1):
+            self.is_plain(self.extended(requests, right), requests)
+
+    @promise("An extension follows the drafted tokens: it is what the method drafts when they are committed text.")
+    def test_extensions_follow_the_drafted_tokens(self) -> None:
+        requests = self.requests()
+        behind, alone = self.extended(requests, BEFORE), self.run([self.mine()], draft_max=1)
+        extensions, drafts = recorded(behind), recorded(alone)
+        together(behind, requests)
+        together(alone, requests)
+        expect(bool(extensions), "nothing was extended; override prompts() with texts after which it has more to say")
+        both = extensions.keys() & drafts.keys()
+        same = sum(extensions[text] == drafts[text] for text in both)
+        expect(
+            2 * same >= len(both), f"{same} of {len(both)} extensions begin as the draft after the same committed text"
+        )
+
+
+def recorded(run: Run) -> Drafted:
+    """Fills up, while the run steps, with the first token of everything that the method proposed."""
+    found: Drafted = {}
+
+    def look(step: Step) -> None:
+        for part in step.parts:
+            committed = part.seq.tokens[: len(part.seq.tokens) - len(part.emitted)]
+            for piece in part.pieces:
+                if piece.source == SUBJECT and part.draft is not None:
+                    path = [part.draft.ids[i] for i in part.draft.ancestry(piece.leaf)] if piece.leaf >= 0 else []
+                    found[(*committed, *path)] = piece.draft.ids[0]
+
+    run.observe(look)
+    return found

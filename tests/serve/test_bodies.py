@@ -1,0 +1,141 @@
+"""Whatever a client sends, the answer is a text or a refusal that says what to change; never a 500."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+TEXT = {"prompt": "x", "max_tokens": 2}
+HALF = "\ud800"
+
+WRONG = {
+    "no-json": ("/v1/completions", "{", "not valid JSON"),
+    "no-object": ("/v1/completions", "[]", "JSON object"),
+    "a-number": ("/v1/completions", "1", "JSON object"),
+    "empty": ("/v1/completions", "", None),
+    "deep": ("/v1/completions", "[" * 100_000, None),
+    "no-prompt": ("/v1/completions", {}, "prompt"),
+    "no-messages": ("/v1/chat/completions", {"messages": []}, "messages"),
+    "unknown-field": ("/v1/completions", {**TEXT, "max_tokes": 3}, "max_tokens"),
+    "unknown-in-speculative": ("/v1/completions", {**TEXT, "speculative": {"n_mx": 3}}, "n_max"),
+    "unknown-dotted": ("/completion", {"prompt": "x", "speculative.n_mx": 3}, "n_max"),
+    "both-forms": ("/completion", {"prompt": "x", "speculative.n_max": 3, "speculative": {}}, "both given"),
+    "unknown-method": ("/v1/completions", {**TEXT, "speculative": {"method": "nrgam"}}, "ngram"),
+    "two-methods": ("/v1/completions", {**TEXT, "speculative": {"method": "ngram", "type": "ngram"}}, "both given"),
+    "negative-length": ("/v1/completions", {**TEXT, "speculative": {"n_max": -1}}, "n_max"),
+    "odd-probability": ("/v1/completions", {**TEXT, "speculative": {"p_min": 2}}, "confidence_min"),
+    "temperature": ("/v1/completions", {**TEXT, "temperature": "hot"}, "temperature"),
+    "temperature-nan": ("/v1/completions", '{"prompt": "x", "temperature": NaN}', "temperature"),
+    "huge-number": ("/v1/completions", '{"prompt": "x", "seed": 1' + "0" * 5000 + "}", None),
+    "top-p": ("/v1/completions", {**TEXT, "top_p": 0}, "top_p"),
+    "bool": ("/v1/completions", {**TEXT, "n": True}, "n"),
+    "n-zero": ("/v1/completions", {**TEXT, "n": 0}, "n"),
+    "n-many": ("/v1/completions", {**TEXT, "n": 17}, "at most 16"),
+    "prompts-many": ("/v1/completions", {**TEXT, "prompt": ["x"] * 17}, "at most 16"),
+    "stops-many": ("/v1/completions", {**TEXT, "stop": ["x"] * 17}, "at most 16"),
+    "stop-long": ("/v1/completions", {**TEXT, "stop": "x" * 257}, "256 characters"),
+    "stop-empty": ("/v1/completions", {**TEXT, "stop": ""}, "empty stop"),
+    "stop-half": ("/v1/completions", {**TEXT, "stop": HALF}, None),
+    "prompt-half": ("/v1/completions", {"prompt": HALF}, None),
+    "field-half": ("/v1/completions", {**TEXT, HALF: 1}, "unknown field"),
+    "model-half": ("/v1/completions", {**TEXT, "model": HALF}, None),
+    "prompt-empty": ("/v1/completions", {"prompt": []}, "prompt"),
+    "prompt-ids": ("/v1/completions", {"prompt": [999_999]}, "vocabulary"),
+    "prompt-negative": ("/v1/completions", {"prompt": [-1]}, "vocabulary"),
+    "prompt-mixed": ("/v1/completions", {"prompt": [1, "x"]}, "prompt"),
+    "prompt-long": ("/v1/completions", {"prompt": [5] * 5000}, "at most 2047"),
+    "bias-key": ("/v1/completions", {**TEXT, "logit_bias": {"x": 1}}, "token ids"),
+    "bias-token": ("/v1/completions", {**TEXT, "logit_bias": {"99999": 1}}, "logit bias"),
+    "logprobs-many": ("/v1/completions", {**TEXT, "logprobs": 21}, "at most 20"),
+    "top-without": ("/v1/chat/completions", {**CHAT, "top_logprobs": 2}, "logprobs"),
+    "two-limits": ("/v1/chat/completions", {**CHAT, "max_tokens": 2, "max_completion_tokens": 3}, "differ"),
+    "role": ("/v1/chat/completions", {"messages": [{"role": "tool", "content": "x"}]}, "not supported"),
+    "image": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "image_url",
+    ),
+    "no-content": ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "content"),
+    "schema": ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "not supported"),
+    "tools": ("/v1/chat/completions", {**CHAT, "tools": [{}]}, "not supported"),
+    "prediction": ("/v1/chat/completions", {**CHAT, "prediction": {"type": "content"}}, "not supported"),
+    "suffix": ("/v1/completions", {**TEXT, "suffix": "y"}, "not supported"),
+    "priority": ("/v1/completions", {**TEXT, "priority": 1 << 40}, "priority"),
+    "deadline": ("/v1/completions", {**TEXT, "deadline_seconds": 0}, "deadline_seconds"),
+    "model": ("/v1/completions", {**TEXT, "model": "other"}, "does not exist"),
+    "grammar": ("/completion", {"prompt": "x", "grammar": "root ::= x"}, "not supported"),
+    "two-lengths": ("/completion", {"prompt": "x", "n_predict": 2, "max_tokens": 2}, "both given"),
+    "llama-bias": ("/completion", {"prompt": "x", "logit_bias": [[5, True]]}, "[token, number]"),
+    "detokenize": ("/detokenize", {"tokens": [999_999]}, "vocabulary"),
+    "detokenize-text": ("/detokenize", {"tokens": "x"}, "tokens"),
+    "tokenize-half": ("/tokenize", {"content": HALF}, None),
+    "template": ("/apply-template", {"messages": "x"}, "messages"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_body_is_refused_with_what_to_change(name, served):
+    path, body, said = WRONG[name]
+    answer = post(served, path, body if isinstance(body, str) else json.dumps(body))
+    error = answer.json()["error"]
+
+    assert 400 <= answer.status_code < 500, answer.text
+    assert set(error) == {"message", "type", "param", "code"}
+    assert said is None or said in error["message"], error["message"]
+
+
+def post(served, path, content):
+    return served.post(path, content=content, headers={"Content-Type": "application/json"})
+
+
+def test_a_body_that_calls_itself_no_json_is_refused(served):
+    """A page of another origin can send such a body without being asked; JSON it cannot."""
+    answer = served.post("/v1/completions", content='{"prompt": "x"}', headers={"Content-Type": "text/plain"})
+
+    assert answer.status_code == 400
+    assert "application/json" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/completions", 405)])
+def test_a_wrong_path_or_method_is_refused_in_the_same_form(method, path, status, served):
+    answer = served.client.request(method, served.url + path)
+
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+def test_no_random_body_is_a_failure(served):
+    """500 bodies of known fields with values of every kind: a text, or a refusal."""
+    rng = random.Random(4)
+    found = []
+    for path in (
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/completion",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+    ):
+        fields = served.get("/openapi.json").json()["paths"][path]["post"]["requestBody"]["content"]
+        name = fields["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
+        known = list(served.get("/openapi.json").json()["components"]["schemas"][name]["properties"])
+        for _ in range(80):
+            body = {field: value(rng) for field in rng.sample(known, rng.randint(1, min(5, len(known))))}
+            body |= {} if rng.random() < 0.2 else {"prompt": "x"} if "prompt" in known else {}
+            body |= {"max_tokens": 2} if "max_tokens" in known else {}
+            answer = post(served, path, json.dumps({**body, "stream": False} if "stream" in known else body))
+            found += [(answer.status_code, path, body)] if answer.status_code >= 500 else []
+
+    assert found == []
+
+
+def value(rng):
+    return rng.choice([
+        None, True, False, 0, 1, -1, 3, 1 << 70, 0.5, -0.5, 1e308, "", "x", HALF, "5", [], [1], [[1]], ["x"], [None],
+        {}, {"x": 1}, {"5": 1.5}, [{"role": "user", "content": "x"}], {"n_max": 1}, [{}],
+    ])  # fmt: skip

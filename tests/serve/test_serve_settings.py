@@ -1,0 +1,69 @@
+"""Settings of the server: where they may stand, and that nobody else trips over them."""
+
+from __future__ import annotations
+
+import pytest
+from spec_cli import common
+from spec_cli.main import run
+from spec_serve.command import adapted, without_own
+from spec_serve.settings import ServeSettings
+
+from spec_core import RunSettings, UsageError
+from spec_core.commands import construct
+
+FILE = 'model = "zoo:pico"\nmax_sequences = 3\n[serve]\nport = 1234\nqueue = 5\n'
+
+
+def limits(settings):
+    return construct(ServeSettings, settings.given("serve"), "serve")
+
+
+def test_a_flag_is_stronger_than_the_environment_and_that_than_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(FILE)
+    monkeypatch.setenv("SPEC_SERVE__PORT", "2345")
+    found = limits(common.settings_of({"serve.n_max": 3, "options": ("serve.stop_max=2",)}))
+
+    assert (found.port, found.queue, found.n_max, found.stop_max, found.host) == (2345, 5, 3, 2, "localhost")
+
+
+def test_other_commands_read_the_same_file(tmp_path, monkeypatch, capsys):
+    """A table of the server in spec.toml is no plugin's, and changes nothing for them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(FILE)
+
+    assert run(["generate", "-p", "x =", "-n", "2"]) == 0
+    assert run(["compat"]) == 0
+    assert run(["generate", "-p", "x =", "-n", "2", "-o", "serve.port=1"]) == 2
+    assert "a setting of `spec serve`" in capsys.readouterr().err
+
+
+def test_a_wrong_setting_ends_the_command_before_a_model_is_loaded(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("fastapi", reason="needs the extra serve")
+    monkeypatch.chdir(tmp_path)
+
+    assert run(["serve", "-m", "no-such-model", "-o", "serve.prot=1"]) == 2
+    assert "no setting 'prot'" in capsys.readouterr().err
+    assert run(["serve", "-m", "no-such-model", "--port", "70000"]) == 2
+    assert "port" in capsys.readouterr().err
+
+
+def test_a_server_has_other_defaults_of_the_run_and_says_so(tmp_path, monkeypatch):
+    """What the user sets stays."""
+    monkeypatch.chdir(tmp_path)
+    found = adapted(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
+    asked = adapted(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
+
+    assert found.build(RunSettings).on_error == "isolate" and found.build(RunSettings).prefill_budget == 128
+    assert found.table["prefill_budget"].origin == "spec serve"
+    assert not [name for name in found.table if name.startswith("serve.")]
+    assert (asked["on_error"], asked["prefill_budget"]) == ("raise", 0)
+
+
+def test_the_key_is_shown_nowhere():
+    assert "secret" not in repr(ServeSettings(api_key="secret"))
+
+
+def test_a_key_that_is_empty_is_refused():
+    with pytest.raises(UsageError, match="api_key"):
+        construct(ServeSettings, {"api_key": ""}, "serve")

@@ -1,0 +1,106 @@
+"""Chromium without a window, driven through its debugging pipe: no package is needed for it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import attrs
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@attrs.define
+class Tab:
+    """One page. requests: URLs that it asked for. errors: what its scripts raised."""
+
+    orders: int
+    answers: Any
+    session: str | None = None
+    number: int = 0
+    requests: list[str] = attrs.field(factory=list)
+    errors: list[str] = attrs.field(factory=list)
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        self.number += 1
+        order = {"id": self.number, "method": method, "params": parameters}
+        order |= {"sessionId": self.session} if self.session else {}
+        os.write(self.orders, json.dumps(order).encode() + b"\0")
+        while (message := self._next()).get("id") != self.number:
+            self._note(message)
+        assert "error" not in message, message
+        return message["result"]
+
+    def _next(self) -> dict[str, Any]:
+        data = bytearray()
+        while (byte := self.answers.read(1)) != b"\0":
+            assert byte, "the browser has ended"
+            data += byte
+        return json.loads(data)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if message["method"] == "Network.requestWillBeSent":
+            self.requests.append(message["params"]["request"]["url"])
+        if message["method"] == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(message["params"])[:500])
+
+    def open(self, url: str) -> None:
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Page.navigate", url=url)
+
+    def ask(self, script: str) -> Any:
+        """The value of an expression."""
+        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+
+    def wait(self, script: str, seconds: float = 20) -> Any:
+        """Its value when it is true."""
+        end = monotonic() + seconds
+        while not (value := self.ask(script)):
+            assert monotonic() < end, f"{script}: {self.errors}"
+            sleep(0.02)
+        return value
+
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=13, text="\r")
+
+    def type(self, text: str) -> None:
+        self.call("Input.insertText", text=text)
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Tab]:
+    """A tab of a fresh browser, whose profile lies in the folder."""
+    here, orders = os.pipe()
+    answers, there = os.pipe()
+    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (here, there)]
+
+    def placed() -> None:
+        """The browser reads from descriptor 3 and writes to 4."""
+        os.dup2(ends[0], 3)
+        os.dup2(ends[1], 4)
+
+    flags = f"--headless=new --no-sandbox --disable-gpu --no-first-run --remote-debugging-pipe --user-data-dir={folder}"
+    process = subprocess.Popen(
+        [str(CHROMIUM), *flags.split()], preexec_fn=placed, pass_fds=(3, 4), stderr=subprocess.DEVNULL
+    )
+    for end in (here, there, *ends):
+        os.close(end)
+    try:
+        with open(answers, "rb") as reading:
+            yield Tab(orders, reading)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(orders)
