@@ -128,6 +128,7 @@ class Lap:
     seconds, cpu_seconds: of the whole lap, wall time and processor time of this process, all threads.
     split: seconds by hook, with ``verify`` for the target and ``host`` for the rest, measured from the end of one step
     to the end of the next; they sum to the time of the steps.
+    reports: {plugin: its report of the run so far}.
     """
 
     contender: str
@@ -139,6 +140,7 @@ class Lap:
     forwards: dict[str, int]
     rows: dict[str, int]
     records: list[Record]
+    reports: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -238,7 +240,8 @@ def lap(name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, re
     pairs = zip(group, seqs, strict=True)
     records = [_record(name, p, repeat, run.take(s), watch.traces.get(s), began, share) for p, s in pairs]
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
-    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records)
+    reports = run.stats.report()["reports"]
+    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, reports)
 
 
 def _record(

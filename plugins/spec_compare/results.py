@@ -60,7 +60,7 @@ class Results:
 
 def lines(lap: Lap) -> list[dict[str, Any]]:
     """Records of a lap; ``lap`` carries what all its prompts share."""
-    shared = {name: getattr(lap, name) for name in ("seconds", "cpu_seconds", "split", "forwards", "rows")}
+    shared = {name: getattr(lap, name) for name in ("seconds", "cpu_seconds", "split", "forwards", "rows", "reports")}
     shared["prompts"] = [record.prompt for record in lap.records]
     own = [attrs.asdict(record, filter=lambda field, _: field.name != "tally") for record in lap.records]
     return [record | {"lap": shared} for record in own]
