@@ -11,8 +11,8 @@ from attrs.validators import ge, gt
 
 from spec_control.arm import Arm
 from spec_control.ledger import Ledger
-from spec_control.pacer import Done, Grants, Pacer, Track
-from spec_core import Compat, Part, Sequence, StashKey, Step, hookimpl
+from spec_control.pacer import Done, Grant, Grants, Pacer, Track
+from spec_core import Compat, Part, Piece, Sequence, StashKey, Step, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
@@ -176,22 +176,28 @@ class Auto:
             step.set_price(seq, grant.price, grant.arm.name)
 
     def _learn(self, part: Part, priced: set[str], done: Done) -> None:
-        memory = part.seq.stash[self.memory]
+        """Each method learns from its own piece of the draft; methods after the first piece may not have been asked."""
+        memory, begun = part.seq.stash[self.memory], False
         for grant in memory.grants:
-            arm = grant.arm
-            if part.source != arm.name:
-                arm.asked(False)
-                continue
-            arm.asked(True)
-            arm.priced = arm.name in priced
-            draft, uncut = part.draft, part.uncut
-            assert draft is not None and uncut is not None
-            rows = len(draft.ids)
-            depth = rows if draft.parents is None else deepest_path(draft.parents)
-            done.cold |= arm.name not in memory.track.rates
-            self.pacer.learn(memory.track, arm, rows, depth, len(uncut.path), min(grant.length, part.budget))
-            done.drafted[arm] = done.drafted.get(arm, 0) + depth
-            return
+            piece = next((piece for piece in part.pieces if piece.source == grant.arm.name), None)
+            if piece is not None:
+                self._judged(memory, grant, part, piece, done)
+                grant.arm.priced = grant.arm.name in priced
+            if piece is not None or not begun:
+                grant.arm.asked(piece is not None)
+            begun = begun or piece is not None
+
+    def _judged(self, memory: Memory, grant: Grant, part: Part, piece: Piece, done: Done) -> None:
+        """Learn what was accepted of a piece, unless the token before it was rejected: then it was not tested."""
+        arm, draft, uncut = grant.arm, piece.draft, part.uncut
+        assert uncut is not None
+        rows = len(draft.ids)
+        depth = rows if draft.parents is None else deepest_path(draft.parents)
+        done.cold |= arm.name not in memory.track.rates
+        done.drafted[arm] = done.drafted.get(arm, 0) + depth
+        if piece.reached(uncut.path):
+            granted = min(grant.length, part.budget)
+            self.pacer.learn(memory.track, arm, rows, depth, len(piece.own(uncut.path)), granted)
 
     def _missed(self, part: Part) -> None:
         """Methods that might draft and did not."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.auto import Auto
+from spec_control.pacer import Pacer
 from spec_methods.ngram import Ngram
 
 from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
@@ -297,3 +298,27 @@ def test_a_drafter_that_is_always_wrong_is_soon_left_alone():
     free = Run(toy(), [wrong]).generate(request).result.stats
 
     assert kept["drafted"] < free["drafted"] / 10
+
+
+def test_each_method_of_a_spliced_draft_learns_from_its_own_tokens(monkeypatch):
+    request = Request([*PROMPT, *PROMPT, *PROMPT], max_tokens=80, name="a")
+    controller, learned, pieces = Auto(), [], []
+    run = Run(toy(), [controller, oracle([request], length=2), Ngram(n_min=1, extend=True)])
+    learn = Pacer.learn
+
+    def recorded(self, track, arm, rows, depth, accepted, granted):
+        learned.append((arm.name, rows, accepted))
+        learn(self, track, arm, rows, depth, accepted, granted)
+
+    def look(step):
+        for part in step.parts:
+            if part.uncut is not None:
+                kept = part.uncut.path
+                pieces.extend((p.source, len(p.draft), len(p.own(kept))) for p in part.pieces if p.reached(kept))
+
+    monkeypatch.setattr(Pacer, "learn", recorded)
+    run.observe(look)
+    finished(run, [request])
+
+    assert {name for name, _, _ in learned} == {"oracle", "ngram"}
+    assert learned == pieces
