@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,14 @@ def load(
     if not config.nextn and source.has_nextn:
         config = source.config = attrs.evolve(config, nextn=1)
     tokenizer = from_hf(directory) if (directory / "tokenizer.json").exists() else None
+    types = Counter(tensor.type for tensor in source.tensors.values())
+    told = {"file": str(directory), "types": dict(types)}
     return make_target(
         config,
         source,
         tokenizer,
         wanted=weights,
         divisors=divisors_of(raw, config),
-        extras=extras,
+        extras=told | (extras or {}),
         **options,
     )
