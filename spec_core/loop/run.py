@@ -81,7 +81,7 @@ class Run:
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
-        self.stats = Stats(lossy=lossy, exact=self.target.info.extras.get("exact"))
+        self.stats = Stats(lossy=lossy, exact=self.target.info.exactness)
         self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
