@@ -27,8 +27,6 @@ def load(
     from spec_targets.hf.config import config_of, divisors_of
     from spec_targets.hf.weights import HfWeights
     from spec_targets.runtime.load import make_target
-    from spec_targets.tokenizer.hf import from_hf
-
     directory = Path(location)
     if not (directory / "config.json").exists():
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
@@ -39,13 +37,19 @@ def load(
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:
         config = source.config = attrs.evolve(config, nextn=1)
-    tokenizer = from_hf(directory) if (directory / "tokenizer.json").exists() else None
     return make_target(
         config,
         source,
-        tokenizer,
+        tokenizer(directory),
         wanted=weights,
         divisors=divisors_of(raw, config),
         extras=extras,
         **options,
     )
+
+
+def tokenizer(directory: Path) -> Any:
+    """The tokenizer of a directory, None if there is no tokenizer.json. Raises UsageError for a damaged file."""
+    from spec_targets.tokenizer.hf import from_hf
+
+    return from_hf(directory) if (directory / "tokenizer.json").exists() else None
