@@ -17,8 +17,8 @@ class Layer(PairLayer):
     """
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``operations`` and ``source`` of ``info.extras["nextn"]``. trunk: the target's executor, whose
+        """facts: ``operations``, ``source`` and ``turning`` of ``info.extras["nextn"]``. trunk: of the target, whose
         embedding and output matrix are used if the layer has none of its own."""
         source = Only(facts["source"].source, facts["source"].names, trunk.source)
-        model = Model(facts["operations"](source), trunk.model.frequencies, trunk.model.rope_scale)
+        model = Model(facts["operations"](source), *facts["turning"]())
         super().__init__(trunk.another(model, source), "hidden")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
@@ -17,7 +18,7 @@ from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import nextn_layer
-from spec_targets.runtime.probe import exact
+from spec_targets.runtime.probe import inexact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import cut
@@ -62,7 +63,6 @@ def make_target(
     if wanted is not False:
         executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
         found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
-        found["exact"] = exact(executor, config.context)
         if choice.native:
             release()
             trim()
@@ -79,9 +79,16 @@ def make_target(
         **(extras or {}),
     }
     if config.nextn:
-        facts["nextn"] = nextn_facts(config, weights)
+        facts["nextn"] = nextn_facts(config, weights, divisors)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
+    if executor is not None:
+        info = with_exactness(info, inexact(executor, config.context))
     return TorchTarget(info, tokenizer, config, weights, executor)
+
+
+def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:
+    """why: the reason why rows depend on their batch, None if they do not."""
+    return attrs.evolve(info, exact="rows" if why is None else "no", exact_why=why or "")
 
 
 def check_apart(where: str, weights_wanted: bool) -> None:
@@ -92,14 +99,16 @@ def check_apart(where: str, weights_wanted: bool) -> None:
         )
 
 
-def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
+def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None) -> dict[str, Any]:
     """What a method needs to build the first block after the trunk.
 
     source: the tensors it may read    operations: from a source of tensors to its operations
+    turning(): radians per position by which its queries and keys turn, and the factor of cos and sin
     """
     problem = nextn_problem(config, weights)
     return {
         "problem": problem,
+        "turning": lambda: rotations(config, divisors),
         "source": Only(weights, () if problem else nextn(config, weights)),
         "operations": lambda source: nextn_layer(config, source, weights.interleaved),
     }
