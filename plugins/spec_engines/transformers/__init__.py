@@ -34,7 +34,9 @@ def load(
     try:
         import transformers  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"transformers is not installed: {error}", hint="pip install 'spec-core[transformers]'") from error
+        raise UsageError(
+            f"transformers is not installed: {error}", hint="pip install 'spec-core[transformers]'"
+        ) from error
     from spec_engines.transformers.loading import Wish, loaded
 
     return loaded(Path(location), Wish(device, dtype, threads, context, weights is not False))

@@ -27,6 +27,7 @@ def load(
     from spec_targets.hf.config import config_of, divisors_of
     from spec_targets.hf.weights import HfWeights
     from spec_targets.runtime.load import make_target
+
     directory = Path(location)
     if not (directory / "config.json").exists():
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
