@@ -13,6 +13,7 @@ from spec_core.assembly.discovery import TABLES as COMMANDS
 from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+from tools.engines import engines
 from tools.reference import api, prose, split
 
 TITLES = {
@@ -96,7 +97,7 @@ def _first_line(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").split("\n")[0]
 
 
-PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api}
+PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api, "engines.md": engines}
 
 
 def document(page: str) -> str:

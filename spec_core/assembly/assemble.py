@@ -22,9 +22,14 @@ def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, give
     Raises Refused with all refusals together. Weights are read last, if no plugin refuses.
     """
     plugins = check(target, methods, rule, rollback, given)
+    load_weights(plugins, target)
+    return plugins
+
+
+def load_weights(plugins: Iterable[Chosen], target: Any) -> None:
+    """Call ``Compat.load`` of every plugin, in the user's order."""
     for c in plugins:
         _load(c, target)
-    return plugins
 
 
 def _load(chosen: Chosen, target: Any) -> None:

@@ -45,7 +45,7 @@ METHODS: dict[str, list[tuple[str, Any]]] = {
 
 
 def loaded(engine: str, model: str) -> Target:
-    """The target; trees are switched off for llama.cpp, where they part texts."""
+    """The target, with one thread."""
     if engine == "transformers":
         from tests.support.hugging_face import directory
 
@@ -53,7 +53,7 @@ def loaded(engine: str, model: str) -> Target:
     return load(f"llamacpp:{path(model.removeprefix('zoo:'))}", threads=1)
 
 
-def own_loop(engine: str, target: Any) -> Callable[[list[int], int], list[int]]:
+def own_loop(engine: str, model: str, target: Any) -> Callable[[list[int], int], list[int]]:
     """The engine's own greedy generation: prompt, number of tokens -> tokens."""
     if engine == "transformers":
 
@@ -64,9 +64,21 @@ def own_loop(engine: str, target: Any) -> Callable[[list[int], int], list[int]]:
             return found[0, len(tokens) :].tolist()
 
         return generate
-    from spec_engines.llamacpp.plain import greedy
+    import llama_cpp
 
-    return lambda tokens, n: greedy(target, tokens, n)
+    made = llama_cpp.Llama(
+        str(path(model.removeprefix("zoo:"))), n_ctx=2048, n_threads=1, flash_attn=True, verbose=False
+    )
+
+    def chosen(tokens: list[int], n: int) -> list[int]:
+        found: list[int] = []
+        for token in made.generate(tokens, temp=0.0, reset=True):
+            found.append(token)
+            if len(found) == n or token in target.info.eog:
+                return found
+        return found
+
+    return chosen
 
 
 def texts(run: Run, name: str, prompts: list[Prompt], terms: Terms) -> list[Record]:
@@ -96,7 +108,7 @@ def main() -> None:
     said = {"model": args.model, "engine": args.engine, "exact": target.info.exact, "temperature": args.temperature}
     print(json.dumps(said | {"method": "plain", "prompts": len(plain), "rate": round(tokens / seconds, 1)}), flush=True)
     if args.temperature == 0:
-        print(json.dumps(said | own(args.engine, target, prompts, plain, args.n)), flush=True)
+        print(json.dumps(said | own(args.engine, args.model, target, prompts, plain, args.n)), flush=True)
     for name, method in METHODS[args.model]:
         run, began = Run(target, [method], max_sequences=1), process_time()
         records = texts(run, name, prompts, terms)
@@ -114,11 +126,13 @@ def main() -> None:
         print(json.dumps(said | row), flush=True)
 
 
-def own(engine: str, target: Any, prompts: list[Prompt], plain: dict[str, list[int]], n: int) -> dict[str, Any]:
+def own(
+    engine: str, model: str, target: Any, prompts: list[Prompt], plain: dict[str, list[int]], n: int
+) -> dict[str, Any]:
     """How many texts of the engine's own loop equal plain decoding, and its tokens per CPU second."""
     from spec_cli.prompt import tokens_of
 
-    loop, began = own_loop(engine, target), process_time()
+    loop, began = own_loop(engine, model, target), process_time()
     found = {p.id: loop(tokens_of(p.given, target), n) for p in prompts}
     seconds = process_time() - began
     parted = [(name, first) for name in plain if (first := _first(found[name], plain[name])) is not None]
