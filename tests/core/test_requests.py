@@ -123,7 +123,8 @@ ANYTHING = st.recursive(
     max_leaves=4,
 )
 FIELDS = st.sampled_from(
-    "prompt max_tokens seed stop stop_tokens ignore_eos methods draft_max embeds offset noise_stream name sampling".split()
+    "prompt max_tokens seed stop stop_tokens ignore_eos methods draft_max embeds offset noise_stream name".split()
+    + ["sampling"]
 )
 
 
