@@ -35,8 +35,10 @@ Side = tuple[Callable[[], None], Callable[[int], None]]
 class Peer:
     """llama.cpp behind a pipe, with a model and a context size in tokens."""
 
-    def __init__(self, python: str, model: str, context: int, threads: int) -> None:
+    def __init__(self, python: str, model: str, context: int, threads: int, sequences: int = 1) -> None:
+        """sequences: each has ``context`` rows of its own."""
         command = [python, __file__, "-m", model, "--context", str(context), "--threads", str(threads)]
+        command += ["--sequences", str(sequences)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         self.process = subprocess.Popen(command, env=environment, **pipes)
@@ -55,7 +57,7 @@ class Peer:
         return json.loads(line)
 
     def burst(self, rows: int, depth: int) -> float:
-        """Seconds of a forward of a number of rows after ``depth`` cached ones."""
+        """Seconds of a forward of a number of rows, or of one row of each sequence, after ``depth`` cached ones."""
         return float(self.ask(rows=rows, depth=depth))
 
     def generate(self, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
@@ -85,9 +87,9 @@ def tokens(count: int) -> list[int]:
 
 
 class Llama:
-    """A context of llama.cpp with one sequence."""
+    """A context of llama.cpp with a number of sequences, of which all but ``decode_each`` use the first."""
 
-    def __init__(self, model: str, context: int, threads: int, repacked: bool = True) -> None:
+    def __init__(self, model: str, context: int, threads: int, sequences: int = 1, repacked: bool = True) -> None:
         """repacked: weights may be stored anew for the processor, as llama.cpp's programs do; else they stay as the
         file has them, which also works where a processor announces AMX that its system does not allow."""
         from llama_cpp import llama_cpp as c
@@ -100,9 +102,10 @@ class Llama:
         how.use_extra_bufts = repacked
         loaded = c.llama_model_load_from_file(model.encode(), how)
         options = c.llama_context_default_params()
-        options.n_ctx, options.n_batch, options.n_ubatch = context, BATCH, BATCH
+        options.n_ctx, options.n_seq_max = context * sequences, sequences
+        options.n_batch = options.n_ubatch = BATCH
         options.n_threads = options.n_threads_batch = threads
-        self.context = c.llama_init_from_model(loaded, options)
+        self.context, self.sequences = c.llama_init_from_model(loaded, options), sequences
         self.memory = c.llama_get_memory(self.context)
         self.vocab = c.llama_vocab_n_tokens(c.llama_model_get_vocab(loaded))
         self.batch = c.llama_batch_init(BATCH, 0, 1)
@@ -120,10 +123,24 @@ class Llama:
         batch = self.batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
-            batch.token[i], batch.pos[i], batch.logits[i] = token, start + i, every
+            batch.token[i], batch.pos[i], batch.logits[i], batch.seq_id[i][0] = token, start + i, every, 0
         batch.logits[len(tokens) - 1] = True
         if self.c.llama_decode(self.context, batch):
             raise RuntimeError("llama_decode failed")
+
+    def decode_each(self, token: int, position: int) -> None:
+        """Evaluate one token for each sequence at a position, with its logits."""
+        batch = self.batch
+        batch.n_tokens = self.sequences
+        for i in range(self.sequences):
+            batch.token[i], batch.pos[i], batch.logits[i], batch.seq_id[i][0] = token, position, True, i
+        if self.c.llama_decode(self.context, batch):
+            raise RuntimeError("llama_decode failed")
+
+    def prefill(self, tokens: list[int]) -> None:
+        """Evaluate a prompt from position 0 on, a batch at a time."""
+        for at in range(0, len(tokens), BATCH):
+            self.decode(tokens[at : at + BATCH], at)
 
     def logits(self, row: int, count: int = 1) -> Any:
         """[count, V] from a row of the batch on, as a view; rows are contiguous."""
@@ -146,17 +163,35 @@ class Llama:
 def forwards(llama: Llama, depth: int) -> Side:
     """Forwards after ``depth`` cached rows."""
     llama.keep(0)
-    llama.decode(tokens(depth), 0)
+    llama.prefill(tokens(depth))
 
     def reset() -> None:
         if not llama.keep(depth):
-            llama.decode(tokens(depth), 0)
+            llama.prefill(tokens(depth))
 
     def forward(rows: int) -> None:
         prompt = rows >= BATCH
         llama.decode(tokens(rows), depth, every=not prompt)
         first, count = (rows - 1, 1) if prompt else (0, rows)
         llama.logits(first, count).argmax(axis=1)
+
+    return reset, forward
+
+
+def forwards_of_sequences(llama: Llama, depth: int) -> Side:
+    """Forwards of one row for each sequence after ``depth`` cached rows; the number of rows is not read."""
+    llama.keep(0)
+    for position, token in enumerate(tokens(depth)):
+        llama.decode_each(token, position)
+
+    def reset() -> None:
+        for sequence in range(llama.sequences):
+            if not llama.c.llama_memory_seq_rm(llama.memory, sequence, depth, -1):
+                raise RuntimeError("this model cannot roll one sequence back")
+
+    def forward(rows: int) -> None:
+        llama.decode_each(5, depth)
+        llama.logits(0, llama.sequences).argmax(axis=1)
 
     return reset, forward
 
@@ -180,8 +215,7 @@ def generate(llama: Llama, prompt: list[int], count: int, temperature: float, se
     llama.keep(0)
     with sampler(llama, temperature, seed & 0xFFFFFFFF) as choose:
         began = perf_counter()
-        for at in range(0, len(prompt), BATCH):
-            llama.decode(prompt[at : at + BATCH], at)
+        llama.prefill(prompt)
         found = [choose()]
         first = perf_counter()
         for position in range(len(prompt), len(prompt) + count - 1):
@@ -190,10 +224,25 @@ def generate(llama: Llama, prompt: list[int], count: int, temperature: float, se
         return {"tokens": found, "prefill": first - began, "decode": perf_counter() - first}
 
 
-def answer(llama: Llama, request: dict[str, Any]) -> Any:
-    if "rows" in request:
-        return burst(forwards(llama, request["depth"]), request["rows"])
-    return generate(llama, **request)
+class Server:
+    """Answers requests; the cached rows of a depth are evaluated once for all bursts at it."""
+
+    def __init__(self, llama: Llama) -> None:
+        self.llama = llama
+        self._depth: int | None = None
+        self._side: Side | None = None
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        if "prompt" in request:
+            self._depth = None
+            return generate(self.llama, **request)
+        return burst(self._at(request["depth"]), request["rows"])
+
+    def _at(self, depth: int) -> Side:
+        if self._depth != depth:
+            several = self.llama.sequences > 1
+            self._depth, self._side = depth, (forwards_of_sequences if several else forwards)(self.llama, depth)
+        return self._side
 
 
 def main() -> None:
@@ -201,11 +250,12 @@ def main() -> None:
     parser.add_argument("-m", "--model", required=True, help="a GGUF file")
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sequences", type=int, default=1)
     args = parser.parse_args()
-    llama = Llama(args.model, args.context, args.threads)
-    print(json.dumps(llama.about()), flush=True)
+    server = Server(Llama(args.model, args.context, args.threads, args.sequences))
+    print(json.dumps(server.llama.about()), flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(llama, json.loads(line))), flush=True)
+        print(json.dumps(server.answer(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,27 @@ def test_quantisations_of_a_model_are_contenders(tmp_path, capsys):
     assert {r["contender"] for r in rows} == {"plain", "plain kernels=reference", "ngram", "ngram kernels=reference"}
 
 
+def test_control_is_a_setting_of_a_contender(compare):
+    """The methods' own settings beside a controller, and a sweep of the controller's setting."""
+    toml = '[[contender]]\nmethods = ["repeat"]\ncontrol = "auto"\nsweep = { "auto.share" = [0.01, 0.05] }\n'
+    code, found, _ = compare("--method", "repeat", toml=toml)
+
+    assert code == 0
+    assert list(found) == [
+        "plain",
+        "repeat",
+        "repeat control=auto auto.share=0.01",
+        "repeat control=auto auto.share=0.05",
+    ]
+    auto = found["repeat control=auto auto.share=0.05"]
+    assert (auto.control, auto.settings["auto.share"].value, auto.settings["auto.share"].origin) == (
+        "auto",
+        0.05,
+        "sweep",
+    )
+    assert found["repeat"].control == "fixed" and "auto" not in found["repeat"].plugins
+
+
 def test_paths_of_a_file_are_relative_to_it(tmp_path):
     from spec_compare.entries import tables
 

@@ -101,9 +101,10 @@ class Tokenizer:
             return piece.encode("utf-8", "replace")
         if self.spm:
             return _spm_bytes(piece)
-        if any(c not in BYTE_OF for c in piece):
+        try:
+            return bytes(map(BYTE_OF.__getitem__, piece))
+        except KeyError:  # a character that stands for no byte
             return piece.encode("utf-8", "replace")
-        return bytes(BYTE_OF[c] for c in piece)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> str:
         """Messages formatted with the model's chat template. Raises UsageError if it has none."""
