@@ -279,7 +279,7 @@ def lap(
             answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
     reports = run.stats.report()["reports"]
-    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, reports)
+    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, reports=reports)
 
 
 class Shared(NamedTuple):

@@ -100,6 +100,7 @@ class Lap:
     load_average: float | None = field(
         "load average of the last minute at the end of the lap; null if not reported", default=None
     )
+    reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
 
 
 def tally_of(steps: Steps) -> Tally:
