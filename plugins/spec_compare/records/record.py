@@ -92,7 +92,6 @@ class Lap:
     forwards: dict[str, int] = field("forwards of these steps by the target and each method")
     rows: dict[str, int] = field("rows of these forwards")
     records: list[Record] = unwritten()
-    reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
     number: int = field("number of the lap in the order of the comparison, from 0", default=0)
     busy_seconds: float | None = field(
         "CPU seconds of the whole machine, all programs; null if the system does not report them", default=None
