@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 from spec_cli import common
 
+from spec_compare import stored
 from spec_core.errors import UsageError
 
 COMPARE = [
@@ -39,15 +40,7 @@ COMPARE = [
 ]
 
 
-class Compare(click.Group):
-    """Measures without a subcommand; subcommands work on results."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        click.Command.format_options(self, ctx, formatter)
-        self.format_commands(ctx, formatter)
-
-
-@click.group(cls=Compare, invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
@@ -82,3 +75,7 @@ def _check_alone(ctx: click.Context) -> None:
                 f"{param.opts[0]} is no option of `spec compare {ctx.invoked_subcommand}`",
                 hint=f"write options after the name; see spec compare {ctx.invoked_subcommand} --help",
             )
+
+
+for command in (stored.show, stored.merge, stored.export):
+    compare.add_command(command)

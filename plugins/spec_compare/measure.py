@@ -294,7 +294,19 @@ def lap(
             records.append(_record(shared, prompt, result, timeline, run.target, terms.trace))
             answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
-    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, drafting=dict(watch.drafting))
+    reports = run.stats.report()["reports"]
+    return Lap(
+        name,
+        group[0].family,
+        repeat,
+        *spent,
+        split,
+        forwards,
+        rows,
+        records,
+        reports=reports,
+        drafting=dict(watch.drafting),
+    )
 
 
 class Shared(NamedTuple):

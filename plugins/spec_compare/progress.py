@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from spec_cli.common import is_terminal, note
 
 from spec_compare.records.record import Lap
-from spec_compare.summary import text_of
+from spec_compare.summary import Text, text_of
 
 LINES = 10
 """Max lines without a terminal."""
@@ -69,9 +69,8 @@ class State:
     began: float = 0.0
     before: int = 0
     totals: dict[tuple[str, str, int], tuple[int, float]] = attrs.field(factory=dict)
-    texts: dict[tuple[str, str, int], list[int]] = attrs.field(factory=dict)
+    texts: dict[tuple[str, Text, int], list[int]] = attrs.field(factory=dict)
     baselines: dict[str, str] = attrs.field(factory=dict)
-    differing: set[str] = attrs.field(factory=set)
 
     def start(self) -> None:
         """Count the time from here."""
@@ -84,8 +83,7 @@ class State:
             key = (record.contender, record.prompt, record.repeat)
             tokens, seconds = self.totals.get(key, (0, 0.0))
             self.totals[key] = (tokens + record.decode_tokens, seconds + record.decode_seconds)
-            if self.texts.setdefault(text_of(record), record.tokens) != record.tokens:
-                self.differing.add(record.contender)
+            self.texts[record.contender, text_of(record), record.repeat] = record.tokens
 
     def left(self) -> str:
         """The time left, from the pace of the laps of this run."""
@@ -95,16 +93,21 @@ class State:
         return f"{duration((self.now() - self.began) / measured * (self.total - self.done))} left"
 
     def speedups(self) -> str:
-        """``NAME 1.43×`` of each contender; without a figure for one whose text differed from another's."""
+        """``NAME 1.43×`` of each contender; without a figure for one whose text differs from its baseline's."""
         names = [name for name, baseline in self.baselines.items() if name != baseline]
         return ", ".join(f"{name} {self._speedup(name)}" for name in names)
 
     def _speedup(self, name: str) -> str:
-        if name in self.differing and name not in self.labels:
+        if name not in self.labels and self._differs(name):
             return "has another text"
         mine = self._rate(name, name)
         plain = self._rate(self.baselines[name], name)
         return f"{mine / plain:.2f}×" if mine and plain else "-"
+
+    def _differs(self, name: str) -> bool:
+        """Whether a text differs from that of its baseline, where that has finished."""
+        mine = [(key, tokens) for key, tokens in self.texts.items() if key[0] == name]
+        return any(self.texts.get((self.baselines[name], *key[1:]), tokens) != tokens for key, tokens in mine)
 
     def _rate(self, of: str, beside: str) -> float:
         """Decoded tokens per second on what both have finished."""

@@ -130,6 +130,7 @@ def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: 
         methods=entrant.methods,
         rule=settings["rule"] if entrant.methods else None,
         rollback=settings["rollback"],
+        control=settings["control"],
         label=labels.get(contender.name),
         plugins=[c.name for c in run.plugins],
         settings=in_force(entrant, run),

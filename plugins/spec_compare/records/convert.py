@@ -108,6 +108,7 @@ class LapFacts:
     split: dict[str, float]
     forwards: dict[str, int]
     rows: dict[str, int]
+    reports: dict[str, Any]
     number: int
     busy_seconds: float | None
     load_average: float | None

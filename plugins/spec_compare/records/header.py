@@ -68,6 +68,7 @@ class ContenderFacts:
     methods: list[str] = field("its methods, in the order in which they draft")
     rule: str | None = field("its acceptance rule; null is the lossless default")
     rollback: str | None = field("the owner of recurrent state that was named, or null")
+    control: str = field("what decides how much is drafted: `fixed`, or a controller")
     label: str | None = field("why its texts need not equal plain decoding's, or null")
     plugins: list[str] = field("all plugins of its run, in order, the target included")
     settings: dict[str, Setting] = field("every setting in force, those of its plugins as `PLUGIN.NAME`")

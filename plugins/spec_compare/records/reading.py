@@ -94,7 +94,10 @@ class Reader:
             raise self._error(str(error)) from error
 
     def _object(self, line: bytes) -> dict[str, Any]:
-        value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        try:
+            value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not valid JSON: {error.msg} at column {error.colno}") from error
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")
         return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from spec_compare.records.described import field, unwritten
@@ -112,6 +114,7 @@ class Lap:
         "energy of processors and device during the lap, all programs; null if the machine does not report it",
         default=None,
     )
+    reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
 
 
 def tally_of(steps: Steps) -> Tally:
