@@ -25,8 +25,9 @@ def figures(mine: list[Record], plain: list[Record], passed: bool) -> dict[str, 
     return dict(zip(NAMES, (mean_accepted_tokens(mine), _mean(rates.values()), _mean(ratios)), strict=True))
 
 
-def mean_accepted_tokens(records: Iterable[Record]) -> float | None:
-    return _mean(n for record in records for n in record.steps.emitted)
+def mean_accepted_tokens(records: list[Record]) -> float | None:
+    steps = sum(record.tally.steps for record in records)
+    return sum(record.tally.emitted for record in records) / steps if steps else None
 
 
 def mean_rates(records: Iterable[Record]) -> dict[int, float]:
