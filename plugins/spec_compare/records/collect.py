@@ -106,7 +106,7 @@ def target_facts(target: Target, model: str, hashed: bool) -> TargetFacts:
         dtype=info.dtype,
         context=info.context,
         vocab_id=info.vocab_id,
-        exact=extras.get("exact"),
+        exact=info.exactness,
         threads=extras.get("threads"),
         kernels=extras.get("kernels"),
         quantisation=dict(extras.get("types", {})),
