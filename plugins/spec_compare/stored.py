@@ -15,7 +15,8 @@ DIRECTORY = click.Path(path_type=Path)
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
-def show(directory: Path, as_json: bool) -> int:
+@click.option("--wide", is_flag=True, help="All figures in the table.")
+def show(directory: Path, as_json: bool, wide: bool) -> int:
     """Print the tables of results, recomputed from their records.
 
     Of an interrupted comparison: those of the prompts that every contender has finished.
@@ -32,7 +33,7 @@ def show(directory: Path, as_json: bool) -> int:
     if as_json:
         click.echo(common.as_json(found.body()))
     else:
-        table.show(found.rows, found.differences, found.warnings)
+        table.show(found.rows, found.differences, found.warnings, wide, found.header.batch)
     return 1 if found.differences else 0
 
 
