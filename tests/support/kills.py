@@ -90,7 +90,8 @@ def counts(folder: Path) -> list[dict[str, Any]]:
     """The rows of the summary without what depends on time."""
     timed = (
         "rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_speedup", "efficiency", "overhead",
-        "first_seconds", "split",
+        "first_seconds", "split", "machine_rate", "first_token", "between_tokens", "peak_bytes", "joules_per_token",
+        "hardware_bound", "hardware_drafts", "drafter_bound", "acceptance_bound", "roof_fraction",
     )  # fmt: skip
     rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
     return [{name: value for name, value in row.items() if name not in timed} for row in rows]
