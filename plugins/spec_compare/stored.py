@@ -38,6 +38,22 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
 
 
 @click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("file", metavar="FILE", type=DIRECTORY)
+def report(directory: Path, file: Path) -> None:
+    """Write the HTML report of results: tables, figures and texts in one file."""
+    from spec_compare.outcome import recomputed
+    from spec_compare.records.reading import read
+    from spec_compare.report import page, svg
+
+    svg.check()
+    found = recomputed(read(directory))
+    if not found.laps:
+        raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
+    page.write(file, found)
+
+
+@click.command()
 @click.argument("directories", metavar="DIR DIR...", nargs=-1, required=True, type=DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="The rows of every machine as one JSON object.")
 def merge(directories: tuple[Path, ...], as_json: bool) -> None:
