@@ -40,7 +40,7 @@ def figures(found: Outcome) -> Iterator[Figure]:
     if timed:
         yield speedups(found, timed)
     if drafting:
-        yield acceptance(drafting)
+        yield acceptance(found, drafting)
         yield lengths(found, drafting)
     for baseline in found.costs:
         yield step_costs(found, baseline)
@@ -55,11 +55,11 @@ def speedups(found: Outcome, rows: list[Row]) -> Figure:
     families = [row for row in found.rows if row.family != ALL and row.speedup is not None]
     with svg.axes(height=0.9 + 0.42 * len(rows)) as ax:
         for y, row in enumerate(rows):
-            mine = [f.speedup for f in families if f.contender == row.contender]
-            ax.plot(mine, [y] * len(mine), "|", color=svg.series(y), alpha=0.7, markersize=9)
+            mine, look = [f.speedup for f in families if f.contender == row.contender], style(found, row.contender)
+            ax.plot(mine, [y] * len(mine), "|", color=look["color"], alpha=0.7, markersize=9)
             if row.low is not None and row.high is not None:
-                ax.plot([row.low, row.high], [y, y], color=svg.series(y), linewidth=2.5)
-            ax.plot([row.speedup], [y], svg.marker(y), color=svg.series(y), markersize=8)
+                ax.plot([row.low, row.high], [y, y], color=look["color"], linewidth=2.5)
+            ax.plot([row.speedup], [y], markersize=8, **look)
         ax.axvline(1, color=svg.INK, linewidth=1)
         ax.set_yticks(range(len(rows)), [shortened(row.contender) for row in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
@@ -78,18 +78,13 @@ def _of(rows: list[Row], contender: str, family: str) -> float | None:
     return next((r.speedup for r in rows if (r.contender, r.family) == (contender, family)), None)
 
 
-def acceptance(rows: list[Row]) -> Figure:
+def acceptance(found: Outcome, rows: list[Row]) -> Figure:
     """Marginal and conditional, by position."""
     with svg.axes(2) as (left, right):
-        for i, row in enumerate(rows):
+        for row in rows:
+            look = style(found, row.contender) | {"markersize": 4, "label": shortened(row.contender)}
             for ax, values in ((left, row.marginal), (right, row.conditional)):
-                style = {
-                    "color": svg.series(i),
-                    "marker": svg.marker(i),
-                    "markersize": 4,
-                    "label": shortened(row.contender),
-                }
-                ax.plot(range(1, len(values[:POSITIONS]) + 1), values[:POSITIONS], **style)
+                ax.plot(range(1, len(values[:POSITIONS]) + 1), values[:POSITIONS], **look)
         for ax, title in ((left, "marginal"), (right, "conditional")):
             ax.set_title(title, fontsize=11)
             ax.set_ylim(0, 1.05)
@@ -120,10 +115,9 @@ def lengths(found: Outcome, rows: list[Row]) -> Figure:
     """How many drafted tokens a step accepted."""
     shares = {row.contender: _shares(records_of(found, row.contender)) for row in rows}
     with svg.axes() as ax:
-        for i, (name, mine) in enumerate(shares.items()):
+        for name, mine in shares.items():
             values = [mine.get(n, 0.0) for n in range(max(mine, default=0) + 1)]
-            style = {"color": svg.series(i), "marker": svg.marker(i), "markersize": 4, "label": shortened(name)}
-            ax.plot(range(len(values)), values, **style)
+            ax.plot(range(len(values)), values, markersize=4, label=shortened(name), **style(found, name))
         ax.set_xlabel("accepted tokens of a draft")
         ax.set_ylabel("share of drafts")
         ax.set_ylim(bottom=0)
@@ -147,9 +141,9 @@ def step_costs(found: Outcome, baseline: str) -> Figure:
     points = [(row.contender, mean_rows(records_of(found, row.contender))) for row in rows]
     with svg.axes() as ax:
         ax.plot(list(curve.seconds), [s / curve(1) for s in curve.seconds.values()], color=svg.INK, marker=".")
-        for i, (name, x) in enumerate(points):
+        for name, x in points:
             y = _between(curve, x) / curve(1)
-            ax.plot([x], [y], svg.marker(i), color=svg.series(i), markersize=9, label=shortened(name))
+            ax.plot([x], [y], markersize=9, linestyle="", label=shortened(name), **style(found, name))
         ax.set_xlabel("rows of a step")
         ax.set_ylabel("time in plain steps")
         ax.set_ylim(bottom=0)
@@ -174,8 +168,8 @@ def time_split(rows: list[Row]) -> Figure:
         for i, part in enumerate(parts):
             left = [sum(row.split.get(p, 0.0) for p in parts[:i]) for row in rows]
             width = [row.split.get(part, 0.0) for row in rows]
-            style = {"color": "none", "edgecolor": svg.series(i), "hatch": hatches[i % len(hatches)] * 2 or None}
-            ax.barh(range(len(rows)), width, left=left, label=part, height=0.6, **style)
+            look = {"color": "none", "edgecolor": svg.series(i), "hatch": hatches[i % len(hatches)] * 2 or None}
+            ax.barh(range(len(rows)), width, left=left, label=part, height=0.6, **look)
         ax.set_yticks(range(len(rows)), [shortened(row.contender) for row in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlim(0, 1)
@@ -199,13 +193,13 @@ def efficiency(found: Outcome, rows: list[Row]) -> Figure:
             ax.plot([k + 1 for k in ks], perfectly, "--", color=svg.INK, label="free drafts, all accepted")
             best = perfect(curve, longest).speedup
             ax.axhline(best, color=svg.INK, linestyle=":", label=f"the machine's bound, {best:.2f}")
-        for i, row in enumerate(rows):
-            style = {"color": svg.series(i), "markersize": 8, "label": shortened(row.contender)}
-            ax.plot([row.tokens_per_step], [row.speedup], svg.marker(i), **style)
+        for row in rows:
+            look = style(found, row.contender) | {"markersize": 8, "linestyle": "", "label": shortened(row.contender)}
+            ax.plot([row.tokens_per_step], [row.speedup], **look)
         ax.set_xlim(0.9, most)
         ax.set_xlabel("tokens per step")
         ax.set_ylabel("speedup")
-        ax.legend(fontsize=9)
+        ax.figure.legend(loc="outside lower center", ncols=2, fontsize=9)
         drawn = ax.figure
     heads = ["contender", "tokens per step", "speedup", "acceptance bound", "of bound", "hardware bound"]
     cells = [
@@ -217,6 +211,15 @@ def efficiency(found: Outcome, rows: list[Row]) -> Figure:
     ]
     about = "Below the dashed line, time is lost to rejected tokens, to drafting, or beside the forward."
     return _figure("efficiency", "Speedup over tokens per step", about, drawn, heads, cells)
+
+
+def style(found: Outcome, contender: str) -> dict[str, str]:
+    """Colour and marker of a contender, the same in every figure; plain decoding has the colour of the text."""
+    facts = found.header.contenders
+    if any(c.name == c.baseline == contender for c in facts):
+        return {"color": svg.INK, "marker": "."}
+    i = [c.name for c in facts if c.name != c.baseline].index(contender)
+    return {"color": svg.series(i), "marker": svg.marker(i)}
 
 
 def records_of(found: Outcome, contender: str) -> list[Record]:

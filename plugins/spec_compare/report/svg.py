@@ -17,7 +17,7 @@ INK, FAINT = "#0000f0", "#0000f1"
 VARIABLES = {colour: f"var(--c{i})" for i, colour in enumerate(SERIES)} | {INK: "var(--ink)", FAINT: "var(--faint)"}
 MARKERS = "os^DvPX*"
 """Of the series, so that they differ without colours too."""
-STYLE = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "spec",
     "text.parse_math": False,
@@ -86,6 +86,7 @@ def text_of(figure: Any, name: str, label: str) -> str:
     text = data.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.S)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    text = text.replace("xlink:href=", "href=")
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, variable)
     text = re.sub(r"(font(?:-family)?: [^;\"]*?)'DejaVu Sans'[^;\"]*", r"\1system-ui, sans-serif", text)
