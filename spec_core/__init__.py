@@ -41,6 +41,7 @@ _WHERE = {
     "UsageError": "errors",
     "Verdict": "contract.values",
     "load": "assembly.loading",
+    "load_tokenizer": "assembly.loading",
 }
 
 __all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]

@@ -23,6 +23,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "hardware": lambda r: _number(r.hardware_bound, ".2f", "×"),
     "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
     "with prefill": lambda r: _number(r.whole, ".2f", "×"),
+    "Spec-Bench × / MAT": lambda r: as_spec_bench(r),
     "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
@@ -78,6 +79,12 @@ def of_bound(row: Row) -> str:
     if row.acceptance_bound is None:
         return "-"
     return f"{_number(row.roof_fraction, '.2f')} of {row.acceptance_bound:.2f}×"
+
+
+def as_spec_bench(row: Row) -> str:
+    """Spec-Bench's own speedup and mean accepted tokens: ``1.43× / 2.10``."""
+    mat, speedup = (row.spec_bench.get(name) for name in ("mean_accepted_tokens", "speedup"))
+    return "-" if mat is None else f"{_number(speedup, '.2f', '×')} / {mat:.2f}"
 
 
 def milliseconds(times: dict[str, float], names: Sequence[str]) -> str:

@@ -19,7 +19,11 @@ COMPARE = [
     click.option(
         "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
     ),
-    click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),
+    click.option(
+        "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
+    ),
+    click.option("--suite", help="Prompts of a suite that a package has: humaneval."),
+    click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
     click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
     click.option("--family", "families", multiple=True, help="Only these families of prompts."),
     click.option("--limit", type=click.IntRange(1), help="Max prompts of each family."),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from spec_cli import common
 from spec_cli.common import Settings
-from spec_cli.prompts import Prompt, read
 
 from spec_compare import calibration, contenders, difference, oracle, prompts
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
+from spec_compare.inputs import sources
+from spec_compare.inputs.sources import Source
 from spec_compare.measure import Setup, Terms, measure, warm_up
 from spec_compare.outcome import Outcome, outcome
 from spec_compare.progress import progress
@@ -26,25 +27,31 @@ from spec_compare.records.record import Lap
 from spec_compare.records.same import threads
 from spec_compare.records.writing import Results
 from spec_core import Target
+from spec_core.errors import UsageError
 
-CHOICE = ("file", "families", "limit", "chat")
-SCALE = ("repeats", "batch", "reuse_turns", "trace")
+PLACE = ("file", "suite", "chat")
+CHOICE = ("families", "limit")
+SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
 
 
 def measured(out: Path | None, flags: dict[str, Any]) -> Outcome:
     """The whole comparison; with ``out`` it is written there, and continued if it was interrupted."""
-    choice, scale = common.take(flags, *CHOICE), common.take(flags, *SCALE)
+    choice, scale, place = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE))
     wanted = common.take(flags, "contenders_file", "sweeps", "oracles", "bounds", "costs")
     settings = common.settings_of(flags)
     results = None if out is None else Results(out)
     entered = entries(settings, wanted["contenders_file"], wanted["sweeps"])
     before = None if results is None else results.before
     targets = contenders.checked(settings, entered, None if before is None else recorded_threads(before))
+    source = found_source(next(iter(targets.values())), **place)
+    chosen = prompts.chosen(source.prompts, source.name, **choice)
+    scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
     terms = Terms(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
-    chosen, source = chosen_prompts(next(iter(targets.values())), **choice)
     entrants = contenders.entrants(settings, entered, targets, chosen, terms)
     entrants += oracle.entrants(entrants, wanted["oracles"])
-    header, rows = prepared(entrants, settings, collect.prompt_facts(chosen, source), hashed=out is not None)
+    header, rows = prepared(
+        entrants, settings, collect.prompt_facts(chosen, source.name, terms), hashed=out is not None
+    )
     if results is not None:
         results.begin(header)
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
@@ -79,12 +86,11 @@ def recorded_threads(before: Comparison) -> int:
     return int(number) if number is not None and number.isdigit() else 0
 
 
-def chosen_prompts(
-    target: Target, file: Path | None, families: Iterable[str], limit: int | None, chat: bool
-) -> tuple[list[Prompt], str]:
-    """The prompts, and where they come from."""
-    path = file or prompts.shipped(target)
-    return prompts.chosen(read(path, chat), path.name, families, limit), str(path)
+def found_source(target: Target, file: Path | None, suite: str | None, chat: bool) -> Source:
+    """The prompts that were asked for: of a file, a directory or a suite, else those of the model."""
+    if file is not None and suite is not None:
+        raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
+    return sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped(target), chat)
 
 
 def prepared(

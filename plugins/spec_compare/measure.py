@@ -46,6 +46,7 @@ class Terms:
     """The request settings of all contenders. batch: prompts that run together.
 
     reuse_turns: a turn of a conversation reuses the rows of the turn before. trace: record the drafts of every step.
+    prompt_tokens: prompts of one turn are cut to this length; None for no limit.
     """
 
     max_tokens: int
@@ -55,6 +56,7 @@ class Terms:
     batch: int = 1
     reuse_turns: bool = False
     trace: bool = False
+    prompt_tokens: int | None = None
 
     def request(self, prompt: Prompt, given: Any = None, turn: int = 0) -> Request:
         """given: the prompt with the turns before, if it is not the first turn."""

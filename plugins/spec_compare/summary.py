@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from spec_costs.curve import Curves
 
-from spec_compare import latency
+from spec_compare import latency, spec_bench
 from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import Tally
@@ -80,6 +80,7 @@ class Row:
     drafter_bound: float | None = None
     acceptance_bound: float | None = None
     roof_fraction: float | None = None
+    spec_bench: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -149,7 +150,9 @@ def row(
     counted = tally.report()
     tau = counted["tokens_per_step"]
     baseline = baseline_of(laps, name)
-    speeds = speed(cells, _cells_of(laps, baseline, family)) if {name, baseline} <= passed else NO_SPEED
+    shown = {name, baseline} <= passed
+    plain = [r for lap in _laps_of(laps, baseline, family) for r in lap.records]
+    speeds = speed(cells, _cells(plain)) if shown else NO_SPEED
     return Row(
         contender=name,
         family=family,
@@ -166,6 +169,7 @@ def row(
         split=_shares(_sums(lap.split for lap in mine)),
         forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in mine).items()},
         **{key: counted[key] for key in COUNTED},
+        spec_bench=spec_bench.figures(records, plain, shown),
         **latency.figures(mine, speeds["rate"] is not None),
         **_bounds(mine, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
     )
@@ -238,10 +242,6 @@ def interval(pairs: Pairs) -> tuple[float | None, float | None]:
         return None, None
     tail = int(len(ratios) * (1 - INTERVAL) / 2)
     return ratios[tail], ratios[-1 - tail]
-
-
-def _cells_of(laps: list[Lap], name: str, family: str) -> dict[str, Cell]:
-    return _cells([r for lap in _laps_of(laps, name, family) for r in lap.records])
 
 
 def _laps_of(laps: list[Lap], name: str, family: str) -> list[Lap]:

@@ -60,7 +60,7 @@ class Auto:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
         self._done, self._resting, self._skipped = None, 0, 0
-        self.exact = None if target is None else target.info.extras.get("exact")
+        self.exact = None if target is None else target.info.exact
 
     @hookimpl
     def compat(self) -> Compat:
@@ -77,7 +77,7 @@ class Auto:
         """Why a seed's text depends on measured time; None where it does not."""
         if self.private:
             return TIMED.format(f"the rule draws with noise of its own; {REPRODUCE}")
-        if self.exact not in (None, "yes"):
+        if self.exact not in (None, "", "rows"):
             return TIMED.format(f"rows are not equal to the bit; {REPRODUCE}")
         return None
 

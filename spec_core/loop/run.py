@@ -85,7 +85,7 @@ class Run:
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
         reports = {c.name: c.compat.report for c in self.plugins if c.compat.report is not None}
-        self.stats = Stats(lossy=lossy, exact=self.target.info.extras.get("exact"), reports=reports)
+        self.stats = Stats(lossy=lossy, exact=self.target.info.exactness, reports=reports)
         self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)

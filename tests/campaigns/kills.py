@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    command = [*COMMAND[: COMMAND.index("--repeats")], "--out", "out"]
+    command = [*COMMAND[: COMMAND.index("--repeats")], "--no-bounds", "--out", "out"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prompts = (

@@ -135,6 +135,7 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "acceptance_bound": 2.0,
         "peak_bytes": 1 << 30,
         "cpu_speedup": 1.5,
+        "spec_bench": {"mean_accepted_tokens": 2.5, "speedup": 1.4},
     }
     made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
 

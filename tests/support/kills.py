@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 from spec_compare.records.reading import LAPS, Comparison
+from spec_compare.summary import COUNTED
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120
@@ -86,12 +87,14 @@ def texts(comparison: Comparison) -> list[tuple[Any, ...]]:
     ]
 
 
+COUNTS = (
+    "contender", "family", "prompts", "tokens", "identical", "label", "tokens_per_step", "tokens_per_step_macro",
+    "forwards", *COUNTED,
+)  # fmt: skip
+"""Fields of a row that do not depend on time."""
+
+
 def counts(folder: Path) -> list[dict[str, Any]]:
     """The rows of the summary without what depends on time."""
-    timed = (
-        "rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_speedup", "efficiency", "overhead",
-        "first_seconds", "split", "machine_rate", "first_token", "between_tokens", "peak_bytes", "joules_per_token",
-        "hardware_bound", "hardware_drafts", "drafter_bound", "acceptance_bound", "roof_fraction",
-    )  # fmt: skip
     rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
-    return [{name: value for name, value in row.items() if name not in timed} for row in rows]
+    return [{name: row[name] for name in COUNTS} for row in rows]

@@ -18,14 +18,14 @@ PREFIX = "head."
 
 
 def lent(source: Source, trunk: Any) -> Prefixed:
-    """Tensors of a head, and those of the target's executor ``trunk`` by their own names."""
+    """Tensors of a head, and those of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 
 
 def block_shape(head: Any, window: int = 0) -> BlockShape:
     """The shape of a head's blocks, from its description."""
     heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.head**-0.5, window)
-    return BlockShape(head.width, heads, head.eps)
+    return BlockShape(head.width, heads, head.eps, reads=head.width * (2 if head.kind == "eagle3" else 1))
 
 
 def own(builder: Builder, name: str) -> str:

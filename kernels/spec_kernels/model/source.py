@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+Shape = tuple[int, ...]
 
 
 class Source(Protocol):
@@ -27,6 +29,35 @@ class Source(Protocol):
 
 def has(source: Source, name: str) -> bool:
     return source.shape(name) is not None
+
+
+class Recorder:
+    """Notes which tensors a description reads, and their shapes. Values are zeros that take no memory.
+
+    wanted: the shapes by name, in reading order. compare: called with the name, the shape found in ``source`` and the
+    shape wanted, before anything is computed from that shape.
+    """
+
+    def __init__(self, source: Source, compare: Callable[[str, Shape | None, Shape], None] | None = None) -> None:
+        self.source, self.compare = source, compare
+        self.wanted: dict[str, Shape] = {}
+
+    def want(self, name: str, shape: Shape) -> None:
+        if self.compare is not None and name not in self.wanted:
+            self.compare(name, self.source.shape(name), shape)
+        self.wanted[name] = shape
+
+    def shape(self, name: str) -> Shape | None:
+        return self.wanted[name] if name in self.wanted else self.source.shape(name)
+
+    def type(self, name: str) -> str:
+        return self.source.type(name)
+
+    def load(self, name: str) -> Tensor:
+        return torch.zeros(()).expand(self.wanted[name])
+
+    def blocks(self, name: str) -> Tensor:
+        raise NotImplementedError("a recorder has no values")
 
 
 class Only:

@@ -20,7 +20,7 @@ from spec_cli.prompts import Prompt
 
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import Conversation, turns_of
-from spec_compare.measure import batches
+from spec_compare.measure import Terms, batches
 from spec_compare.records.files import commit, hashed
 from spec_compare.records.header import (
     FORMAT,
@@ -106,7 +106,7 @@ def target_facts(target: Target, model: str, hashed: bool) -> TargetFacts:
         dtype=info.dtype,
         context=info.context,
         vocab_id=info.vocab_id,
-        exact=extras.get("exact"),
+        exact=info.exactness,
         threads=extras.get("threads"),
         kernels=extras.get("kernels"),
         quantisation=dict(extras.get("types", {})),
@@ -164,12 +164,13 @@ def method_files(name: str, plugin: Any, target: Target) -> list[File]:
     return [] if location is None else files_of(load(location, weights=False))
 
 
-def prompt_facts(prompts: list[Prompt], source: str) -> PromptFacts:
+def prompt_facts(prompts: list[Prompt], source: str, terms: Terms) -> PromptFacts:
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update((as_json([prompt.id, prompt.family, content(prompt)]) + "\n").encode())
     families = Counter(prompt.family for prompt in prompts)
-    return PromptFacts(source, digest.hexdigest(), dict(families), max(map(turns_of, prompts)))
+    turns = max(map(turns_of, prompts))
+    return PromptFacts(source, digest.hexdigest(), dict(families), turns, terms.prompt_tokens)
 
 
 def content(prompt: Prompt) -> Any:

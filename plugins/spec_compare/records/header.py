@@ -56,6 +56,7 @@ class PromptFacts:
     sha256: str = field("SHA-256 of the chosen prompts: their ids, families and contents")
     families: dict[str, int] = field("number of prompts of each family")
     turns: int = field("max turns of a conversation")
+    max_tokens: int | None = field("length to which prompts of one turn were cut; null for no limit")
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 from attrs.validators import and_, ge, le, optional
+from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
@@ -86,7 +87,7 @@ class DFlash:
         )
 
     def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layers = found, Layers(found.facts, target.info.extras["executor"]())
+        self.head, self.layers = found, Layers(found.facts, trunk_of(target))
 
     @property
     def _drafter(self) -> TokenDrafter:

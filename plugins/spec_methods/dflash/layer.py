@@ -14,7 +14,7 @@ import torch
 from spec_kernels.model.batch import Batch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
-from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rotate, Store
+from spec_kernels.model.ops import Concat, Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
 
 FIRST_ROWS = 512
@@ -50,7 +50,7 @@ class Layers:
     """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: the target's executor, whose embedding and
+        """facts: ``info.extras`` of the head's file. trunk: of the target, whose embedding and
         output matrix are used if the head has none of its own."""
         self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
         source, frequencies = lent(facts["source"], trunk), facts["turning"]()
@@ -105,14 +105,13 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     names = tuple(f"h{i}" for i in range(head.inputs))
     yield from (Input(name, head.target_width) for name in names)
     yield Concat(names, "z")
-    yield builders[0].linear("z", "c", PREFIX + "fc")
+    yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
     for i, builder in enumerate(builders):
-        prefix = f"{PREFIX}blk.{i}."
-        parts = tuple(builder.part(prefix, name) for name in "kv")
-        yield Linear("c", ("k", "v"), parts, tuple(builder.part_bias(prefix, name) for name in "kv"))
+        block = builder.at(f"{PREFIX}blk.{i}.", i)
+        yield block.projection(("k", "v"), x="c")
         if head.qk_norm:
-            yield builder.head_norm("k", prefix + "attn_k_norm.weight")
+            yield block.head_norm("k", "attn_k_norm.weight")
         yield Rotate("k", builder.shape.heads)
         yield Store("k", "v", builder.shape.heads, i)
 
@@ -122,9 +121,9 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     first = builders[0]
     yield Embed("x", first.weight(own(first, "token_embd.weight")))
     for i, builder in enumerate(builders):
-        prefix = f"{PREFIX}blk.{i}."
-        yield builder.norm("x", "h", prefix + "attn_norm.weight")
-        yield from builder.attention(prefix, i, causal=bool(head.causal and head.causal[i]))
-        yield builder.norm("x", "h", prefix + "ffn_norm.weight")
-        yield from builder.mlp(prefix)
+        block = builder.at(f"{PREFIX}blk.{i}.", i)
+        yield block.norm("x", "h", "attn_norm.weight")
+        yield from block.attention(causal=bool(head.causal and head.causal[i]))
+        yield block.norm("x", "h", "ffn_norm.weight")
+        yield from block.mlp(head.ff)
     yield from first.ending(PREFIX + "output_norm.weight", output(first))

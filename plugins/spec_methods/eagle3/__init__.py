@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import and_, ge, le, optional
+from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Span, StashKey, Target, hookimpl, load
@@ -71,7 +72,7 @@ class Eagle3(PairDrafter):
         )
 
     def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layer = found, Layer(found.facts, target.info.extras["executor"]())
+        self.head, self.layer = found, Layer(found.facts, trunk_of(target))
 
     @property
     def longest(self) -> int:

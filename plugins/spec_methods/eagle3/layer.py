@@ -23,7 +23,7 @@ class Layer(PairLayer):
     logits = head(norm(y)). After a drafted token, y is used in place of g."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: the target's executor, whose embedding and
+        """facts: ``info.extras`` of the head's file. trunk: of the target, whose embedding and
         output matrix are used if the head has none of its own."""
         self.head, source = facts["head"], lent(facts["source"], trunk)
         builder = Builder(block_shape(self.head), source)
@@ -52,11 +52,11 @@ def projection(builder: Builder, head: Any) -> Iterator[Op]:
     for i, name in enumerate(names):
         yield Input(name, head.target_width)
         if head.fc_norm:
-            yield builder.norm(name, name, f"{PREFIX}input_norm.{i}.weight")
+            yield builder.norm(name, name, f"{PREFIX}input_norm.{i}.weight", head.target_width)
     yield Concat(names, "z")
     if head.norm_before_fc:
-        yield builder.norm("z", "z", PREFIX + "input_norm.weight")
-    yield builder.linear("z", "feature", PREFIX + "fc")
+        yield builder.norm("z", "z", PREFIX + "input_norm.weight", head.inputs * head.target_width)
+    yield builder.linear("z", "feature", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield Tap("feature", "feature")
 
 
@@ -65,16 +65,16 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
 
     Pairs without an output need only their key and value: they stop after these.
     """
-    prefix, normed = PREFIX + "blk.0.", "x" if head.norm_before_residual else "c"
+    block, normed = builder.at(PREFIX + "blk.0.", 0), "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
     yield Embed("e", builder.weight(own(builder, "token_embd.weight")))
-    yield builder.norm("e", "e", prefix + "attn_norm.weight")
-    yield builder.norm("x", normed, prefix + "attn_norm_2.weight")
+    yield block.norm("e", "e", "attn_norm.weight")
+    yield block.norm("x", normed, "attn_norm_2.weight")
     yield Concat(("e", normed), "h")
-    yield from builder.attention(prefix, 0)
+    yield from block.attention()
     yield Pick("x", "x", "final")
-    yield builder.norm("x", "h", prefix + "ffn_norm.weight")
-    yield from builder.mlp(prefix)
+    yield block.norm("x", "h", "ffn_norm.weight")
+    yield from block.mlp(head.ff)
     yield from ending(builder, head)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 from attrs.validators import and_, ge, le, optional
+from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
@@ -67,14 +68,14 @@ class Mtp(PairDrafter):
             found = f"{holder.info.vocab} tokens and width {holder.info.width}"
             wanted = f"{target.info.vocab} and {target.info.width}"
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
-        rotary = [of.info.extras.get("rotated", (0, 0)) for of in (holder, target)]
-        if rotary[0] != rotary[1]:
+        rotary = [of.info.extras.get("rotated") for of in (holder, target)]
+        if None not in rotary and rotary[0] != rotary[1]:
             found, wanted = (f"heads of {head}, {rotary_dim} dimensions of them rotated" for head, rotary_dim in rotary)
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = Layer(holder.info.extras["nextn"], target.info.extras["executor"]())
+        self.layer = Layer(holder.info.extras["nextn"], trunk_of(target))
 
     @property
     def longest(self) -> int:

@@ -81,7 +81,7 @@ class Recycling:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
-        needs = Needs(trees=self.width > 1 and target.info.trees)
+        needs = Needs(trees=self.width > 1 and target.info.trees, logits=True)
         return Compat(needs=needs, drafts=kinds, extends=self.extend, forwards=lambda k: 0, load=self._begin)
 
     @hookimpl

@@ -48,6 +48,11 @@ def load(
     return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
 
 
+def tokenizer(path: Path) -> Any:
+    """The tokenizer of a file, None if it has none. Raises UsageError for a damaged file."""
+    return _tokenizer(_opened(path))
+
+
 def _opened(path: Path) -> GgufFile:
     """The file, opened once for all users: a command reads metadata first, then weights."""
     found = _files.get(key) if (key := _identity(path)) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
@@ -16,11 +17,12 @@ from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.probe import exact
+from spec_targets.runtime.decoder import nextn_layer
+from spec_targets.runtime.probe import inexact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import cut
-from spec_targets.runtime.weights import Weights, check, nextn
+from spec_targets.runtime.weights import Misfit, Weights, check, nextn
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""
@@ -61,7 +63,6 @@ def make_target(
     if wanted is not False:
         executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
         found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
-        found["exact"] = exact(executor, config.context)
         if choice.native:
             release()
             trim()
@@ -78,9 +79,16 @@ def make_target(
         **(extras or {}),
     }
     if config.nextn:
-        facts["nextn"] = nextn_facts(config, weights)
+        facts["nextn"] = nextn_facts(config, weights, divisors)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
+    if executor is not None:
+        info = with_exactness(info, inexact(executor, config.context))
     return TorchTarget(info, tokenizer, config, weights, executor)
+
+
+def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:
+    """why: the reason why rows depend on their batch, None if they do not."""
+    return attrs.evolve(info, exact="rows" if why is None else "no", exact_why=why or "")
 
 
 def check_apart(where: str, weights_wanted: bool) -> None:
@@ -91,24 +99,27 @@ def check_apart(where: str, weights_wanted: bool) -> None:
         )
 
 
-def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
-    """What a method needs to build the first block after the trunk; ``source``: the tensors it may read."""
+def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None) -> dict[str, Any]:
+    """What a method needs to build the first block after the trunk.
+
+    source: the tensors it may read    operations: from a source of tensors to its operations
+    rotations: radians per position by which its queries and keys are rotated, and the factor of cos and sin
+    """
+    problem = nextn_problem(config, weights)
     return {
-        "block": config.layers,
-        "shape": config.block(weights.interleaved),
-        "problem": nextn_problem(config, weights),
-        "source": Only(weights, nextn(config, weights, config.layers)),
+        "problem": problem,
+        "rotations": lambda: rotations(config, divisors),
+        "source": Only(weights, () if problem else nextn(config, weights)),
+        "operations": lambda source: nextn_layer(config, source, weights.interleaved),
     }
 
 
 def nextn_problem(config: Config, weights: Weights) -> str | None:
     """The first fault in the tensors of the first block after the trunk; None if there is none."""
-    for name, wanted in nextn(config, weights, config.layers).items():
-        found = weights.shape(name)
-        if found is None:
-            return f"{weights.where}: tensor {name!r} of the NextN layer is missing"
-        if found != wanted:
-            return f"{weights.where}: tensor {name!r} of the NextN layer is {list(found)}, {list(wanted)} was needed"
+    try:
+        nextn(config, weights)
+    except Misfit as fault:
+        return str(fault)
     return None
 
 
