@@ -28,7 +28,7 @@ from spec_kernels.model.ops import (
     Weight,
 )
 from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
-from spec_kernels.model.source import Recorder, Shape, Source, has
+from spec_kernels.model.source import Recorder, Shape, TensorSource, has
 
 
 class Builder:
@@ -38,7 +38,7 @@ class Builder:
     the same kind of memory, a cache or recurrent states.
     """
 
-    def __init__(self, shape: BlockShape, source: Source, prefix: str = "", layer: int = 0) -> None:
+    def __init__(self, shape: BlockShape, source: TensorSource, prefix: str = "", layer: int = 0) -> None:
         self.shape, self.source, self.prefix, self.layer = shape, source, prefix, layer
 
     def at(self, prefix: str, layer: int, heads: HeadShape | None = None) -> Builder:

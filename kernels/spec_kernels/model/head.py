@@ -12,12 +12,12 @@ from torch import Tensor
 
 from spec_kernels.model.build import Builder
 from spec_kernels.model.shapes import BlockShape, HeadShape
-from spec_kernels.model.source import Prefixed, Source, has
+from spec_kernels.model.source import Prefixed, TensorSource, has
 
 PREFIX = "head."
 
 
-def lent(source: Source, trunk: Any) -> Prefixed:
+def lent(source: TensorSource, trunk: Any) -> Prefixed:
     """Tensors of a head, and those of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows, embedding
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Model, Op, Rotate, Store
@@ -79,7 +79,7 @@ class Layers:
             first, p.context.done = first + n, p.start + n
         inputs = {f"h{i}": torch.cat(some) for i, some in enumerate(zip(*(p.states for p in parts), strict=True))}
         at = torch.tensor(positions, device=self.device)
-        self.store.run(Batch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
+        self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
     def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
         """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n for each."""
@@ -96,7 +96,7 @@ class Layers:
             positions += range(c.done, c.done + n + 1)
             wanted += range(first + 1, first + n + 1)
         both = torch.tensor([tokens, positions], device=self.device)
-        found = self.fill.run(Batch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
+        found = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
         return list(spread(found["logits"], self.ids, self.head.vocab).split(list(drafts)))
 
 

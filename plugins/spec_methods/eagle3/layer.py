@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick, Tap
@@ -38,7 +38,9 @@ class Layer(PairLayer):
         inputs = {f"h{i}": state for i, state in enumerate(states)}
         if rows > self.places.numel():
             self.places = torch.arange(2 * rows, device=self.device)
-        batch = Batch(None, self.places[:rows], [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
+        batch = ForwardBatch(
+            None, self.places[:rows], [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("feature",)
+        )
         return self.projection.run(batch)["feature"]
 
     def logits(self, rows: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from spec_kernels.model.build import Builder
 from spec_kernels.model.nextn import nextn
 from spec_kernels.model.ops import Embed, Op, Tap
-from spec_kernels.model.source import Source
+from spec_kernels.model.source import TensorSource
 
 from spec_targets.architectures import named
 from spec_targets.runtime.config import Config
@@ -16,7 +16,7 @@ DIVISORS = ("rope_freqs.weight", "blk.0.rope_freqs.weight")
 """Tensors that hold divisors of rotary frequencies, which are read with the metadata."""
 
 
-def decoder(config: Config, source: Source, interleaved: bool) -> tuple[Op, ...]:
+def decoder(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:
     """Embedding, blocks with a tap before each and after the last, final norm, output matrix.
 
     interleaved: see ``Family``.
@@ -38,7 +38,7 @@ def _decoder(c: Config, b: Builder) -> Iterator[Op]:
     yield from b.ending("output_norm.weight", head, bias)
 
 
-def nextn_layer(config: Config, source: Source, interleaved: bool) -> tuple[Op, ...]:
+def nextn_layer(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:
     """The first block after the trunk, which predicts further ahead."""
     i = config.layers
     b = Builder(config.block(interleaved), source).at(f"blk.{i}.", 0)
