@@ -47,10 +47,13 @@ COMPARE = [
 @click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
+@click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @click.pass_context
-def compare(ctx: click.Context, out: Path | None, wide: bool, as_json: bool, **flags: Any) -> int | None:
+def compare(
+    ctx: click.Context, out: Path | None, report: Path | None, wide: bool, as_json: bool, **flags: Any
+) -> int | None:
     """Compare methods with plain decoding, measured in the same run.
 
     Each --method is a contender; A+B is a chain of two. The default prompts come with the model. If a contender's
@@ -63,7 +66,14 @@ def compare(ctx: click.Context, out: Path | None, wide: bool, as_json: bool, **f
     from spec_compare import table
     from spec_compare.comparison import measured
 
+    if report is not None:
+        from spec_compare.report import page, svg
+
+        svg.check()
+        flags["trace"] = True
     found = measured(out, flags)
+    if report is not None:
+        page.write(report, found)
     if as_json:
         click.echo(common.as_json(found.body()))
     else:
@@ -81,5 +91,5 @@ def _check_alone(ctx: click.Context) -> None:
             )
 
 
-for command in (stored.show, stored.merge, stored.export):
+for command in (stored.show, stored.merge, stored.export, stored.report):
     compare.add_command(command)
