@@ -25,7 +25,8 @@ def killed_and_continued(
 ) -> list[int]:
     """Run the comparison in ``folder``, with ``--out out``, and kill it ``kills`` times with SIGKILL.
 
-    pause: seconds after each lap. stride: max lines between two kills. Returns the number of complete lines of the results after each kill.
+    pause: seconds after each lap. stride: max lines between two kills. Returns the number of complete lines of the
+    results after each kill.
     """
     found = []
     for _ in range(kills):
