@@ -18,6 +18,7 @@ _WHERE = {
     "Emitted": "contract.request",
     "Needs": "contract.values",
     "Part": "contract.batch",
+    "Piece": "contract.batch",
     "PluginError": "errors",
     "Refusal": "contract.values",
     "Refused": "errors",
@@ -40,6 +41,7 @@ _WHERE = {
     "UsageError": "errors",
     "Verdict": "contract.values",
     "load": "assembly.loading",
+    "load_tokenizer": "assembly.loading",
 }
 
 __all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]

@@ -1,8 +1,10 @@
 """The types of what ``spec_core`` exports; ``__init__.py`` imports each when it is first used."""
 
 from spec_core.assembly.loading import load as load
+from spec_core.assembly.loading import load_tokenizer as load_tokenizer
 from spec_core.contract.batch import Batch as Batch
 from spec_core.contract.batch import Part as Part
+from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
@@ -41,6 +43,7 @@ __all__ = [
     "Emitted",
     "Needs",
     "Part",
+    "Piece",
     "PluginError",
     "Refusal",
     "Refused",
@@ -65,4 +68,5 @@ __all__ = [
     "Verdict",
     "hookimpl",
     "load",
+    "load_tokenizer",
 ]

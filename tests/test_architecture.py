@@ -30,13 +30,16 @@ MAY_IMPORT = {
     "spec_kernels": set(),
     "spec_methods": {"spec_core", "spec_kernels"},
     "spec_rules": {"spec_core"},
+    "spec_control": {"spec_core"},
     "spec_targets": {"spec_core", "spec_kernels"},
     "spec_cli": {"spec_core"},
-    "spec_compare": {"spec_core", "spec_cli"},
-    "spec_bench": {"spec_core", "spec_cli", "spec_kernels"},
+    "spec_costs": {"spec_core"},
+    "spec_compare": {"spec_core", "spec_cli", "spec_costs"},
+    "spec_bench": {"spec_core", "spec_cli", "spec_costs", "spec_kernels"},
     "spec_serve": {"spec_core", "spec_cli"},
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
+    "spec_engines": {"spec_core"},
 }
 """Packages of this project that a package may import, beside itself."""
 
@@ -60,6 +63,12 @@ PUBLIC = ("errors", "toolkit", "testing", "commands")
 
 OFFLINE = ("spec_zoo.training",)
 """Scripts that nothing imports at run time: they train and export, and may use what they test against."""
+
+ENGINES = {
+    "transformers": ("spec_targets.hf", "spec_engines.transformers"),
+    "llama_cpp": ("spec_engines.llamacpp",),
+}
+"""Packages of other engines, and the modules that may import them."""
 
 SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
 """What only the server needs."""
@@ -113,8 +122,8 @@ def broken(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
         if other in SERVER and package != "spec_serve":
             rules.append(f"{module} imports {name}: only the server may")
-        if other == "transformers" and not module.startswith(("spec_targets.hf", *OFFLINE)):
-            rules.append(f"{module} imports transformers: only spec_targets.hf may")
+        if other in ENGINES and not module.startswith((*ENGINES[other], *OFFLINE)):
+            rules.append(f"{module} imports {other}: only {' and '.join(ENGINES[other])} may")
     return rules
 
 

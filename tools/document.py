@@ -1,4 +1,4 @@
-"""Generates pages of the documentation from the program: ``python -m tools.document docs``."""
+"""Generates pages of the documentation and JSON schemas from the program: ``python -m tools.document docs``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 import attrs
+from spec_compare.records import schema
 
 from spec_core import hookspecs
 from spec_core.assembly.discovery import TABLES as COMMANDS
 from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+from tools.formats import output
 from tools.reference import api, prose, split
 
 TITLES = {
@@ -96,7 +98,7 @@ def _first_line(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").split("\n")[0]
 
 
-PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api}
+PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api, "output.md": output}
 
 
 def document(page: str) -> str:
@@ -105,6 +107,7 @@ def document(page: str) -> str:
 
 def main() -> None:
     folder = Path(sys.argv[1])
+    schema.FILE.write_text(schema.text(schema.results()), "utf-8")
     for page in PAGES:
         (folder / page).write_text(document(page), "utf-8")
 

@@ -18,9 +18,9 @@ import spec_core
 from spec_core import commands, testing, toolkit
 
 GROUPS = {
-    "A run": ("load", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
+    "A run": ("load", "load_tokenizer", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
     "What a plugin returns": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
-    "What a hook receives": ("Step", "Part", "Batch", "TargetOutput", "Rows", "Span"),
+    "What a hook receives": ("Step", "Part", "Piece", "Batch", "TargetOutput", "Rows", "Span"),
     "Sequences": ("Sequence", "Slot", "Stash", "StashKey"),
     "Targets": ("Target", "TargetInfo", "Tokenizer"),
     "Errors": ("SpecError", "UsageError", "Refused", "PluginError"),

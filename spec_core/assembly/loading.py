@@ -7,12 +7,15 @@ from typing import Any
 
 import attrs
 
-from spec_core.assembly.discovery import Entry, discover, find, imported
+from spec_core.assembly.discovery import Entry, discover, find, imported, installed
 from spec_core.assembly.recognise import recognise
-from spec_core.contract.target import Target, lacking
+from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
 from spec_core.settings.convert import structure
 from spec_core.settings.tables import LoadSettings
+
+TOKENIZERS = "spec_core.tokenizers"
+"""Entry points of functions ``path -> Tokenizer``, None if the model at the path has none."""
 
 
 def load(model: str | Path, **options: Any) -> Target:
@@ -39,6 +42,20 @@ def load(model: str | Path, **options: Any) -> Target:
     if not described and (found := lacking(target)):
         raise _failed(entry, location, found)
     return target
+
+
+def load_tokenizer(kind: str, location: str | Path) -> Tokenizer | None:
+    """The tokenizer of a model that another target runs; None if the model has none.
+
+    kind: name of an entry point in the group ``spec_core.tokenizers``, such as the format of the model's files. Equal
+    files give equal tokenizers, so a draft model of another target fits.
+
+    Raises UsageError for a kind that is not installed, and for files that cannot be read.
+    """
+    known = {point.name: point for point in installed(TOKENIZERS)}
+    if kind not in known:
+        raise UsageError(f"no tokenizers of kind {kind!r} are installed", hint=f"installed: {nearest(kind, known)}")
+    return known[kind].load()(Path(location))
 
 
 def limited(options: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     from spec_core.contract.target import Target
 
 
+@attrs.frozen
+class Spent:
+    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``."""
+
+    number: int
+    whole: float
+    seconds: Mapping[str, float]
+
+
 @attrs.define(eq=False)
 class Step:
     """One step.
@@ -49,6 +58,8 @@ class Step:
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
+    number: steps of the run before it. before: time of the last completed step, None in the first.
+    priced: plugins that asked for a price that a controller had set.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -66,6 +77,9 @@ class Step:
     drafting: bool = False
     batch: Batch | None = None
     output: TargetOutput | None = None
+    number: int = 0
+    before: Spent | None = None
+    priced: set[str] = attrs.field(factory=set)
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -126,14 +140,42 @@ class Step:
         For controllers, which are called before all methods: Compat(drafts=()). Raises ValueError if the plugin
         drafts: it could be called after other methods, when a limit has no effect.
         """
-        self._in("limit", "draft")
-        if self.proposals.get(self.asking):
-            raise ValueError(
-                "step.limit is for controllers, which never draft: return Compat(drafts=()) "
-                "from compat, or propose a shorter draft"
-            )
+        self._controls("limit")
         n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
+
+    def set_price(self, seq: Sequence, chance: float, method: str | None = None) -> None:
+        """A drafted token pays here if its whole path is accepted with at least this chance, by anybody or one method.
+
+        Only upwards. For a controller, like ``limit``, and raises the same.
+        """
+        self._controls("set_price")
+        prices = self._by_seq[seq].prices
+        prices[method] = max(float(chance), prices.get(method, 0.0))
+
+    def _controls(self, what: str) -> None:
+        self._in(what, "draft")
+        if self.proposals.get(self.asking):
+            raise ValueError(
+                f"step.{what} is for controllers, which never draft: return Compat(drafts=()) "
+                "from compat, or propose a shorter draft"
+            )
+
+    def price(self, seq: Sequence, fixed: float | None, usual: float) -> float:
+        """The min chance, 0 to 1, with which a path must be accepted for another token to pay.
+
+        A drafter may stop by it; it may decide whether the next token is drawn, not whether a drawn one stands.
+
+        :param fixed: the user's own, which counts where it is not None; otherwise the controller's.
+        :param usual: where no controller set one.
+        """
+        if fixed is not None:
+            return fixed
+        prices = self._by_seq[seq].prices
+        if not prices:
+            return usual
+        self.priced.add(self.asking)
+        return max(prices.get(None, 0.0), prices.get(self.asking, 0.0))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
         """Propose a draft. Raises ValueError or TypeError if it breaks the contract."""

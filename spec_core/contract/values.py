@@ -24,6 +24,9 @@ PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown
 """Kinds of proposal that a method may draft."""
 KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
 """Kinds of proposal that a rule may judge."""
+Exact = Literal["rows", "chains", "no", ""]
+"""Which rows of a target have equal bits in every forward, see ``TargetInfo.exact``."""
+EXACT: tuple[Exact, ...] = ("rows", "chains", "no", "")
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
 
@@ -206,6 +209,8 @@ class Verdict:
 class Needs:
     """What a forward must return besides the logits that the rules need.
 
+    logits: the plugin reads rows of logits in ``rollback`` or ``process`` (``step.logits``, ``step.output.logits``). A
+        run always has them, other engines may not.
     hidden: indices i of hidden states: i < L is the residual stream at the entry of block i, i = L after the last.
     final: the hidden state after the final norm, the input of the output matrix.
     trees: drafts may branch. all_logits: a logits row for every row of the batch.
@@ -216,6 +221,7 @@ class Needs:
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
     final: bool = False
     trees: bool = False
+    logits: bool = attrs.field(default=False, kw_only=True)
     all_logits: bool = False
     trace: Trace | None = attrs.field(default=None, validator=in_((None, "states", "inputs")))
     depth: int | None = None
@@ -225,6 +231,7 @@ class Needs:
             hidden=self.hidden | other.hidden,
             final=self.final or other.final,
             trees=self.trees or other.trees,
+            logits=self.logits or other.logits,
             all_logits=self.all_logits or other.all_logits,
             trace=self.trace or other.trace,
             depth=self.depth if self.trace else other.depth,
@@ -264,6 +271,7 @@ class Compat:
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
     notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
     load: called once no plugin refuses; weights are read only there.
+    report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
     owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
@@ -279,6 +287,7 @@ class Compat:
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
+    report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 
 @attrs.frozen
@@ -290,6 +299,9 @@ class TargetInfo:
     context: max positions of a sequence. vocab_id: identity of the tokenizer; if equal, equal ids are equal tokens.
     trees: whether ``forward`` accepts drafts that branch. family: the architecture, as named in its file.
     bos: the id a text begins with, or None. eog: ids that end a text.
+    exact: which rows have equal bits however they are computed: ``rows``, every row, alone, with drafts, in a tree and
+        in a batch; ``chains``, the rows of text and of drafts that are chains; ``no``, none: a draft may change the
+        winner of a near tie. Empty if it is not known, as before weights are read. exact_why: why it is not ``rows``.
     extras: facts without a field of their own, such as the file.
     """
 
@@ -306,7 +318,14 @@ class TargetInfo:
     family: str = ""
     bos: int | None = None
     eog: frozenset[int] = frozenset()
+    exact: Exact = attrs.field(default="", validator=in_(EXACT))
+    exact_why: str = ""
     extras: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def exactness(self) -> str | None:
+        """``exact`` with its reason, for reports (``no: float16 on a device``); None if it is not known."""
+        return ": ".join(filter(None, (self.exact, self.exact_why))) or None
 
 
 class Streams(dict[int, Tensor]):

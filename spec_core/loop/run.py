@@ -16,7 +16,7 @@ from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
+from spec_core.contract.step import Spent, Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
@@ -55,6 +55,7 @@ class Run:
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
     :param rollback: the owner of recurrent state, where several are installed.
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
+    :param control: a controller's name, unless one is among ``methods``; ``"fixed"`` means none.
     :param settings: a RunSettings; keywords override its fields.
     :param keywords: fields of RunSettings; with a location, also those of LoadSettings (``device``, ``threads``, ...).
 
@@ -69,19 +70,22 @@ class Run:
         rollback: Any = None,
         plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
         settings: RunSettings | None = None,
+        control: Any = None,
         **keywords: Any,
     ) -> None:
         self.settings, loading = parted(settings, keywords)
         named = [methods] if isinstance(methods, str) else list(methods)
         rule = None if isinstance(rule, Coupled) else rule
         with inside():
-            self.target = target_of(target, named, rule, rollback, plugin_settings or {}, loading)
-            self.plugins = assemble(self.target, named, rule, rollback, plugin_settings or {})
+            given = plugin_settings or {}
+            self.target = target_of(target, named, rule, rollback, given, control, loading)
+            self.plugins = assemble(self.target, named, rule, rollback, given, control)
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
-        self.stats = Stats(lossy=lossy, exact=self.target.info.extras.get("exact"))
+        reports = {c.name: c.compat.report for c in self.plugins if c.compat.report is not None}
+        self.stats = Stats(lossy=lossy, exact=self.target.info.exactness, reports=reports)
         self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
@@ -104,6 +108,8 @@ class Run:
         self._observers: list[Callable[[Step], None]] = []
         self._turns = Turns()
         self._stepping = False
+        self._steps = 0
+        self._spent: Spent | None = None
         self._memory = when_gone(self, self.target, slots)
         weakref.finalize(self, forget, self._hooks.manager).atexit = False
 
@@ -128,7 +134,9 @@ class Run:
         return self._close(step, events)
 
     def _plan(self) -> Step:
-        return plan(self._scheduler.running, self.target, self.settings, bool(self.drafters), self._new_step())
+        step = self._new_step(number=self._steps, before=self._spent)
+        self._steps += 1
+        return plan(self._scheduler.running, self.target, self.settings, bool(self.drafters), step)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
@@ -152,7 +160,8 @@ class Run:
         return step.output is not None
 
     def _count(self, step: Step) -> None:
-        """Add the step to the statistics, then call the observers."""
+        """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
+        self._spent = Spent(step.number, perf_counter() - step.began, step.seconds)
         self.stats.add(step)
         if self._unoffered.before:
             self._unoffered.look(step)

@@ -113,6 +113,7 @@ class ToyTarget:
             dtype="float64",
             family="toy",
             eog=eog,
+            exact="rows",
         )
         self.tokenizer = ToyTokenizer(vocab, eog)
         self.forwards = 0
@@ -139,9 +140,10 @@ class ToyTarget:
             first = part.row if needs.all_logits else part.spec - 1
             wanted += range(first, last) if part.decides or needs.all_logits else ()
         rows = np.array(streams)  # [R, L + 1, D]
-        final = _norm(rows[:, -1])
+        final = np.array([_norm(stream[-1]) for stream in streams])
+        logits = np.array([self._head @ final[row] for row in wanted]).reshape(-1, len(self._head))  # equal bits
         return TargetOutput(
-            logits=torch.from_numpy(final[wanted] @ self._head.T),
+            logits=torch.from_numpy(logits),
             hidden={i: torch.from_numpy(rows[:, i]) for i in needs.hidden},
             final=torch.from_numpy(final) if needs.final else None,
             trace=trace if needs.trace else None,

@@ -60,7 +60,5 @@ def _misfit(target: Target, holder: Target, kind: str, reading: Reading) -> Refu
     if head is None or head.kind != kind:
         found = "no draft head" if head is None else f"a head of kind {head.kind}"
         return Refusal(f"{holder.info.name} is {found}", f"give a {kind} head made for this model")
-    if "executor" not in target.info.extras:
-        return Refusal(f"{target.info.name} does not share its weights with heads", "use a GGUF or Hugging Face model")
     problem = holder.info.extras["misfit"](target, reading)
     return Refusal(*problem) if problem else None

@@ -405,6 +405,15 @@ class NormalisesInPlace(Reader):
 # by what is remembered
 
 
+class ReadsLogitsUnasked(Lookup):
+    """Looks at the best token of every row, and does not declare it."""
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        for seq in step.verdicts:
+            step.logits(seq).argmax(-1)
+
+
 @attrs.define(eq=False)
 class TakesTheLastRowOnly(Lookup):
     """Learns one row per step, though a chunk of a prompt or a kept draft has several."""

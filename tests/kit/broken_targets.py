@@ -24,6 +24,14 @@ class LooksAtItsNeighbours(Healthy):
         return attrs.evolve(output, logits=output.logits * (1 + 1e-9 * len(batch.tokens)))
 
 
+class RoundsDifferentlyInCompany(Healthy):
+    """Differs in the last bits only, where it has many rows, and declares equal bits."""
+
+    def forward(self, batch, needs):
+        output = super().forward(batch, needs)
+        return attrs.evolve(output, logits=output.logits * (1 + 1e-15 * (len(batch.tokens) > 8)))
+
+
 class ForgetsAtBorders(Healthy):
     """Loses the last row of a chunk when the next one comes."""
 

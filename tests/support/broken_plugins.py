@@ -73,6 +73,7 @@ DRAFTERS = [
     drafter("rows_only_where_they_are_wanted", drafters.AlwaysShowsRows, drafters.Sampler),
     drafter("drafts_are_drawn_from_their_rows", drafters.DrawsTheBest, drafters.Sampler),
     drafter("positions_are_drawn_again_from_new_numbers", drafters.DrawsFromOldNumbers, drafters.Sampler),
+    drafter("logits_are_read_only_if_declared", drafters.ReadsLogitsUnasked),
     drafter("forwards_are_as_promised", drafters.SpendsMore, drafters.Spender),
     drafter("compat_reads_metadata_only", drafters.ReadsWeightsEarly),
     drafter("nothing_shown_is_changed", drafters.NormalisesInPlace, drafters.Reader),
@@ -122,6 +123,8 @@ def target(check: str, broken: Any) -> Case:
 TARGETS = [
     target("one_request_is_survived", targets.Raises),
     target("rows_do_not_depend_on_the_rows_beside_them", targets.LooksAtItsNeighbours),
+    target("rows_do_not_depend_on_the_draft_behind_them", targets.LooksAtItsNeighbours),
+    target("rows_are_as_exact_as_declared", targets.RoundsDifferentlyInCompany),
     target("chunks_give_what_the_whole_gives", targets.ForgetsAtBorders),
     target("tree_rows_equal_chains", targets.TakesTreesForChains),
     target("rejected_rows_leave_no_trace", targets.CommitsDrafts),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from spec_kernels.model import tiles
 from spec_kernels.model.tiles import TILE, WIDE, product
-from spec_targets.runtime.probe import exact
+from spec_targets.runtime.probe import inexact
 
 from spec_core import Draft, Request, Run, Sampling, load
 from tests.support.draws import draws, rows
@@ -68,8 +68,8 @@ def test_rows_of_a_prompt_are_computed_together_only_where_that_is_equal(monkeyp
 def test_a_model_is_exact_and_says_so(multiply, make, threads):
     target = load(make(), threads=threads, kernels="reference")
 
-    assert target.info.extras["exact"] == "yes"
-    assert Run(target).stats.report()["exact"] == "yes"
+    assert (target.info.exact, target.info.exact_why) == ("rows", "")
+    assert Run(target).stats.report()["exact"] == "rows"
 
 
 def test_a_product_by_place_is_found_out(monkeypatch):
@@ -78,7 +78,7 @@ def test_a_product_by_place_is_found_out(monkeypatch):
     tiles.forget()
     target = load(tiny_gguf(), kernels="reference")
 
-    assert target.info.extras["exact"].startswith("no: a row in another place of a tile differs by")
+    assert target.info.exactness.startswith("no: a row in another place of a tile differs by")
 
 
 def test_a_sum_by_number_of_rows_between_products_is_found_out(monkeypatch):
@@ -86,11 +86,11 @@ def test_a_sum_by_number_of_rows_between_products_is_found_out(monkeypatch):
     target = load(tiny_gguf(), kernels="reference")
     monkeypatch.setattr(torch, "rsqrt", lambda x: rsqrt(x) * (1 + 1e-6 * (len(x) > TILE)))
 
-    assert exact(target.executor, target.info.context).startswith("no: a row before drafts differs by")
+    assert inexact(target.executor, target.info.context).startswith("a row before drafts differs by")
 
 
 def test_lower_precision_is_not_called_exact():
-    assert load(tiny_gguf(), dtype="bfloat16").info.extras["exact"].startswith("no: on cpu in bfloat16")
+    assert load(tiny_gguf(), dtype="bfloat16").info.exactness.startswith("no: on cpu in bfloat16")
 
 
 def _by_place(a, b):

@@ -18,7 +18,7 @@ PREFIX = "head."
 
 
 def lent(source: Source, trunk: Any) -> Prefixed:
-    """Tensors of a head, and those of the target's executor ``trunk`` by their own names."""
+    """Tensors of a head, and those of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 
 

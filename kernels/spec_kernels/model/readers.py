@@ -21,24 +21,13 @@ class ReadersLock:
 
     def reset(self) -> None:
         """Held by nobody: in the child of a fork, where the threads that held it are not."""
-        self._changed = Condition(Lock())
+        self._held = Lock()
+        self._changed = Condition(self._held)
         self._readers = self._writers_waiting = 0
         self._writing = False
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        taken = 0
-        try:
-            with self._changed:
-                while self._writing or self._writers_waiting:
-                    self._changed.wait()
-                self._readers, taken = self._readers + 1, 1
-            yield
-        finally:  # also where Ctrl-C came between the two
-            with self._changed:
-                self._readers -= taken
-                if self._writers_waiting:
-                    self._changed.notify_all()
+    def reading(self) -> Reading:
+        return Reading(self)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -56,6 +45,33 @@ class ReadersLock:
             with self._changed:
                 self._writing = False
                 self._changed.notify_all()
+
+
+class Reading:
+    """One reader of a lock. Not a generator, because every forward of a hybrid enters one."""
+
+    __slots__ = ("_lock", "_taken")
+
+    def __init__(self, lock: ReadersLock) -> None:
+        self._lock, self._taken = lock, 0
+
+    def __enter__(self) -> None:
+        lock = self._lock
+        with lock._held:
+            while lock._writing or lock._writers_waiting:
+                lock._changed.wait()
+            lock._readers, self._taken = lock._readers + 1, 1
+
+    def __exit__(self, *_: object) -> None:
+        lock = self._lock
+        with lock._held:
+            lock._readers, self._taken = lock._readers - self._taken, 0
+            if lock._writers_waiting:
+                lock._changed.notify_all()
+
+    def __del__(self) -> None:  # Ctrl-C came between ``__enter__`` and the block
+        if self._taken:
+            self.__exit__()
 
 
 _all: WeakSet[ReadersLock] = WeakSet()

@@ -50,7 +50,7 @@ class Layers:
     """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: the target's executor, whose embedding and
+        """facts: ``info.extras`` of the head's file. trunk: of the target, whose embedding and
         output matrix are used if the head has none of its own."""
         self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
         source, frequencies = lent(facts["source"], trunk), facts["turning"]()

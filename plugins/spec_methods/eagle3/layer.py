@@ -23,7 +23,7 @@ class Layer(PairLayer):
     logits = head(norm(y)). After a drafted token, y is used in place of g."""
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: the target's executor, whose embedding and
+        """facts: ``info.extras`` of the head's file. trunk: of the target, whose embedding and
         output matrix are used if the head has none of its own."""
         self.head, source = facts["head"], lent(facts["source"], trunk)
         builder = Builder(block_shape(self.head), source)

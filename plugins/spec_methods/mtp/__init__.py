@@ -13,7 +13,8 @@ from collections.abc import Sequence as Spans
 from typing import Any
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
+from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
@@ -29,10 +30,13 @@ class Mtp(PairDrafter):
     draft_max: int = attrs.field(
         default=4, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop when the draft's acceptance probability falls below this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
@@ -64,14 +68,14 @@ class Mtp(PairDrafter):
             found = f"{holder.info.vocab} tokens and width {holder.info.width}"
             wanted = f"{target.info.vocab} and {target.info.width}"
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
-        rotary = [of.info.extras.get("rotated", (0, 0)) for of in (holder, target)]
-        if rotary[0] != rotary[1]:
+        rotary = [of.info.extras.get("rotated") for of in (holder, target)]
+        if None not in rotary and rotary[0] != rotary[1]:
             found, wanted = (f"heads of {head}, {rotary_dim} dimensions of them rotated" for head, rotary_dim in rotary)
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = Layer(holder.info.extras["nextn"], target.info.extras["executor"]())
+        self.layer = Layer(holder.info.extras["nextn"], trunk_of(target))
 
     @property
     def longest(self) -> int:

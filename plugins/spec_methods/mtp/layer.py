@@ -21,11 +21,11 @@ class Layer(PairLayer):
     """
 
     def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``shape``, ``block`` and ``source`` of ``info.extras["nextn"]``. trunk: the target's executor, whose
-        embedding and output matrix are used if the layer has none of its own."""
+        """facts: ``shape``, ``block``, ``source`` and ``turning`` of ``info.extras["nextn"]``. trunk: of the target,
+        whose embedding and output matrix are used if the layer has none of its own."""
         source = Only(facts["source"].source, facts["source"].names, trunk.source)
         ops = tuple(operations(Builder(facts["shape"], source), f"blk.{facts['block']}."))
-        model = Model(ops, trunk.model.frequencies, trunk.model.rope_scale)
+        model = Model(ops, *facts["turning"]())
         super().__init__(trunk.another(model, source), "hidden")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,6 @@ def load(
     from spec_targets.hf.config import config_of, divisors_of
     from spec_targets.hf.weights import HfWeights
     from spec_targets.runtime.load import make_target
-    from spec_targets.tokenizer.hf import from_hf
 
     directory = Path(location)
     if not (directory / "config.json").exists():
@@ -39,13 +39,21 @@ def load(
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:
         config = source.config = attrs.evolve(config, nextn=1)
-    tokenizer = from_hf(directory) if (directory / "tokenizer.json").exists() else None
+    types = Counter(tensor.type for tensor in source.tensors.values())
+    facts = {"file": str(directory), "types": dict(types)}
     return make_target(
         config,
         source,
-        tokenizer,
+        tokenizer(directory),
         wanted=weights,
         divisors=divisors_of(raw, config),
-        extras=extras,
+        extras=facts | (extras or {}),
         **options,
     )
+
+
+def tokenizer(directory: Path) -> Any:
+    """The tokenizer of a directory, None if there is no tokenizer.json. Raises UsageError for a damaged file."""
+    from spec_targets.tokenizer.hf import from_hf
+
+    return from_hf(directory) if (directory / "tokenizer.json").exists() else None

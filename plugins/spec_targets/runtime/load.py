@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
@@ -16,7 +17,7 @@ from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.probe import exact
+from spec_targets.runtime.probe import inexact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import cut
@@ -61,7 +62,6 @@ def make_target(
     if wanted is not False:
         executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
         found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
-        found["exact"] = exact(executor, config.context)
         if choice.native:
             release()
             trim()
@@ -78,9 +78,16 @@ def make_target(
         **(extras or {}),
     }
     if config.nextn:
-        facts["nextn"] = nextn_facts(config, weights)
+        facts["nextn"] = nextn_facts(config, weights, divisors)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
+    if executor is not None:
+        info = with_exactness(info, inexact(executor, config.context))
     return TorchTarget(info, tokenizer, config, weights, executor)
+
+
+def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:
+    """why: the reason why rows depend on their batch, None if they do not."""
+    return attrs.evolve(info, exact="rows" if why is None else "no", exact_why=why or "")
 
 
 def check_apart(where: str, weights_wanted: bool) -> None:
@@ -91,12 +98,16 @@ def check_apart(where: str, weights_wanted: bool) -> None:
         )
 
 
-def nextn_facts(config: Config, weights: Weights) -> dict[str, Any]:
-    """What a method needs to build the first block after the trunk; ``source``: the tensors it may read."""
+def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None) -> dict[str, Any]:
+    """What a method needs to build the first block after the trunk; ``source``: the tensors it may read.
+
+    ``turning()``: radians per position by which its queries and keys turn, and the factor of cos and sin.
+    """
     return {
         "block": config.layers,
         "shape": config.block(weights.interleaved),
         "problem": nextn_problem(config, weights),
+        "turning": lambda: rotations(config, divisors),
         "source": Only(weights, nextn(config, weights, config.layers)),
     }
 

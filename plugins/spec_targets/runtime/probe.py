@@ -25,22 +25,22 @@ CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
 the cache."""
 
 
-def exact(executor: Executor, context: int) -> str:
-    """``yes``, or ``no`` and the reason. context: positions of the model."""
+def inexact(executor: Executor, context: int) -> str | None:
+    """Why rows depend on their batch; None if their bits are equal in every one. context: positions of the model."""
     if not isinstance(executor, Reference):
-        return "yes"
+        return None
     device, dtype = executor.device, executor.dtype
     if device.type != "cpu" or dtype != torch.float32:
-        return f"no: on {device} in {str(dtype).removeprefix('torch.')} sums are ordered by the shape of a product"
+        return f"on {device} in {str(dtype).removeprefix('torch.')} sums are ordered by the shape of a product"
     if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
-        return f"no: not tested, its context has {context} positions only"
+        return f"not tested, its context has {context} positions only"
     probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
     for company, rows in probe.tried():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
             apart = (rows - probe.alone).abs().max()
             threads = torch.get_num_threads()
-            return f"no: a row {company} differs by {apart:.1g} from the same row alone ({threads} threads)"
-    return "yes"
+            return f"a row {company} differs by {apart:.1g} from the same row alone ({threads} threads)"
+    return None
 
 
 def blocks_of(model: Model) -> list[list[Op]]:

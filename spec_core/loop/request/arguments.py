@@ -44,13 +44,15 @@ ELSEWHERE = {
 """Keywords of other programs, and what to use here."""
 
 
-def target_of(given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, options: Any) -> Target:
+def target_of(
+    given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, control: Any, options: Any
+) -> Target:
     """The target itself, or the one at this location. Its weights are read after the plugins accept its metadata.
 
     options: of ``load``. Raises UsageError where a loaded target is given with them.
     """
     if isinstance(given, (str, Path)):
-        check(load(given, **{**options, "weights": False}), methods, rule, rollback, settings)
+        check(load(given, **{**options, "weights": False}), methods, rule, rollback, settings, control)
         return load(given, **options)
     if options:
         raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 import torch
@@ -14,6 +14,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
+from spec_core.errors import NotAskedFor
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.toolkit.choosing import choosers, walk
@@ -54,6 +55,30 @@ class Limiter:
         for part in step.parts:
             if part.budget and not self.may(part.seq):
                 step.limit(part.seq, 0, self.method)
+
+
+class Hidden:
+    """Rows of logits of a plugin that did not declare to read them: any use raises NotAskedFor."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotAskedFor(
+            "logits were read in rollback or process: compat must return Compat(needs=Needs(logits=True))"
+        )
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self.rows
+
+
+class WithoutLogits:
+    """Takes the logits away once the verdicts are known, as engines do that keep them to themselves."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=())
+
+    @hookimpl(tryfirst=True)
+    def rollback(self, step: Step) -> None:
+        step.output = attrs.evolve(step.output, logits=cast(Any, Hidden()))
 
 
 def first(n: int) -> Callable[[int, Sequence], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import pytest
@@ -12,11 +12,11 @@ from spec_core.contract.request import Request
 from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.testing.conformance.base import expect, together
-from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host, keep
+from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
+from spec_core.testing.conformance.exact_rows import TREE, RowChecks
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import Found, promise
-from spec_core.testing.conformance.state_check import Gated
 from spec_core.testing.drafters import RandomTrees
 from spec_core.toolkit.drive import open_sequence
 
@@ -24,37 +24,18 @@ MOST_CONTEXT = 4096
 """Longer contexts are not filled to the end."""
 
 
-class TargetConformance(Gated):
+class TargetConformance(RowChecks):
     """Inherit, and let ``make`` return a new target.
 
     tolerance: share of the largest value by which two ways to the same result may differ; None selects it by dtype.
     batch_tolerance: the same for rows computed alone and in a batch; 0 means equal bits, as kernels should have.
     """
 
-    batch_tolerance: ClassVar[float] = 0.0
-
     def make(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define what it tests: def make(self): return MyTarget()")
 
     def target(self) -> Target:
         return self.make()
-
-    @property
-    def texts(self) -> list[list[int]]:
-        """At least three texts of nine tokens."""
-        prompts = self.prompts()
-        return [(p * 9)[:9] for p in (prompts * 3)[: max(3, len(prompts))]]
-
-    @promise("A row's result does not depend on the rows computed with it: neither on their number nor their sequence.")
-    def test_rows_do_not_depend_on_the_rows_beside_them(self) -> None:
-        alone = [host(feed(self.model, open_sequence(self.model), text).logits[0]) for text in self.texts]
-        _, output = forward(self.model, [Row(open_sequence(self.model), text) for text in self.texts])
-        for i, (one, text) in enumerate(zip(alone, self.texts, strict=True)):
-            close(host(output.logits[i]), one, self.batch_tolerance, f"the last row of {text}, in a batch,")
-        token_by_token = along(self.model, self.texts[0])
-        _, output = forward(self.model, [Row(open_sequence(self.model), self.texts[0])], Needs(all_logits=True))
-        for i, one in enumerate(token_by_token.logits[1:]):
-            close(host(output.logits[i]), one, self.batch_tolerance, f"row {i} of {self.texts[0]} in one forward")
 
     @promise("A prompt in chunks gives the same results as in one forward.")
     def test_chunks_give_what_the_whole_gives(self) -> None:
@@ -70,11 +51,10 @@ class TargetConformance(Gated):
     def test_tree_rows_equal_chains(self) -> None:
         if not self.model.info.trees:
             pytest.skip("this target accepts chains only")
-        tree = Draft([1, 2, 3, 1, 4, 5], parents=[-1, -1, 0, 2, 1, 2])
         for text in self.texts:
-            _, output = forward(self.model, [Row(open_sequence(self.model), text, tree)], Needs(trees=True))
-            for j in range(len(tree)):
-                chain = [*text, *(tree.ids[i] for i in tree.ancestry(j))]
+            _, output = forward(self.model, [Row(open_sequence(self.model), text, TREE)], Needs(trees=True))
+            for j in range(len(TREE)):
+                chain = [*text, *(TREE.ids[i] for i in TREE.ancestry(j))]
                 wanted = host(feed(self.model, open_sequence(self.model), chain).logits[0])
                 close(host(output.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
 

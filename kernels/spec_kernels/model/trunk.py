@@ -1,0 +1,89 @@
+"""What a draft layer takes from its target: an executor that can run the layer, and the matrices that it lacks.
+
+A target that runs on an executor of this package shares it under ``info.extras["executor"]``: its weights are then not
+read twice. Of any other target only ``tensor(name)`` is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_kernels import native
+from spec_kernels.model.ops import Model
+from spec_kernels.model.reference import Reference
+from spec_kernels.model.source import Source, bytes_of
+from spec_kernels.native import limits
+from spec_kernels.native.executor import Native
+
+FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+def trunk_of(target: Any) -> Any:
+    """An object with ``source`` and ``another(model, source)``: the target's executor, or one for its tensors."""
+    shared = target.info.extras.get("executor")
+    return Beside(target) if shared is None else shared()
+
+
+class TargetTensors:
+    """The tensors of a target by GGUF name, as a ``Source``; float64 values become float32 in ``blocks``."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self._shapes: dict[str, tuple[int, ...] | None] = {}
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        if name not in self._shapes:
+            self._shapes[name] = self._read_shape(name)
+        return self._shapes[name]
+
+    def _read_shape(self, name: str) -> tuple[int, ...] | None:
+        try:
+            return tuple(self.target.tensor(name).shape)
+        except KeyError:
+            return None
+
+    def type(self, name: str) -> str:
+        return FLOATS.get(self.target.tensor(name).dtype, "F32")
+
+    def load(self, name: str) -> Tensor:
+        return self.target.tensor(name).detach()
+
+    def blocks(self, name: str) -> Tensor:
+        value = self.load(name).cpu()
+        return bytes_of(value if value.dtype in FLOATS else value.float())
+
+
+class Beside:
+    """Executors for layers beside a target that has none: native where its hidden states are float32 on a CPU.
+
+    Executors made one after the other share weights of equal names.
+    """
+
+    def __init__(self, target: Any) -> None:
+        self.source: Source = TargetTensors(target)
+        self.device = torch.device(target.info.device)
+        self.dtype = getattr(torch, target.info.dtype)
+        self._made: dict[type, Any] = {}
+
+    def another(self, model: Model, source: Source) -> Native | Reference:
+        """An executor of this model."""
+        kind = Native if self._native(model) else Reference
+        if kind not in self._made:
+            self._made[kind] = self._first(kind, model, source)
+            return self._made[kind]
+        return self._made[kind].another(model, source)
+
+    def _first(self, kind: type, model: Model, source: Source) -> Native | Reference:
+        return Native(model, source) if kind is Native else Reference(model, source, self.dtype, self.device)
+
+    def _native(self, model: Model) -> bool:
+        if self.device.type != "cpu" or self.dtype != torch.float32 or native.problem():
+            return False
+        try:
+            limits.check(model)
+        except ValueError:
+            return False
+        return True

@@ -1,0 +1,52 @@
+"""``transformers:DIRECTORY``: any causal language model that ``AutoModelForCausalLM`` loads, as a target.
+
+The model computes with transformers' own code; the cache is cropped after every step. Only local directories with
+safetensors are read, and no code of theirs is run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_engines.transformers.target import TransformersTarget
+
+
+def load(
+    location: str | Path,
+    *,
+    weights: bool | str = "auto",
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int = 0,
+    context: int = 0,
+    **others: Any,
+) -> TransformersTarget:
+    """Load a model. options: see ``spec_core.load``; those of native kernels are refused.
+
+    dtype: ``float64`` too. threads: 0 leaves torch's number. Raises UsageError for a directory without a model, an
+    architecture that transformers does not know, and an option that this target does not have.
+    """
+    _check_options(weights, others)
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"transformers is not installed: {error}", hint="pip install 'spec-core[transformers]'"
+        ) from error
+    from spec_engines.transformers.loading import Wish, loaded
+
+    return loaded(Path(location), Wish(device, dtype, threads, context, weights is not False))
+
+
+def _check_options(weights: bool | str, others: dict[str, Any]) -> None:
+    """Refuse settings of this project's own kernels that differ from their defaults."""
+    usual = {"kernels": "auto", "activations": "auto", "cache_dtype": "float16"}
+    given = {name: value for name, value in others.items() if usual.get(name) != value}
+    if weights not in (True, False, "auto"):
+        given["weights"] = weights
+    for name, value in given.items():
+        raise UsageError(f"{name}={value} is not an option of transformers: targets", hint=f"leave {name} out")

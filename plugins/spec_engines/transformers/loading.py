@@ -1,0 +1,179 @@
+"""Reads a directory: first its config, on which everything is checked, then its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+
+from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
+from spec_core.errors import SpecError, UsageError, nearest
+from spec_engines.transformers.layout import Layout
+from spec_engines.transformers.memory import Kinds
+from spec_engines.transformers.probe import takes_masks
+from spec_engines.transformers.target import TransformersTarget
+
+MAX_POSITIONS = 1 << 17
+"""A larger context is reduced to this, unless it was requested."""
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+NEXTN = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers")
+"""Keys of configs that count layers for drafting."""
+ROUNDED = "transformers multiplies rows in the shapes of a step, and libraries sum each shape in its own order"
+
+
+@attrs.frozen
+class Wish:
+    """How a model is to be loaded; weights: False reads metadata only."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int = 0
+    context: int = 0
+    weights: bool = True
+
+    @property
+    def place(self) -> torch.device:
+        """Raises UsageError for a device that torch does not have."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            place = torch.device(self.device)
+        except RuntimeError as error:
+            raise UsageError(f"device {self.device!r} is unknown", hint="give cpu, cuda or auto") from error
+        if place.type == "cuda" and not torch.cuda.is_available():
+            raise UsageError("device cuda was requested, torch sees none", hint="use --device cpu")
+        return place
+
+    @property
+    def kind(self) -> torch.dtype:
+        if self.dtype == "auto":
+            return torch.float32 if self.place.type == "cpu" else torch.bfloat16
+        if self.dtype not in DTYPES:
+            raise UsageError(f"dtype {self.dtype!r} is unknown", hint=f"give one of {nearest(self.dtype, DTYPES)}")
+        return getattr(torch, self.dtype)
+
+
+def loaded(directory: Path, wish: Wish) -> TransformersTarget:
+    """The target. Raises UsageError before a weight is read where the model cannot be a target."""
+    if not (directory / "config.json").is_file():
+        raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
+    place, kind = wish.place, wish.kind
+    config = _config(directory)
+    shell = _shell(config, directory)
+    kinds = Kinds.of(shell.config)
+    words = load_tokenizer("hf", directory)
+    info = describe(shell, kinds, words, wish, directory.name)
+    _check_vocabulary(words, info)
+    info = attrs.evolve(info, extras=_extras(directory))
+    if not wish.weights:
+        return TransformersTarget(info, words, None, Layout.of(shell), kinds)
+    if wish.threads:
+        torch.set_num_threads(wish.threads)
+    model = _model(directory, kind).to(place).eval()
+    target = TransformersTarget(info, words, model, Layout.of(model), kinds)
+    if info.trees and not takes_masks(target):
+        target.info = attrs.evolve(info, trees=False)
+    return target
+
+
+def _config(directory: Path) -> Any:
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _unreadable(directory, error) from error
+
+
+def _shell(config: Any, directory: Path) -> Any:
+    """The model without numbers: its structure is checked before a weight is read."""
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:  # constructors of all architectures, on sizes of a stranger's file
+        raise _unreadable(directory, error) from error
+
+
+def _model(directory: Path, kind: torch.dtype) -> Any:
+    try:
+        with _no_progress_bar():
+            made = AutoModelForCausalLM.from_pretrained(
+                directory, dtype=kind, local_files_only=True, trust_remote_code=False, use_safetensors=True
+            )
+    except Exception as error:  # as above
+        raise _unreadable(directory, error) from error
+    if kind == torch.float64:  # torch's grouped products take no float64
+        made.config._experts_implementation = "eager"
+    return made
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _unreadable(directory: Path, error: Exception) -> UsageError:
+    said = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    return UsageError(
+        f"{directory.name}: transformers cannot load it: {said}",
+        hint="give a directory of a causal language model, with config.json and safetensors",
+    )
+
+
+def _check_vocabulary(words: Tokenizer | None, info: TargetInfo) -> None:
+    if words is not None and words.vocab_size > info.vocab:
+        raise UsageError(
+            f"{info.name}: the tokenizer has {words.vocab_size} tokens, the output matrix {info.vocab} rows",
+            hint="tokenizer and weights do not belong together; get the directory again",
+        )
+
+
+def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
+    config = shell.config.get_text_config()
+    most = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
+    if wish.context > most:
+        raise UsageError(
+            f"{name}: context {wish.context} was requested, the model declares {most}",
+            hint="use a smaller context, or leave it out",
+        )
+    return TargetInfo(
+        name=name,
+        vocab=Layout.of(shell).output.shape[0],
+        width=config.hidden_size,
+        layers=config.num_hidden_layers,
+        context=wish.context or min(most, MAX_POSITIONS),
+        states=frozenset({"attention", "recurrent"} if kinds.recurrent else {"attention"}),
+        trees=kinds.plain and Layout.of(shell).positions,
+        vocab_id=words.identity if words is not None else "",
+        dtype=str(wish.kind).removeprefix("torch."),
+        device=str(wish.place),
+        family=str(config.model_type),
+        bos=words.bos if words is not None else None,
+        eog=words.eog if words is not None else frozenset(),
+        exact="no",
+        exact_why=ROUNDED,
+    )
+
+
+def _extras(directory: Path) -> dict[str, Any]:
+    """The layer for drafting that the checkpoint has, if this project can read it."""
+    raw = json.loads((directory / "config.json").read_text("utf-8"))
+    text = raw.get("text_config", raw)
+    if not any(text.get(key) for key in NEXTN):
+        return {}
+    try:
+        facts = load(f"hf:{directory}", weights=False).info.extras
+    except SpecError:  # an architecture that only transformers knows
+        return {}
+    return {name: facts[name] for name in ("nextn", "rotated") if name in facts}

@@ -1,0 +1,96 @@
+"""The memory of a slot: transformers' own cache, cut after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import attrs
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from spec_core.errors import UsageError
+
+States = list[tuple[int, str, int, Tensor]]
+"""(layer, attribute, index, copy) of every recurrent tensor."""
+PARTS = ("conv_states", "recurrent_states")
+
+
+@attrs.frozen
+class Kinds:
+    """recurrent: a layer has a state that cannot be cut. plain: every layer keeps all rows, and nothing else."""
+
+    recurrent: bool
+    plain: bool
+
+    @classmethod
+    def of(cls, config: Any) -> Kinds:
+        """Raises UsageError for a model whose cache is not made of layers of known kinds."""
+        layers = DynamicCache(config=config).layers
+        for layer in layers:
+            if not isinstance(layer, DynamicLayer) and not recurs(layer) and hasattr(layer, "keys"):
+                raise UsageError(
+                    f"{config.model_type}: layers of its cache are {type(layer).__name__}, which cannot be cut",
+                    hint="use another model",
+                )
+        return cls(any(map(recurs, layers)), all(type(layer) is DynamicLayer for layer in layers))
+
+
+def recurs(layer: Any) -> bool:
+    return hasattr(layer, "recurrent_states")
+
+
+def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
+    return isinstance(layer, DynamicLayer) and layer.is_initialized
+
+
+class Memory:
+    """Rows of one sequence. Layers with a sliding window keep all rows: a cut may need those before the window."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.cache = self._fresh()
+        self.before: States | None = None
+
+    def _fresh(self) -> DynamicCache:
+        made = DynamicCache(config=self.config)
+        made.layers = [DynamicLayer() if type(la) is DynamicSlidingWindowLayer else la for la in made.layers]
+        return made
+
+    def cut(self, length: int) -> None:
+        """Drop rows of attention from position ``length`` on."""
+        for layer in self.cache.layers:
+            if has_rows(layer) and (more := layer.get_seq_length() - length) > 0:
+                DynamicLayer.crop(layer, -more)
+
+    def compact(self, end: int, kept: Sequence[int]) -> None:
+        """Move the rows ``end`` + i of a kept path behind the first ``end`` rows."""
+        for layer in self.cache.layers:
+            if has_rows(layer):
+                rows = torch.tensor([end + i for i in kept], device=layer.keys.device)
+                layer.keys, layer.values = (
+                    torch.cat([x[..., :end, :], x[..., rows, :]], -2) for x in (layer.keys, layer.values)
+                )
+
+    # recurrent state
+
+    def copied(self) -> States:
+        """Copies of all recurrent tensors; empty before the first forward."""
+        return [
+            (i, part, j, tensor.clone())
+            for i, layer in enumerate(self.cache.layers)
+            if recurs(layer)
+            for part in PARTS
+            for j, tensor in getattr(layer, part).items()
+            if tensor is not None
+        ]
+
+    def put(self, states: States | None) -> None:
+        """Restore copies; None is the state before the first token."""
+        if states is None:
+            self.cache = self._fresh()
+            return
+        for i, part, j, tensor in states:
+            getattr(self.cache.layers[i], part)[j].copy_(tensor)

@@ -1,0 +1,75 @@
+"""Hidden states of one call of a model, by hooks on its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from spec_core import Needs
+from spec_engines.transformers.layout import Layout
+
+
+class Taps:
+    """hidden: {i: [n, D]} of the last call; final: [n, D] or None."""
+
+    def __init__(self) -> None:
+        self.hidden: dict[int, Tensor] = {}
+        self.final: Tensor | None = None
+
+
+@contextmanager
+def tapped(layout: Layout, needs: Needs, given: Mapping[int, Tensor]) -> Iterator[Taps]:
+    """Collect what is needed of one call. given: {row: [D]} that enters block 0 in place of the row's embedding."""
+    taps, last = Taps(), len(layout.blocks)
+    with ExitStack() as stack:
+        if given:
+            _enter(stack, layout.blocks[0], _replacing(given))
+        for i in needs.hidden - {last}:
+            _enter(stack, layout.blocks[i], _entering(taps, i))
+        if last in needs.hidden:
+            stack.callback(layout.blocks[-1].register_forward_hook(_leaving(taps, last)).remove)
+        if needs.final:
+            stack.callback(layout.decoder.register_forward_hook(_ending(taps)).remove)
+        yield taps
+
+
+def _enter(stack: ExitStack, block: Any, hook: Any) -> None:
+    stack.callback(block.register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+
+def _stream(args: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
+    return args[0] if args else keywords["hidden_states"]
+
+
+def _replacing(given: Mapping[int, Tensor]) -> Any:
+    def hook(module: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
+        stream = _stream(args, keywords).clone()
+        for row, embedding in given.items():
+            stream[0, row] = embedding
+        return ((stream, *args[1:]), keywords) if args else (args, keywords | {"hidden_states": stream})
+
+    return hook
+
+
+def _entering(taps: Taps, i: int) -> Any:
+    def hook(module: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        taps.hidden[i] = _stream(args, keywords)[0]
+
+    return hook
+
+
+def _leaving(taps: Taps, i: int) -> Any:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        taps.hidden[i] = (output if isinstance(output, Tensor) else output[0])[0]
+
+    return hook
+
+
+def _ending(taps: Taps) -> Any:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        taps.final = output.last_hidden_state[0]
+
+    return hook

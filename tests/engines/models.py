@@ -1,0 +1,44 @@
+"""Tiny random models of transformers, saved as directories."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+import transformers
+
+from tests.support.small_models import tokenizer_json
+from tests.targets.tiny import model, saved
+
+SIZES = {"vocab_size": 320, "max_position_embeddings": 128}
+GEMMA = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "sliding_window": 12,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
+
+
+def gemma() -> transformers.PreTrainedModel:
+    """A model with a window of 12 positions in two of three layers."""
+    torch.manual_seed(0)
+    config = transformers.Gemma3TextConfig(**SIZES, **GEMMA, attn_implementation="sdpa")
+    made = transformers.Gemma3ForCausalLM(config).eval()
+    for parameter in made.parameters():
+        parameter.data.normal_(0.0, 0.25)
+    return made
+
+
+@cache
+def directory(arch: str) -> Path:
+    """llama, qwen3, gemma, qwen3next or another name of ``tests.targets.tiny``; with a tokenizer of 300 tokens."""
+    made = gemma() if arch == "gemma" else model(arch, **SIZES)
+    path = saved(made, Path(mkdtemp()) / arch)
+    (path / "tokenizer.json").write_text(tokenizer_json())
+    return path
