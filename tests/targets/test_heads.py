@@ -464,7 +464,7 @@ def test_a_block_over_the_targets_context_is_a_misfit(tmp_path):
 
 def test_a_head_with_larger_heads_than_native_kernels_run_is_a_misfit(tmp_path):
     head = attrs.evolve(opened(directory(tmp_path, "eagle3", "safeailab")).head, head=512)
-    native, reference = (attrs.evolve(tiny_target(weights=False).info, extras={"most_head": n}) for n in (256, None))
+    native, reference = (attrs.evolve(tiny_target(weights=False).info, extras={"head_max": n}) for n in (256, None))
 
     assert "heads of 512, native kernels run at most 256" in head.misfit(native)[0]
     assert head.misfit(reference) is None
