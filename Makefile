@@ -36,7 +36,7 @@ docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 
 bench: $(READY)
-	$(BIN)/python benchmarks/core.py
+	$(BIN)/spec bench core
 
 # Hours, in parts: what is finished is recorded in build/soak.jsonl, and skipped on the next call.
 soak: $(READY)

@@ -18,6 +18,7 @@ _WHERE = {
     "Emitted": "contract.request",
     "Needs": "contract.values",
     "Part": "contract.batch",
+    "Piece": "contract.batch",
     "PluginError": "errors",
     "Refusal": "contract.values",
     "Refused": "errors",

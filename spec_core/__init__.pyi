@@ -4,6 +4,7 @@ from spec_core.assembly.loading import load as load
 from spec_core.assembly.loading import load_tokenizer as load_tokenizer
 from spec_core.contract.batch import Batch as Batch
 from spec_core.contract.batch import Part as Part
+from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
@@ -42,6 +43,7 @@ __all__ = [
     "Emitted",
     "Needs",
     "Part",
+    "Piece",
     "PluginError",
     "Refusal",
     "Refused",

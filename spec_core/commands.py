@@ -2,9 +2,10 @@
 
 Plugins: ``discover`` lists the installed ones, ``find`` finds one by name, ``imported`` imports it,
 ``hooks_of`` lists its hooks. Settings: ``resolve`` merges flags, environment and file (``read_file``) into
-``Settings``; ``name_of`` and ``parsed`` read ``NAME:key=value``; ``core_fields`` are the core's own, ``configured``
-gives the first parts of dotted settings. Before a run: ``check`` calls ``compat`` of the plugins without reading
-weights, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt.
+``Settings``; ``anchored`` resolves the relative paths of a file's table; ``name_of`` and ``parsed`` read
+``NAME:key=value``; ``core_fields`` are the core's own, ``configured`` gives the first parts of dotted settings. Before
+a run: ``check`` calls ``compat`` of the plugins without reading weights, ``construct`` makes a plugin with its
+settings, ``prompt_tokens`` checks a prompt.
 
 Importing this module does not import torch; the first use of ``Chosen``, ``Generation``, ``Logprob``, ``check``,
 ``construct`` or ``prompt_tokens`` does.
@@ -18,7 +19,7 @@ from spec_core.assembly.discovery import GROUPS, PLUGIN_KINDS, Entry, configured
 from spec_core.assembly.hooks import hooks_of
 from spec_core.early import lazy
 from spec_core.settings.environment import misspelt
-from spec_core.settings.file import read_file
+from spec_core.settings.file import anchored, read_file
 from spec_core.settings.named import chain, joined, name_of, parsed
 from spec_core.settings.resolve import DEFAULT, FLAG, Setting, Settings, resolve
 from spec_core.settings.tables import LoadSettings, core_fields
@@ -52,6 +53,7 @@ __all__ = [
     "Logprob",
     "Setting",
     "Settings",
+    "anchored",
     "chain",
     "check",
     "configured",

@@ -1,4 +1,4 @@
-"""Generates pages of the documentation from the program: ``python -m tools.document docs``."""
+"""Generates pages of the documentation and JSON schemas from the program: ``python -m tools.document docs``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import attrs
+from spec_compare.records import schema
 
 from spec_core import hookspecs
 from spec_core.assembly.discovery import TABLES as COMMANDS
@@ -14,6 +15,7 @@ from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.engines import engines
+from tools.formats import output
 from tools.reference import api, prose, split
 
 TITLES = {
@@ -97,7 +99,14 @@ def _first_line(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").split("\n")[0]
 
 
-PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api, "engines.md": engines}
+PAGES = {
+    "hooks.md": hooks,
+    "settings.md": settings,
+    "plugins.md": plugins,
+    "api.md": api,
+    "output.md": output,
+    "engines.md": engines,
+}
 
 
 def document(page: str) -> str:
@@ -106,6 +115,7 @@ def document(page: str) -> str:
 
 def main() -> None:
     folder = Path(sys.argv[1])
+    schema.FILE.write_text(schema.text(schema.results()), "utf-8")
     for page in PAGES:
         (folder / page).write_text(document(page), "utf-8")
 

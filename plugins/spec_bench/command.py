@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,6 +13,9 @@ from spec_cli.timing_warnings import of_load
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from spec_costs.file import DraftCost
+    from spec_costs.limits import Limits
+
     from spec_bench.step import Cost
 
 KERNEL_ROWS = "1,2,4,8,16,32"
@@ -27,49 +31,63 @@ def numbers(text: str, what: str) -> list[int]:
 
 @click.group()
 def bench() -> None:
-    """Time a step by rows, or products of the native forward by weight type."""
+    """Time a step by rows, drafts by length, the core alone, or products of the native forward by weight type."""
 
 
 @bench.command()
-@common.add(common.MODEL, common.SAMPLING)
+@common.add(common.MODEL, common.METHODS[:1], common.SAMPLING)
 @click.option("--rows", help="Rows of one sequence in a forward; the default is 1 to 64.")
 @click.option("--depth", "depths", default="64,448", show_default=True, help="Rows in the cache.")
 @click.option("--batch", "batches", default="1", show_default=True, help="Sequences that run as one batch.")
 @click.option("--repeats", type=click.IntRange(1), default=20, show_default=True, help="Number of timed steps.")
+@click.option("--prompts", type=click.Path(path_type=Path), help="JSONL of prompts, for the drafts of --method.")
+@click.option("--out", type=click.Path(path_type=Path), help="A file of costs, for spec compare --costs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def step(as_json: bool, **flags: Any) -> None:
-    """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and the core's own time."""
+def step(as_json: bool, out: Path | None, **flags: Any) -> None:
+    """Time steps of n rows: T(n) of the forward, bytes, share of the bandwidth, and the core's own time.
+
+    For each --method also Td(k), what it adds to a step whose draft has k tokens, on texts of the model's prompts.
+    """
     from spec_cli import machine
 
-    from spec_bench import bandwidth, table, timing_warnings
+    from spec_bench import bandwidth, limits, methods, table, timing_warnings
     from spec_bench import step as steps
 
-    choice = common.take(flags, "rows", "depths", "batches", "repeats")
+    choice = common.take(flags, "rows", "depths", "batches", "repeats", "prompts")
     rows = list(steps.ROWS) if choice["rows"] is None else numbers(choice["rows"], "--rows")
     depths, batches = numbers(choice["depths"], "--depth"), numbers(choice["batches"], "--batch")
     settings = common.settings_of(flags)
-    target = common.target_of(settings)
+    named = methods.chains(settings)
+    target = common.checked_target(settings, named.values())
+    prompts = methods.prompts(target, choice["prompts"]) if named else []
     drawn = common.sampling_of(settings)
     before = machine.moment()
     costs = [
-        steps.measure(target, n, depth, batch, choice["repeats"], drawn)
+        cost
         for depth in depths
         for batch in batches
-        for n in rows
+        for cost in steps.measure(target, rows, depth, batch, choice["repeats"], drawn)
     ]
+    drafts = methods.measure(target, settings, prompts, choice["repeats"], drawn)
     load = machine.load_between(before, machine.moment())
     warnings = timing_warnings.of_steps(costs) + of_load(load)
     size = target.info.extras.get("weight_bytes")
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
+    found = limits.found(costs, drafts, settings["draft_max"])
+    if out is not None:
+        limits.write(out, target, costs, drafts, attrs.asdict(load))
     if as_json:
         doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
-        click.echo(common.as_json(body(target, costs, reads) | doubtful))
+        click.echo(common.as_json(body(target, costs, drafts, found, reads) | doubtful))
     else:
         table.steps(target, costs, reads)
+        table.drafting(drafts, found)
         table.show_warnings(warnings)
 
 
-def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
+def body(
+    target: Any, costs: list[Cost], drafts: list[DraftCost], found: list[Limits], reads: float | None
+) -> dict[str, Any]:
     """Figures, with the settings and the machine that they depend on."""
     from spec_cli.env import environment
 
@@ -79,8 +97,31 @@ def body(target: Any, costs: list[Cost], reads: float | None) -> dict[str, Any]:
         **circumstances,
         "bandwidth": reads,
         "steps": [attrs.asdict(c) for c in costs],
+        "drafting": [attrs.asdict(c) for c in drafts],
+        "limits": [attrs.asdict(limit) for limit in found],
         "environment": environment(),
     }
+
+
+@bench.command()
+@click.option("--steps", type=click.IntRange(1), default=400, show_default=True, help="Steps of a repeat.")
+@click.option("--repeats", type=click.IntRange(1), default=9, show_default=True)
+@click.option("--against", type=click.Path(path_type=Path), help="Another checkout, measured in turns with this one.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@common.debug_option
+def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:
+    """Time the core alone: a step with a target and a drafter that compute nothing, with one thread."""
+    from spec_cli.env import environment
+
+    from spec_bench import core as alone
+    from spec_bench import table
+
+    found = alone.measure(steps, repeats) if against is None else alone.against(against.resolve(), steps, repeats)
+    if as_json:
+        body = {"cases": [attrs.asdict(case) for case in found], "steps": steps, "repeats": repeats}
+        click.echo(common.as_json({**body, "environment": environment()}))
+    else:
+        table.core(found)
 
 
 @bench.command()

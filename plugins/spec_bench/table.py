@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
 import click
 from spec_cli.timing_warnings import TimingWarning
+from spec_costs.file import DraftCost
+from spec_costs.limits import Limits, sentence
 
+from spec_bench.core import CaseTime, Ratio
 from spec_bench.products import Product
 from spec_bench.step import Cost
 
@@ -43,6 +46,25 @@ def _step(cost: Cost, first: Cost, reads: float | None) -> str:
     )
     parts = f"{cost.choosing * 1e6:13.0f}{cost.core * 1e6:9.0f}{cost.overhead:8.0%}"
     return f"{times}{moved}{parts}{cost.step * 1e3:11.3f}{cost.step_cpu * 1e3:11.3f}"
+
+
+def drafting(drafts: list[DraftCost], found: list[Limits]) -> None:
+    """A line for every method, then the bounds and break-even acceptances of every depth and batch."""
+    for method, group in groupby(drafts, key=lambda d: d.method):
+        times = ", ".join(f"{d.drafts}: {d.seconds * 1e3:.3f} ({d.steps})" for d in group)
+        click.echo(f"\n{method}: ms added to a step by draft length (steps): {times}")
+    for limit in found:
+        click.echo(f"\ndepth {limit.depth}, batch {limit.batch}: {sentence(limit)}")
+
+
+def core(found: Sequence[CaseTime | Ratio]) -> None:
+    """A line for every case: microseconds of a step."""
+    for case in found:
+        if isinstance(case, Ratio):
+            figures = f"{case.median:9.1f} µs, there {case.theirs:9.1f} µs, ratio {case.ratio:.2f}"
+        else:
+            figures = f"{case.median:9.1f} µs, best {case.best:9.1f} µs"
+        click.echo(f"{case.case:32}{figures}")
 
 
 def kernels(measured: Iterable[Product]) -> None:

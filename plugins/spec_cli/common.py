@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from spec_core import Run, Target
+    from spec_core.commands import Chosen
 
 MODEL = [
     click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
@@ -52,6 +53,7 @@ METHODS = [
     ),
     click.option("--rule", help="Acceptance rule; the default is lossless."),
     click.option("--rollback", help="Owner of the recurrent state, if several are installed."),
+    click.option("--control", help="What decides how much is drafted: fixed, or a controller's name."),
 ]
 SAMPLING = [
     click.option("--temperature", type=float, help="0 is greedy."),
@@ -134,13 +136,18 @@ def slow(target: Target) -> str | None:
 
 def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
     """The target, loaded after every chain of methods has accepted its metadata. Raises UsageError, Refused."""
-    from spec_core.commands import check
-
-    bare, given, names = target_of(settings, weights=False), plugin_settings(settings), set()
+    bare, names = target_of(settings, weights=False), set()
     for methods in chains:
-        names |= {c.name for c in check(bare, methods, settings["rule"], settings["rollback"], given)}
+        names |= {c.name for c in _checked(bare, methods, settings)}
     check_used(settings, names)
     return target_of(settings)
+
+
+def _checked(target: Target, methods: Iterable[Any], settings: Settings) -> list[Chosen]:
+    from spec_core.commands import check
+
+    given = plugin_settings(settings)
+    return check(target, methods, settings["rule"], settings["rollback"], given, settings["control"])
 
 
 def run_of(
@@ -162,6 +169,7 @@ def run_of(
         rollback=settings["rollback"],
         plugin_settings=plugin_settings(settings),
         settings=attrs.evolve(settings.build(RunSettings), **changes),
+        control=settings["control"],
     )
 
 

@@ -36,7 +36,7 @@ def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str,
 
     given = common.plugin_settings(settings)
     try:
-        chosen = check(target, settings["methods"], settings["rule"], settings["rollback"], given)
+        chosen = check(target, settings["methods"], settings["rule"], settings["rollback"], given, settings["control"])
     except Refused as error:
         return [], {"reason": error.reason, "hint": error.hint}
     common.check_used(settings, [c.name for c in chosen])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
             click.echo(common.as_json(body))
         else:
             click.echo()
-            common.note(summary(result, times))
+            common.note(summary(result, times, reported(run)))
 
 
 def prompted(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
@@ -152,8 +153,14 @@ def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str,
     return {"token": token, "text": text, "logprob": logprob}
 
 
-def summary(result: Result, times: dict[str, float | None]) -> str:
-    """One line: tokens, speed, tokens per step, acceptance, start-up."""
+def reported(run: Run) -> list[str]:
+    """What plugins say of the run so far, each in a few words."""
+    reports = run.stats.report()["reports"]
+    return [f"{name}: {report['summary']}" for name, report in reports.items() if report.get("summary")]
+
+
+def summary(result: Result, times: dict[str, float | None], reports: Iterable[str] = ()) -> str:
+    """One line: tokens, speed, tokens per step, acceptance, what plugins report, start-up."""
     stats = result.stats
     parts = [f"{len(result.tokens)} tokens, finished by {result.finish_reason}"]
     if times["first_token_seconds"] is not None:
@@ -166,4 +173,4 @@ def summary(result: Result, times: dict[str, float | None]) -> str:
         parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
     if stats["tv_distance"]:
         parts.append(f"total variation {stats['tv_distance']:.2f}")
-    return " · ".join([*parts, f"start-up {times['startup_seconds']:.2f} s"])
+    return " · ".join([*parts, *reports, f"start-up {times['startup_seconds']:.2f} s"])

@@ -1,78 +1,143 @@
-"""The contenders: plain decoding, and every --method alone or, joined by +, as a chain."""
+"""The contenders with their targets: plain decoding first, once for each set of settings that changes its text."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Hashable
+from typing import Any
 
+import attrs
 from spec_cli import common
 from spec_cli.common import Settings
+from spec_cli.prompts import Prompt
 
-from spec_compare.measure import Contender
-from spec_compare.summary import PLAIN
+from spec_compare import prompts as chosen_prompts
+from spec_compare.entries import Entry
+from spec_compare.measure import Contender, Setup, Terms
+from spec_compare.records.record import PLAIN
+from spec_compare.titles import names, value_text
 from spec_core import Run, Target
-from spec_core.commands import chain, joined, parsed
+from spec_core.commands import LoadSettings, check
+from spec_core.commands import Settings as Resolved
 from spec_core.errors import UsageError
 
 IN_DISTRIBUTION = "equal in distribution, not in tokens"
 """Label of a rule that draws with its own noise, at temperatures above 0."""
+TEXT = (
+    "max_tokens", "seed", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
+"""Settings of a text: contenders that differ in one are compared with different plain texts."""
+LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
+"""Settings of a target."""
 
 
-def contenders(target: Target, settings: Settings, batch: int) -> list[Contender]:
-    """Plain decoding without the rule comes first. No run reuses rows of an earlier prompt."""
+@attrs.frozen(eq=False)
+class Entrant:
+    """A contender with its settings and its methods."""
 
-    def maker(methods: list[str]) -> Callable[[], Run]:
-        return lambda: common.run_of(target, settings, methods, judged=bool(methods), reuse=False, max_sequences=batch)
+    contender: Contender
+    settings: Resolved
+    methods: list[str]
+    origin: Callable[[str], str]
 
-    found = chains(settings)
-    return [Contender(PLAIN, maker([]))] + [Contender(n, maker(c)) for n, c in zip(names(found), found, strict=True)]
+
+def checked(settings: Settings, entered: list[Entry], threads: int | None = None) -> dict[Hashable, Target]:
+    """The target of every contender, by ``loading``: loaded after every chain has accepted its metadata.
+
+    threads: CPU threads where the settings leave the choice open. Raises UsageError, Refused.
+    """
+    by_key = {loading(e.settings): e.settings for e in entered or [Entry(settings, [])]}
+    bare = {key: common.target_of(own, weights=False) for key, own in by_key.items()}
+    used: set[str] = set()
+    for own, methods in ((e.settings, e.methods) for e in entered if e.methods):
+        given = common.plugin_settings(own)
+        used |= {c.name for c in check(bare[loading(own)], methods, own["rule"], own["rollback"], given)}
+    common.check_used(settings, used)
+    return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
 
 
-def chains(settings: Settings) -> list[list[str]]:
-    """The methods of each contender except plain decoding. Raises UsageError for one that is named twice."""
-    for spec, times in Counter(settings["methods"]).items():
+def _with_threads(settings: Settings, threads: int | None) -> Settings:
+    if not threads or settings["threads"]:
+        return settings
+    return Resolved({**settings.table, "threads": attrs.evolve(settings.table["threads"], value=threads)})
+
+
+def loading(settings: Settings) -> Hashable:
+    """Equal for settings that load the same target in the same way."""
+    return tuple(settings[name] for name in LOADING)
+
+
+def text_of(settings: Settings) -> Hashable:
+    """Equal for settings under which plain decoding gives the same text."""
+    return (loading(settings), *(settings[name] for name in TEXT))
+
+
+def entrants(
+    settings: Settings, entered: list[Entry], targets: dict[Hashable, Target], prompts: list[Prompt], terms: Terms
+) -> list[Entrant]:
+    """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
+    setups: dict[Hashable, Setup] = {}
+    plain: list[Entrant] = []
+    for entry in entered or [Entry(settings, [])]:
+        key = text_of(entry.settings)
+        if key not in setups:
+            setups[key] = setup(settings, entry.settings, targets[loading(entry.settings)], prompts, terms)
+            plain.append(_plain(setups[key], baseline_settings(settings, entry.settings)))
+    named = [(name, e) for name, e in zip(named_all(entered), entered, strict=True) if e.methods]
+    made = [*plain, *(_entrant(name, entry, setups[text_of(entry.settings)]) for name, entry in named)]
+    for name, times in Counter(e.contender.name for e in made).items():
         if times > 1:
-            raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")
-    return [chain(spec, common.installed()) for spec in settings["methods"]]
+            raise UsageError(f"{times} contenders are named {name!r}", hint="give each a name, or pass it once")
+    return made
 
 
-def names(chains: list[list[str]]) -> list[str]:
-    """Without files; with their names where two would be called the same. Settings of their own stay."""
-    short = [_title(c, _short) for c in chains]
-    often = Counter(short)
-    return [name if often[name] == 1 else _title(c, _with_file) for name, c in zip(short, chains, strict=True)]
+def setup(base: Settings, own: Settings, target: Target, prompts: list[Prompt], terms: Terms) -> Setup:
+    """The prompts and request settings of contenders with these settings."""
+    different = [f"{name}={value_text(own[name])}" for name in (*LOADING, *TEXT) if own[name] != base[name]]
+    mine = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
+    return Setup(" ".join([PLAIN, *different]), target, mine, chosen_prompts.fitting(prompts, target, mine))
 
 
-def _title(chain: list[str], of: Callable[[str], str]) -> str:
-    """Methods joined by `` + ``, and by `` ++ `` before one that extends the drafts of others."""
-    first, *rest = chain
-    return of(first) + "".join(_joint(part, of) for part in rest)
+def named_all(entered: list[Entry]) -> list[str]:
+    """The names of the contenders: made from methods if the user gave none, then what a table or sweep set."""
+    made = names([e.methods for e in entered])
+    return [" ".join([e.name or name, *e.suffix]) for e, name in zip(entered, made, strict=True)]
 
 
-def _joint(part: str, of: Callable[[str], str]) -> str:
-    name, settings = parsed(part)
-    if settings.get("extend") != "true":
-        return f" + {of(part)}"
-    return f" ++ {of(joined(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
+def baseline_settings(base: Settings, own: Settings) -> Settings:
+    """The command's settings, with what changes the plain text from those of a contender."""
+    return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT)}})
 
 
-def _short(part: str) -> str:
-    before, _, _ = part.partition("=")
-    return part if ":" in before else before
+def _plain(setup: Setup, settings: Settings) -> Entrant:
+    """Plain decoding without the rule."""
+    contender = Contender(setup.baseline, _maker(setup, settings, []), setup, remembers=False)
+    return Entrant(contender, settings, [], Entry(settings, []).origin)
 
 
-def _with_file(part: str) -> str:
-    before, equals, file = part.partition("=")
-    return part if ":" in before else f"{before}{equals}{Path(file).name}"
+def _entrant(name: str, entry: Entry, setup: Setup) -> Entrant:
+    contender = Contender(name, _maker(setup, entry.settings, entry.methods), setup)
+    return Entrant(contender, entry.settings, entry.methods, entry.origin)
 
 
-def labels(runs: dict[str, Run], temperature: float) -> dict[str, str]:
+def _maker(setup: Setup, settings: Settings, methods: list[str]) -> Callable[[], Run]:
+    """No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
+    shape: dict[str, Any] = {"reuse": setup.terms.reuse_turns, "max_sequences": setup.terms.batch}
+    return lambda: common.run_of(setup.target, settings, methods, judged=bool(methods), **shape)
+
+
+def labels(runs: dict[str, Run], entered: list[Entrant]) -> dict[str, str]:
     """{contender: why its tokens may differ from plain decoding's}; contenders that may not differ are left out."""
     found = {}
-    for name, run in runs.items():
+    for contender in (e.contender for e in entered):
+        run, name = runs[contender.name], contender.name
         if run.stats.lossy:
             found[name] = f"LOSSY: {run.stats.lossy}"
-        elif temperature > 0 and name != PLAIN and any(c.compat.noise == "private" for c in run.plugins):
+        elif contender.setup.terms.sampling.temperature > 0 and name != contender.baseline and _private(run):
             found[name] = IN_DISTRIBUTION
     return found
+
+
+def _private(run: Run) -> bool:
+    return any(c.compat.noise == "private" for c in run.plugins)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -10,15 +10,18 @@ from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt
 from spec_cli.score import scored
 
-from spec_compare.measure import Lap, Record, Terms
-from spec_compare.summary import truth
+from spec_compare.conversation import asked
+from spec_compare.measure import Setup, Terms
+from spec_compare.records.record import Lap, Record
+from spec_compare.summary import text_of, truth
 from spec_core import Target
 from spec_core.toolkit import adjust, gap
 
 
 @attrs.frozen
 class Difference:
-    """position: output position of the first difference; gap: between the two best scores of the target there.
+    """position: output position of the first difference; gap: between the two best scores of the target there, None if
+    it was not computed.
 
     plain, other: the tokens; None at the end of a text.
     """
@@ -26,26 +29,48 @@ class Difference:
     contender: str
     prompt: str
     position: int
-    gap: float
+    gap: float | None
     plain: int | None
     other: int | None
 
 
 def differences(
-    laps: Iterable[Lap], labels: Iterable[str], prompts: list[Prompt], target: Target, terms: Terms
+    laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str, Setup], prompts: list[Prompt]
 ) -> list[Difference]:
-    """The first difference of every prompt whose text is not plain decoding's, with scores from a new forward.
+    """The first difference of every text that is not plain decoding's, with scores from a new forward.
 
-    labels: contenders whose text may differ.
+    labels: contenders whose text may differ. setups: by baseline. Of a conversation, its first turn that differs.
     """
-    laps, texts = list(laps), {p.id: p.given for p in prompts}
-    plain = truth(laps)
+    laps, asked_for = list(laps), {p.id: p for p in prompts}
+    plain, texts = truth(laps), answers(laps)
     found: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in set(labels) for r in lap.records):
         key = (record.contender, record.prompt)
-        if key not in found and record.tokens != plain[record.prompt]:
-            found[key] = difference(record, plain[record.prompt], texts[record.prompt], target, terms)
+        if key not in found and record.tokens != plain[text_of(record)]:
+            setup = setups[record.baseline]
+            given = asked(asked_for[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
+            found[key] = difference(record, plain[text_of(record)], given, setup.target, setup.terms)
     return list(found.values())
+
+
+def recorded(laps: list[Lap], labels: Container[str]) -> list[Difference]:
+    """The same from records alone, without scores."""
+    plain = truth(laps)
+    found: dict[tuple[str, str], Difference] = {}
+    for record in (r for lap in laps if lap.contender not in labels for r in lap.records):
+        mine, key = plain.get(text_of(record), []), (record.contender, record.prompt)
+        if key not in found and record.tokens != mine:
+            at = first_difference(mine, record.tokens)
+            found[key] = Difference(*key, at, None, _at(mine, at), _at(record.tokens, at))
+    return list(found.values())
+
+
+def answers(laps: list[Lap]) -> dict[tuple[str, str], list[str]]:
+    """The texts of plain decoding's turns, by baseline and prompt."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in (r for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0):
+        found.setdefault((record.baseline, record.prompt), []).append(record.text)
+    return found
 
 
 def difference(record: Record, plain: list[int], given: Any, target: Target, terms: Terms) -> Difference:

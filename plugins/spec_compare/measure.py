@@ -7,15 +7,19 @@ reused from an earlier prompt, and a method's memory between requests is empty a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import attrs
+from spec_cli import machine
 from spec_cli.prompts import Prompt
 
-from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step
+from spec_compare.conversation import asked, turns_of
+from spec_compare.records.record import PLAIN, Lap, Record, Steps
+from spec_compare.tracing import Drafts, pieces
+from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step, Target
 from spec_core.toolkit import Tally, drafted_and_accepted
 
 WARM_TOKENS = 16
@@ -35,133 +39,107 @@ def now() -> Clock:
     return Clock(perf_counter(), process_time())
 
 
-@attrs.frozen(eq=False)
-class Contender:
-    """A name, and a function that makes its run."""
-
-    name: str
-    make: Callable[[], Run]
-
-
 @attrs.frozen
 class Terms:
-    """The request settings of all contenders. batch: prompts that run together."""
+    """The request settings of all contenders. batch: prompts that run together.
+
+    reuse_turns: a turn of a conversation reuses the rows of the turn before. trace: record the drafts of every step.
+    """
 
     max_tokens: int
     sampling: Sampling
     seed: int = 0
     repeats: int = 1
     batch: int = 1
+    reuse_turns: bool = False
+    trace: bool = False
 
-    def request(self, prompt: Prompt) -> Request:
+    def request(self, prompt: Prompt, given: Any = None, turn: int = 0) -> Request:
+        """given: the prompt with the turns before, if it is not the first turn."""
         return Request(
-            prompt.given,
+            prompt.given if given is None else given,
             max_tokens=self.max_tokens,
             sampling=self.sampling,
             seed=prompt.seed(self.seed),
+            reuse=turn > 0,
             name=prompt.id,
         )
 
 
-@attrs.define
-class Steps:
-    """Steps of the generation phase: drafted tokens, depth of the draft, accepted, emitted, seconds since the last."""
+@attrs.frozen(eq=False)
+class Setup:
+    """What contenders share with the plain decoding that they are compared with.
 
-    drafted: list[int] = attrs.field(factory=list)
-    depth: list[int] = attrs.field(factory=list)
-    accepted: list[int] = attrs.field(factory=list)
-    emitted: list[int] = attrs.field(factory=list)
-    seconds: list[float] = attrs.field(factory=list)
+    baseline: name of that plain decoding. prompts: as this target takes them.
+    """
 
-    def add(self, part: Part, seconds: float) -> None:
-        counts = drafted_and_accepted(part)
-        self.drafted.append(counts["nodes"])
-        self.depth.append(counts["depth"])
-        self.accepted.append(counts["accepted"])
-        self.emitted.append(counts["emitted"])
-        self.seconds.append(seconds)
+    baseline: str
+    target: Target
+    terms: Terms
+    prompts: list[Prompt]
+
+
+@attrs.frozen(eq=False)
+class Contender:
+    """A name, and a function that makes its run.
+
+    remembers: methods or the rule may carry memory from one request to the next.
+    """
+
+    name: str
+    make: Callable[[], Run]
+    setup: Setup | None = None
+    remembers: bool = True
+
+    @property
+    def baseline(self) -> str:
+        return PLAIN if self.setup is None else self.setup.baseline
+
+
+def add(steps: Steps, part: Part, seconds: float) -> None:
+    """Add a step of a sequence."""
+    counts = drafted_and_accepted(part)
+    steps.drafted.append(counts["nodes"])
+    steps.depth.append(counts["depth"])
+    steps.accepted.append(counts["accepted"])
+    steps.emitted.append(counts["emitted"])
+    steps.seconds.append(seconds)
+    steps.tested.append(counts["tested"])
 
 
 @attrs.define(eq=False)
-class Trace:
-    """Observations of one sequence: times of its first and last token, and its steps."""
+class Timeline:
+    """Observations of one sequence: times of its first and last token, its steps, and their drafts if requested."""
 
     first: Clock
     last: Clock
     steps: Steps = attrs.field(factory=Steps)
     tally: Tally = attrs.field(factory=Tally)
-
-
-@attrs.frozen(eq=False)
-class Record:
-    """One run of a prompt by a contender.
-
-    first_seconds: until the first token. decode_seconds: from the first to the last. whole_seconds: share of the lap.
-    cpu_seconds: processor time of decode_seconds, all threads of this process.
-    """
-
-    contender: str
-    prompt: str
-    family: str
-    repeat: int
-    seed: int
-    prompt_tokens: int
-    tokens: list[int]
-    finish: str
-    first_seconds: float
-    decode_seconds: float
-    whole_seconds: float
-    cpu_seconds: float
-    steps: Steps
-    tally: Tally
-
-    @property
-    def decode_tokens(self) -> int:
-        """Tokens after the first one, which prefill produces."""
-        return max(0, len(self.tokens) - 1)
-
-
-@attrs.frozen(eq=False)
-class Lap:
-    """One run of a batch of prompts by a contender. split, forwards, rows: of the steps after the first token.
-
-    seconds, cpu_seconds: of the whole lap, wall time and processor time of this process, all threads.
-    split: seconds by hook, with ``verify`` for the target and ``host`` for the rest, measured from the end of one step
-    to the end of the next; they sum to the time of the steps.
-    """
-
-    contender: str
-    family: str
-    repeat: int
-    seconds: float
-    cpu_seconds: float
-    split: dict[str, float]
-    forwards: dict[str, int]
-    rows: dict[str, int]
-    records: list[Record]
+    drafts: Drafts = attrs.field(factory=Drafts)
 
 
 @attrs.define(eq=False)
 class Watch:
-    """Watches the steps of a run, lap by lap. last: when the last step ended."""
+    """Watches the steps of a run, lap by lap. last: when the last step ended. trace: record the drafts too."""
 
+    trace: bool = False
     last: Clock = Clock(0.0, 0.0)
-    traces: dict[Sequence, Trace] = attrs.field(factory=dict)
+    timelines: dict[Sequence, Timeline] = attrs.field(factory=dict)
     split: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
 
     def clear(self) -> None:
-        for table in (self.traces, self.split, self.forwards, self.rows):
+        for table in (self.timelines, self.split, self.forwards, self.rows):
             table.clear()
 
     def look(self, step: Step) -> None:
         moment = now()
-        if any(part.seq in self.traces for part in step.parts):
+        if any(part.seq in self.timelines for part in step.parts):
             self._account(step, moment.since(self.last).wall)
         for part in step.parts:
             if part.emitted:
-                self._emitted(part, moment)
+                self._emitted(part, moment, step)
         self.last = moment
 
     def _account(self, step: Step, seconds: float) -> None:
@@ -172,14 +150,16 @@ class Watch:
             for name, n in theirs.items():
                 _add(mine, name, n)
 
-    def _emitted(self, part: Part, moment: Clock) -> None:
-        trace = self.traces.get(part.seq)
-        if trace is None:
-            self.traces[part.seq] = Trace(moment, moment)
+    def _emitted(self, part: Part, moment: Clock, step: Step) -> None:
+        timeline = self.timelines.get(part.seq)
+        if timeline is None:
+            self.timelines[part.seq] = Timeline(moment, moment)
             return
-        trace.steps.add(part, moment.since(trace.last).wall)
-        trace.tally.add(part)
-        trace.last = moment
+        add(timeline.steps, part, moment.since(timeline.last).wall)
+        timeline.tally.add(part)
+        if self.trace:
+            timeline.drafts.add(part, step)
+        timeline.last = moment
 
 
 def _add(table: dict[str, Any], name: str, more: float) -> None:
@@ -188,27 +168,76 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
 
 def warm(runs: dict[str, Run], prompts: list[Prompt], terms: Terms) -> None:
     """Runs every contender once, briefly, without measuring."""
-    short = attrs.evolve(terms, max_tokens=min(terms.max_tokens, WARM_TOKENS))
     for name, run in runs.items():
-        lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
+        warm_up(name, run, prompts, terms)
+
+
+def warm_up(name: str, run: Run, prompts: list[Prompt], terms: Terms) -> None:
+    short = attrs.evolve(terms, max_tokens=min(terms.max_tokens, WARM_TOKENS))
+    lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
+
+
+@attrs.frozen
+class Slot:
+    """A lap of the comparison: its number, its repeat, the batch of prompts by number, and the contender."""
+
+    number: int
+    repeat: int
+    group: int
+    contender: str
+
+
+def schedule(names: list[str], groups: int, repeats: int) -> list[Slot]:
+    """All laps in order. Contenders take turns on each batch, in a rotating order."""
+    order = [(r, g, name) for r in range(repeats) for g in range(groups) for name in rotated(names, g + r)]
+    return [Slot(number, *slot) for number, slot in enumerate(order)]
 
 
 def measure(
-    contenders: list[Contender], prompts: list[Prompt], terms: Terms, on_lap: Callable[[], None] = lambda: None
+    contenders: list[Contender],
+    repeats: int,
+    done: Collection[int] = (),
+    on_lap: Callable[[Lap], None] = lambda lap: None,
 ) -> Iterator[Lap]:
-    """Laps of all contenders on all batches of prompts; ``on_lap`` is called after each."""
-    groups = batches(prompts, terms.batch)
-    for repeat in range(terms.repeats):
-        with ExitStack() as runs:
-            watched = {c.name: observed(runs.enter_context(c.make())) for c in contenders}
-            for g, group in enumerate(groups):
-                for name in rotated(list(watched), g + repeat):
-                    yield lap(name, *watched[name], group, terms, repeat)
-                    on_lap()
+    """Laps of all contenders on all batches of prompts; ``on_lap`` is called after each.
+
+    done: numbers of laps that an interrupted comparison finished. Within a repeat those of contenders with a memory
+    run again, unmeasured, so that later texts and drafts are those of an undisturbed comparison.
+    """
+    groups = len(batches(contenders[0].setup.prompts, contenders[0].setup.terms.batch))
+    slots = schedule([c.name for c in contenders], groups, repeats)
+    for repeat in range(repeats):
+        mine = [slot for slot in slots if slot.repeat == repeat]
+        left = {slot.contender for slot in mine if slot.number not in done}
+        for slot, made in _laps(mine, [c for c in contenders if c.name in left], done):
+            if slot.number not in done:
+                yield made
+                on_lap(made)
 
 
-def observed(run: Run) -> tuple[Run, Watch]:
-    watch = Watch()
+def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int]) -> Iterator[tuple[Slot, Lap]]:
+    """The laps of one repeat by these contenders, without those that are done and not needed for their memory."""
+    by_name = {c.name: c for c in contenders}
+    groups = {c.name: batches(c.setup.prompts, c.setup.terms.batch) for c in contenders}
+    with ExitStack() as runs:
+        watched = {c.name: observed(runs.enter_context(c.make()), c.setup) for c in contenders}
+        for slot in (slot for slot in slots if slot.contender in by_name):
+            contender = by_name[slot.contender]
+            if slot.number not in done or contender.remembers:
+                yield slot, lap_of(contender, *watched[slot.contender], groups[slot.contender][slot.group], slot)
+
+
+def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], slot: Slot) -> Lap:
+    """A lap of the schedule, with the work of the whole machine during it."""
+    before = machine.moment()
+    made = lap(contender.name, run, watch, group, contender.setup.terms, slot.repeat, contender.baseline)
+    after = machine.moment()
+    busy = None if before.busy is None or after.busy is None else after.busy - before.busy
+    return attrs.evolve(made, number=slot.number, busy_seconds=busy, load_average=after.average)
+
+
+def observed(run: Run, setup: Setup | None = None) -> tuple[Run, Watch]:
+    watch = Watch(trace=setup is not None and setup.terms.trace)
     run.observe(watch.look)
     return run, watch
 
@@ -226,39 +255,68 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
     return [mine[i : i + size] for mine in families.values() for i in range(0, len(mine), size)]
 
 
-def lap(name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, repeat: int) -> Lap:
-    """Runs all prompts of a group together until they finish."""
+def lap(
+    name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, repeat: int, baseline: str = PLAIN
+) -> Lap:
+    """Runs all prompts of a group together until they finish; conversations turn by turn."""
     watch.clear()
-    began = now()
-    seqs = [run.submit(terms.request(prompt)) for prompt in group]
-    for _ in run:
-        pass
-    spent = now().since(began)
-    share = spent.wall / len(group)
-    pairs = zip(group, seqs, strict=True)
-    records = [_record(name, p, repeat, run.take(s), watch.traces.get(s), began, share) for p, s in pairs]
+    records: list[Record] = []
+    spent = Clock(0.0, 0.0)
+    answers: dict[str, list[str]] = {prompt.id: [] for prompt in group}
+    for turn in range(max(map(turns_of, group))):
+        talking = [prompt for prompt in group if turn < turns_of(prompt)]
+        requests = [terms.request(p, asked(p, answers[p.id], run.target), turn) for p in talking]
+        began = now()
+        seqs = [run.submit(request) for request in requests]
+        for _ in run:
+            pass
+        took = now().since(began)
+        spent = Clock(spent.wall + took.wall, spent.cpu + took.cpu)
+        for prompt, seq in zip(talking, seqs, strict=True):
+            result, timeline = run.take(seq), watch.timelines.get(seq)
+            shared = Shared(name, baseline, repeat, turn, began, took.wall / len(talking))
+            records.append(_record(shared, prompt, result, timeline, run.target, terms.trace))
+            answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
-    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records)
+    reports = run.stats.report()["reports"]
+    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, reports=reports)
+
+
+class Shared(NamedTuple):
+    """Values of all records of one turn of a lap. share: of each text in its seconds."""
+
+    contender: str
+    baseline: str
+    repeat: int
+    turn: int
+    began: Clock
+    share: float
 
 
 def _record(
-    name: str, prompt: Prompt, repeat: int, result: Result, trace: Trace | None, began: Clock, share: float
+    shared: Shared, prompt: Prompt, result: Result, timeline: Timeline | None, target: Target, trace: bool
 ) -> Record:
-    trace = trace or Trace(began, began)
-    decode = trace.last.since(trace.first)
+    timeline = timeline or Timeline(shared.began, shared.began)
+    decode = timeline.last.since(timeline.first)
     return Record(
-        contender=name,
+        contender=shared.contender,
         prompt=prompt.id,
         family=prompt.family,
-        repeat=repeat,
+        repeat=shared.repeat,
         seed=result.seed,
         prompt_tokens=result.prompt_tokens,
         tokens=result.tokens,
         finish=result.finish_reason,
-        first_seconds=trace.first.since(began).wall,
+        first_seconds=timeline.first.since(shared.began).wall,
         decode_seconds=decode.wall,
-        whole_seconds=share,
+        whole_seconds=shared.share,
         cpu_seconds=decode.cpu,
-        steps=trace.steps,
-        tally=trace.tally,
+        steps=timeline.steps,
+        tally=timeline.tally,
+        text=result.text,
+        baseline=shared.baseline,
+        turn=shared.turn,
+        reused=result.reused,
+        pieces=pieces(result.tokens, target) if trace else None,
+        trace=timeline.drafts.decoded(target) if trace else None,
     )

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import attrs
 from spec_cli.prompts import Prompt
 
+from spec_compare.conversation import Conversation
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from spec_compare.measure import Terms
     from spec_core import Target
 
 
@@ -35,27 +37,36 @@ def shipped(target: Target) -> Path:
     return Path(path)
 
 
-def fitting(prompts: list[Prompt], target: Target) -> list[Prompt]:
+def fitting(prompts: list[Prompt], target: Target, terms: Terms) -> list[Prompt]:
     """The prompts; messages become token ids here, so that applying the chat template is not measured.
 
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
     """
-    return [_fitting(prompt, target) for prompt in prompts]
+    return [_fitting(prompt, target, terms) for prompt in prompts]
 
 
-def _fitting(prompt: Prompt, target: Target) -> Prompt:
+def _fitting(prompt: Prompt, target: Target, terms: Terms) -> Prompt:
     from spec_cli.prompt import tokens_of
 
     try:
         tokens = tokens_of(prompt.given, target)
+        later = [t for text in _later(prompt) for t in tokens_of([{"role": "user", "content": text}], target)]
     except UsageError as error:
         raise UsageError(f"prompt {prompt.id!r}: {error.reason}", hint=error.hint) from error
-    if not 0 < len(tokens) < target.info.context:
+    needed = len(tokens) + len(later) + len(_later(prompt)) * terms.max_tokens
+    if not 0 < needed < target.info.context:
+        what = "tokens" if not later else f"turns of up to {terms.max_tokens} new tokens: up to {needed} tokens"
         raise UsageError(
-            f"prompt {prompt.id!r} has {len(tokens)} tokens, but the context is {target.info.context}",
+            f"prompt {prompt.id!r} has {len(tokens) if not later else len(_later(prompt)) + 1} {what}, "
+            f"but the context is {target.info.context}",
             hint="remove it from --prompts, or load the model with a larger --context if it allows one",
         )
     return prompt if isinstance(prompt.given, str) else attrs.evolve(prompt, given=tokens)
+
+
+def _later(prompt: Prompt) -> tuple[str, ...]:
+    """The turns of a conversation after the first."""
+    return prompt.turns[1:] if isinstance(prompt, Conversation) else ()
 
 
 def _limited(prompts: list[Prompt], limit: int | None) -> list[Prompt]:

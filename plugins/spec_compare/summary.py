@@ -9,10 +9,9 @@ from typing import Any
 
 import attrs
 
-from spec_compare.measure import Lap, Record
+from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import Tally
 
-PLAIN = "plain"
 ALL = "all"
 RESAMPLES = 1000
 INTERVAL = 0.9
@@ -79,7 +78,7 @@ class Cell:
 
 
 def rows(laps: Iterable[Lap], labels: Mapping[str, str]) -> list[Row]:
-    """A row per contender and family, and one over all; plain is the contender of that name."""
+    """A row per contender and family, and one over all."""
     laps = list(laps)
     families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
@@ -87,15 +86,29 @@ def rows(laps: Iterable[Lap], labels: Mapping[str, str]) -> list[Row]:
     return [row(laps, name, family, passed, labels.get(name)) for family in families for name in contenders]
 
 
-def truth(laps: Iterable[Lap]) -> dict[str, list[int]]:
-    """{prompt: tokens} of plain decoding, its first repeat."""
-    return {r.prompt: r.tokens for lap in laps if lap.contender == PLAIN and lap.repeat == 0 for r in lap.records}
+Text = tuple[str, str, int]
+"""Baseline, prompt and turn of a text."""
+
+
+def truth(laps: Iterable[Lap]) -> dict[Text, list[int]]:
+    """The tokens of plain decoding, its first repeat."""
+    return {text_of(r): r.tokens for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0}
+
+
+def text_of(record: Record) -> Text:
+    return record.baseline, record.prompt, record.turn
+
+
+def baseline_of(laps: list[Lap], name: str) -> str:
+    """The plain decoding that a contender is compared with."""
+    return next(r.baseline for lap in laps if lap.contender == name for r in lap.records)
 
 
 def _differing(laps: list[Lap], name: str) -> set[str]:
-    """Prompts on which a contender's tokens are not plain's, in any repeat."""
+    """Prompts on which a contender's tokens are not plain's, in any turn and repeat."""
     plain = truth(laps)
-    return {r.prompt for lap in laps if lap.contender == name for r in lap.records if r.tokens != plain[r.prompt]}
+    mine = [r for lap in laps if lap.contender == name for r in lap.records]
+    return {r.prompt for r in mine if r.tokens != plain.get(text_of(r))}
 
 
 def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | None) -> Row:
@@ -105,7 +118,8 @@ def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | 
     tally = _pooled(records)
     counted = tally.report()
     tau = counted["tokens_per_step"]
-    speeds = speed(cells, _plain_cells(laps, family)) if {name, PLAIN} <= passed else NO_SPEED
+    baseline = baseline_of(laps, name)
+    speeds = speed(cells, _cells_of(laps, baseline, family)) if {name, baseline} <= passed else NO_SPEED
     return Row(
         contender=name,
         family=family,
@@ -131,7 +145,7 @@ NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
     """All timing figures of one contender against plain on the same prompts."""
-    pairs = [(mine[prompt], plain[prompt]) for prompt in mine]
+    pairs = [(mine[prompt], plain[prompt]) for prompt in mine if prompt in plain]
     low, high = interval(pairs)
     own = sorted(s for pair in pairs if (s := _speedup([pair])) is not None)
     return {
@@ -178,25 +192,31 @@ def interval(pairs: Pairs) -> tuple[float | None, float | None]:
     return ratios[tail], ratios[-1 - tail]
 
 
-def _plain_cells(laps: list[Lap], family: str) -> dict[str, Cell]:
-    mine = [lap for lap in laps if lap.contender == PLAIN and family in (lap.family, ALL)]
+def _cells_of(laps: list[Lap], name: str, family: str) -> dict[str, Cell]:
+    mine = [lap for lap in laps if lap.contender == name and family in (lap.family, ALL)]
     return _cells([r for lap in mine for r in lap.records])
 
 
 def _cells(records: list[Record]) -> dict[str, Cell]:
-    by_prompt: dict[str, list[Record]] = {}
+    """By prompt; the turns of a conversation count together."""
+    by_prompt: dict[str, dict[int, list[Record]]] = {}
     for record in records:
-        by_prompt.setdefault(record.prompt, []).append(record)
-    return {prompt: _cell(repeats) for prompt, repeats in by_prompt.items()}
+        by_prompt.setdefault(record.prompt, {}).setdefault(record.repeat, []).append(record)
+    return {prompt: _cell(list(repeats.values())) for prompt, repeats in by_prompt.items()}
 
 
-def _cell(repeats: list[Record]) -> Cell:
+def _cell(repeats: list[list[Record]]) -> Cell:
+    """repeats: for each of them, the records of all turns."""
+
+    def middle(name: str) -> float:
+        return statistics.median(sum(getattr(turn, name) for turn in turns) for turns in repeats)
+
     return Cell(
-        tokens=len(repeats[0].tokens),
-        decode_tokens=repeats[0].decode_tokens,
-        decode_seconds=statistics.median(r.decode_seconds for r in repeats),
-        whole_seconds=statistics.median(r.whole_seconds for r in repeats),
-        cpu_seconds=statistics.median(r.cpu_seconds for r in repeats),
+        tokens=sum(len(turn.tokens) for turn in repeats[0]),
+        decode_tokens=sum(turn.decode_tokens for turn in repeats[0]),
+        decode_seconds=middle("decode_seconds"),
+        whole_seconds=middle("whole_seconds"),
+        cpu_seconds=middle("cpu_seconds"),
     )
 
 

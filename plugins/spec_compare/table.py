@@ -76,10 +76,8 @@ def show(rows: list[Row], differing: Iterable[Difference], warnings: Iterable[Ti
 
 def said(d: Difference) -> str:
     other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
-    return (
-        f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}; "
-        f"the target's two best scores there are {d.gap:.2g} apart"
-    )
+    gap = "" if d.gap is None else f"; the target's two best scores there are {d.gap:.2g} apart"
+    return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}"
 
 
 def _print(console: Console, title: str, rows: list[Row]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from spec_cli.machine import Load
 from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, scattered
 
-from spec_compare.measure import Lap
+from spec_compare.records.record import Lap
 from spec_compare.summary import Row
 
 NO_INTERVAL = 1.05

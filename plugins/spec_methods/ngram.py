@@ -10,7 +10,7 @@ import math
 from collections import Counter, deque
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 
 from spec_core import Compat, Draft, Rows, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, match_estimates
@@ -18,6 +18,8 @@ from spec_core.toolkit import AcceptanceEstimates, match_estimates
 DECAY = 0.98
 """Decay of the counts at each look-up, so that old rejections lose weight."""
 PRIOR_WEIGHT = 2.0
+P_MIN = 0.3
+"""Where neither the user nor a controller gives one."""
 
 Log = list[int]
 Place = tuple[Log, int]
@@ -71,10 +73,13 @@ class Ngram:
     draft_max: int = attrs.field(
         default=12, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "draft while its estimated acceptance probability is above this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "draft while its estimated acceptance probability is above this; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     shared: bool = attrs.field(
         default=False, metadata={"help": "use the texts of all sequences of the run; others can notice it by timing"}
@@ -109,10 +114,10 @@ class Ngram:
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves:
             path = [draft.ids[i] for i in draft.ancestry(leaf)]
-            if ids := self._after(seq, path, leaf, budget):
+            if ids := self._after(seq, path, leaf, budget, step.price(seq, self.p_min, P_MIN)):
                 step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            if ids := self._after(seq, [], -1, budget):
+            if ids := self._after(seq, [], -1, budget, step.price(seq, self.p_min, P_MIN)):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
@@ -137,12 +142,14 @@ class Ngram:
             seq.stash[self.memory] = memory
         return memory
 
-    def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int) -> list[int]:
+    def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int, p_min: float) -> list[int]:
         """What may follow committed text and the drafted tokens ``path``."""
-        memory = seq.stash.get(self.memory)
-        return [] if memory is None else self._ahead(memory, seq.tokens + path if path else seq.tokens, budget, leaf)
+        memory, history = seq.stash.get(self.memory), seq.tokens + path if path else seq.tokens
+        return [] if memory is None else self._ahead(memory, history, budget, p_min, leaf)
 
-    def _ahead(self, memory: Memory, history: list[int], budget: int, leaf: int = -1) -> list[int]:
+    def _ahead(
+        self, memory: Memory, history: list[int], budget: int, p_min: float = P_MIN, leaf: int = -1
+    ) -> list[int]:
         """The continuation of the best match, as long as its estimated acceptance allows."""
         best = best_match(memory.index.find(history), history, self.n_max)
         if best is None:
@@ -150,7 +157,7 @@ class Ngram:
         match, (log, at) = best
         memory.matched[leaf] = match
         memory.evidence.of(match).fade()
-        length = min(budget, self.draft_max, carried(memory.evidence.value(match), self.p_min))
+        length = min(budget, self.draft_max, carried(memory.evidence.value(match), p_min))
         ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)
         return until(ids, self.eog)
 

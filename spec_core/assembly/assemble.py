@@ -13,15 +13,19 @@ from spec_core.errors import PluginError, Refused, SpecError, UsageError, neares
 from spec_core.settings.named import chain
 
 log = logging.getLogger("spec_core")
+NO_CONTROL = "fixed"
+"""The name of what every run has without a controller: each method drafts as long as its own settings say."""
 Given = Mapping[str, Mapping[str, Any]]
 
 
-def assemble(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+def assemble(
+    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
+) -> list[Chosen]:
     """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself.
 
     Raises Refused with all refusals together. Weights are read last, if no plugin refuses.
     """
-    plugins = check(target, methods, rule, rollback, given)
+    plugins = check(target, methods, rule, rollback, given, control)
     load_weights(plugins, target)
     return plugins
 
@@ -43,7 +47,9 @@ def _load(chosen: Chosen, target: Any) -> None:
         raise PluginError(chosen.name, "load", error) from error
 
 
-def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given) -> list[Chosen]:
+def check(
+    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
+) -> list[Chosen]:
     """Like ``assemble``, but without reading weights."""
     _check_given(given)
     chosen = [make(spec, given) for spec in _one_by_one(methods)]
@@ -52,7 +58,10 @@ def check(target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: 
     chosen.append(Chosen("target", target))
     if rollback is not None:
         chosen.append(make(rollback, given, ("rollback",)))
-    plugins = admitted(asked(chosen, target))
+    answered = asked(chosen, target)
+    if control is not None and control != NO_CONTROL:
+        answered = _controlled(answered, target, control, given)
+    plugins = admitted(answered)
     drafting = any(c.proposals for c in plugins)
     if drafting:
         plugins += _found_owners(plugins, target, given)
@@ -68,6 +77,14 @@ def _one_by_one(methods: Iterable[Any]) -> Iterator[Any]:
     known = {entry.name for entry in discover(("method", "control"))}
     for method in methods:
         yield from chain(method, known) if isinstance(method, str) else (method,)
+
+
+def _controlled(answered: list[Chosen], target: Any, control: Any, given: Given) -> list[Chosen]:
+    """With the controller of the settings first, if something drafts and no controller was named as a method."""
+    made = make(control, given, ("control",))
+    if any(c.controls for c in answered) or not any(c.proposals for c in answered):
+        return answered
+    return [*asked([made], target), *answered]
 
 
 def _check_given(given: Given) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from torch import Tensor
 
-from spec_core.contract.values import Draft, Streams, Verdict
+from spec_core.contract.values import Draft, HiddenStates, Verdict
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -54,7 +54,7 @@ class TargetOutput:
     """
 
     logits: Tensor
-    hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=Streams)
+    hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=HiddenStates)
     final: Tensor | None = None
     trace: Any = None
 
@@ -93,7 +93,8 @@ class Part:
     at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
     verdict: the verdict after the cut at stop tokens and limits. uncut: the verdict before that cut.
     rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
-    emitted: tokens committed by this step. rewound: position the sequence was rewound to, or None.
+    prices: {plugin, or None for all: min chance of a drafted token}. emitted: tokens committed by this step.
+    rewound: position the sequence was rewound to, or None.
     """
 
     seq: Sequence
@@ -113,6 +114,7 @@ class Part:
     emitted: list[int] = attrs.field(factory=list)
     rewound: int | None = None
     limits: dict[str | None, int] = attrs.field(factory=dict)
+    prices: dict[str | None, float] = attrs.field(factory=dict)
 
     @property
     def drafted(self) -> int:

@@ -31,11 +31,20 @@ from spec_core.sampling.noise import (
     private_key,
     uniform,
 )
-from spec_core.sampling.reference import Source
+from spec_core.sampling.reference import NoiseKey
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
     from spec_core.contract.target import Target
+
+
+@attrs.frozen
+class Spent:
+    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``."""
+
+    number: int
+    whole: float
+    seconds: Mapping[str, float]
 
 
 @attrs.define(eq=False)
@@ -49,6 +58,8 @@ class Step:
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
+    number: steps of the run before it. before: time of the last completed step, None in the first.
+    priced: plugins that asked for a price that a controller had set.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -66,6 +77,9 @@ class Step:
     drafting: bool = False
     batch: Batch | None = None
     output: TargetOutput | None = None
+    number: int = 0
+    before: Spent | None = None
+    priced: set[str] = attrs.field(factory=set)
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -126,14 +140,42 @@ class Step:
         For controllers, which are called before all methods: Compat(drafts=()). Raises ValueError if the plugin
         drafts: it could be called after other methods, when a limit has no effect.
         """
-        self._in("limit", "draft")
-        if self.proposals.get(self.asking):
-            raise ValueError(
-                "step.limit is for controllers, which never draft: return Compat(drafts=()) "
-                "from compat, or propose a shorter draft"
-            )
+        self._controls("limit")
         n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
+
+    def set_price(self, seq: Sequence, chance: float, method: str | None = None) -> None:
+        """A drafted token pays here if its whole path is accepted with at least this chance, by anybody or one method.
+
+        Only upwards. For a controller, like ``limit``, and raises the same.
+        """
+        self._controls("set_price")
+        prices = self._by_seq[seq].prices
+        prices[method] = max(float(chance), prices.get(method, 0.0))
+
+    def _controls(self, what: str) -> None:
+        self._in(what, "draft")
+        if self.proposals.get(self.asking):
+            raise ValueError(
+                f"step.{what} is for controllers, which never draft: return Compat(drafts=()) "
+                "from compat, or propose a shorter draft"
+            )
+
+    def price(self, seq: Sequence, fixed: float | None, usual: float) -> float:
+        """The min chance, 0 to 1, with which a path must be accepted for another token to pay.
+
+        A drafter may stop by it; it may decide whether the next token is drawn, not whether a drawn one stands.
+
+        :param fixed: the user's own, which counts where it is not None; otherwise the controller's.
+        :param usual: where no controller set one.
+        """
+        if fixed is not None:
+            return fixed
+        prices = self._by_seq[seq].prices
+        if not prices:
+            return usual
+        self.priced.add(self.asking)
+        return max(prices.get(None, 0.0), prices.get(self.asking, 0.0))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
         """Propose a draft. Raises ValueError or TypeError if it breaks the contract."""
@@ -221,11 +263,11 @@ class Step:
             ids = torch.from_numpy(np.array(ids, dtype=np.int64))  # torch takes five times as long for a list
         return gumbel(seed, t, self.target.info.vocab if ids is None else ids, stream, domain)
 
-    def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[Source, int]:
+    def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[NoiseKey, int]:
         """The key of ``noise(seq, i, branch)``: (seed, stream, domain), and its output position."""
         if not self.private:
-            return (seq.seed, seq.stream, DOMAIN_TOKEN), seq.t + i
-        return (private_key(seq.seed, seq.stream), seq.number, draft_domain(i, branch)), seq.t
+            return (seq.seed, seq.noise_stream, DOMAIN_TOKEN), seq.t + i
+        return (private_key(seq.seed, seq.noise_stream), seq.number, draft_domain(i, branch)), seq.t
 
     # accept
 
@@ -235,13 +277,13 @@ class Step:
         Drafters cannot read them, and no other step or request of the run gets the same numbers.
         """
         self._in("coins", "accept")
-        return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+        return uniform(private_key(seq.seed, seq.noise_stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
 
-    def choosing(self, seq: Sequence) -> Source:
+    def choosing(self, seq: Sequence) -> NoiseKey:
         """(seed, stream, domain) of the noise with which the core chooses a token."""
         if not self.private:
-            return seq.seed, seq.stream, DOMAIN_TOKEN
-        return private_key(seq.seed, seq.stream), seq.number, DOMAIN_CHOICE
+            return seq.seed, seq.noise_stream, DOMAIN_TOKEN
+        return private_key(seq.seed, seq.noise_stream), seq.number, DOMAIN_CHOICE
 
     @property
     def undecided(self) -> Iterator[Sequence]:

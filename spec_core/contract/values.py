@@ -271,6 +271,7 @@ class Compat:
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
     notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
     load: called once no plugin refuses; weights are read only there.
+    report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
     owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
@@ -286,6 +287,7 @@ class Compat:
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
+    report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 
 @attrs.frozen
@@ -326,7 +328,7 @@ class TargetInfo:
         return ": ".join(filter(None, (self.exact, self.exact_why))) or None
 
 
-class Streams(dict[int, Tensor]):
+class HiddenStates(dict[int, Tensor]):
     """{i: hidden states} that a plugin requested; any other i raises NotAskedFor, which says how to request it."""
 
     def __missing__(self, i: int) -> Tensor:

@@ -16,13 +16,14 @@ from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
+from spec_core.contract.step import Spent, Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
 from spec_core.loop.commit import commit, cut, emitted
 from spec_core.loop.coupled import Coupled
-from spec_core.loop.generation import Generation, Stream
+from spec_core.loop.fair_lock import FairLock
+from spec_core.loop.generation import Generation, Queued
 from spec_core.loop.guard import Hooks, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
@@ -30,7 +31,6 @@ from spec_core.loop.request.arguments import all_of, parted, request_of, several
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
-from spec_core.loop.turns import Turns
 from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
@@ -55,6 +55,7 @@ class Run:
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
     :param rollback: the owner of recurrent state, where several are installed.
     :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
+    :param control: a controller's name, unless one is among ``methods``; ``"fixed"`` means none.
     :param settings: a RunSettings; keywords override its fields.
     :param keywords: fields of RunSettings; with a location, also those of LoadSettings (``device``, ``threads``, ...).
 
@@ -69,19 +70,22 @@ class Run:
         rollback: Any = None,
         plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
         settings: RunSettings | None = None,
+        control: Any = None,
         **keywords: Any,
     ) -> None:
         self.settings, loading = parted(settings, keywords)
         named = [methods] if isinstance(methods, str) else list(methods)
         rule = None if isinstance(rule, Coupled) else rule
         with inside():
-            self.target = target_of(target, named, rule, rollback, plugin_settings or {}, loading)
-            self.plugins = assemble(self.target, named, rule, rollback, plugin_settings or {})
+            given = plugin_settings or {}
+            self.target = target_of(target, named, rule, rollback, given, control, loading)
+            self.plugins = assemble(self.target, named, rule, rollback, given, control)
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
-        self.stats = Stats(lossy=lossy, exact=self.target.info.exactness)
+        reports = {c.name: c.compat.report for c in self.plugins if c.compat.report is not None}
+        self.stats = Stats(lossy=lossy, exact=self.target.info.exactness, reports=reports)
         self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
@@ -102,8 +106,10 @@ class Run:
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._turns = Turns()
+        self._lock = FairLock()
         self._stepping = False
+        self._steps = 0
+        self._spent: Spent | None = None
         self._memory = when_gone(self, self.target, slots)
         weakref.finalize(self, forget, self._hooks.manager).atexit = False
 
@@ -128,7 +134,9 @@ class Run:
         return self._close(step, events)
 
     def _plan(self) -> Step:
-        return plan(self._scheduler.running, self.target, self.settings, bool(self.drafters), self._new_step())
+        step = self._new_step(number=self._steps, before=self._spent)
+        self._steps += 1
+        return plan(self._scheduler.running, self.target, self.settings, bool(self.drafters), step)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
@@ -152,7 +160,8 @@ class Run:
         return step.output is not None
 
     def _count(self, step: Step) -> None:
-        """Add the step to the statistics, then call the observers."""
+        """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
+        self._spent = Spent(step.number, perf_counter() - step.began, step.seconds)
         self.stats.add(step)
         if self._unoffered.before:
             self._unoffered.look(step)
@@ -169,7 +178,7 @@ class Run:
 
     def step(self) -> list[Emitted]:
         """Run one step for all running sequences; returns their events. Raises UsageError from within a step."""
-        with self._turns:
+        with self._lock:
             self._not_within_a_step("step")
             self._stepping = True
             try:
@@ -201,18 +210,18 @@ class Run:
         made = request_of(request, keywords)
         return sequence(made, self.target, always, self.drafters, self.stats.switched_off, self._private)
 
-    def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
-        with self._turns:
+    def _queue(self, seq: Sequence, queued: Queued | None = None) -> Sequence:
+        with self._lock:
             if self.closed:
                 raise UsageError("the run is closed", hint="make a new Run; it may use the same target")
-            if stream is not None:
-                self._outputs.streams[seq] = stream
+            if queued is not None:
+                self._outputs.queued[seq] = queued
             self._scheduler.add(seq)
         return seq
 
     def cancel(self, seq: Sequence) -> None:
         """End a sequence now; within a step, at the end of that step or the next. Emitted tokens are kept."""
-        with self._turns:
+        with self._lock:
             if seq.finish is None:
                 seq.finish = "cancelled"
                 if not self._stepping:
@@ -230,7 +239,7 @@ class Run:
         request: a Request; a text; token ids; messages, a list of ``{"role": ..., "content": ...}``, formatted with
         the model's chat template; or a list of any of these, which returns a list of Generations in the same order
         that run together. keywords: fields of Request, or of Sampling (``temperature=0.8``), for all requests. All
-        prompts of a list share one seed: equal prompts give equal texts, unless their ``stream`` differs.
+        prompts of a list share one seed: equal prompts give equal texts, unless their ``noise_stream`` differs.
 
         Raises UsageError; if one prompt of a list is wrong, nothing is generated.
         """
@@ -241,8 +250,8 @@ class Run:
         return [self._generation(seq) for seq in all_of(request, lambda one: self._checked(one, keywords))]
 
     def _generation(self, seq: Sequence) -> Generation:
-        stream = Stream()
-        return Generation(self, self._queue(seq, stream), stream)
+        queued = Queued()
+        return Generation(self, self._queue(seq, queued), queued)
 
     def take(self, seq: Sequence) -> Result:
         """The result of a finished sequence that was submitted; it can be taken once.
@@ -259,7 +268,7 @@ class Run:
         ``submit`` and ``generate`` then raise UsageError; statistics stay. Waits for a step that another thread runs;
         raises UsageError from within a step. A second call does nothing.
         """
-        with self._turns:
+        with self._lock:
             self._not_within_a_step("close")
             if self.closed:
                 return
@@ -279,7 +288,7 @@ class Run:
 
     def observe(self, look: Callable[[Step], None]) -> None:
         """Call ``look(step)`` at the end of every step, after the step is counted."""
-        with self._turns:
+        with self._lock:
             self._observers.append(look)
 
     @property

@@ -6,6 +6,7 @@ Tokens cut off after a stop are neither emitted nor accepted.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -30,6 +31,7 @@ class Stats:
     switched_off: dict[str, str] = attrs.field(factory=dict)
     lossy: str | None = None
     exact: str | None = None
+    reports: Mapping[str, Callable[[], Mapping[str, Any]]] = attrs.field(factory=dict)
 
     def add(self, step: Step) -> None:
         for part in step.parts:
@@ -66,4 +68,5 @@ class Stats:
             "switched_off": dict(self.switched_off),
             "lossy": self.lossy,
             "exact": self.exact,
+            "reports": {name: dict(report()) for name, report in self.reports.items()},
         }

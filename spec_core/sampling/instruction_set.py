@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from spec_core.errors import UsageError
 
 VARIABLE = "SPEC_INSTRUCTION_SET"
+PLAIN = {"avx512vnni": "avx512", "avxvnni": "avx2", "i8mm": "neon"}
+"""Sets with more kinds of dot products, and what code without them uses in their place."""
 
 
 def allowed(sets: Sequence[str]) -> tuple[str, ...]:
     """sets: those of this processor, the best first. Without those before the one that the variable names.
 
-    Code that has no form of its own for the dot products of a set counts as the plain set: ``avx512`` for
-    ``avx512vnni``. Raises UsageError where the variable names none of them."""
+    A set that is not among ``sets`` stands for its plain one: ``avx512vnni`` for ``avx512``. Raises UsageError
+    where the variable names none of them."""
     name = os.environ.get(VARIABLE)
     if not name:
         return tuple(sets)
-    found = name if name in sets else name.removesuffix("vnni")
+    found = name if name in sets else PLAIN.get(name)
     if found not in sets:
         reason = f"{VARIABLE}={name} is not an instruction set of this processor"
         raise UsageError(reason, hint=f"name one of {', '.join(sets)}")

@@ -76,6 +76,9 @@ class ChoiceSettings:
     methods: tuple[str, ...] = option((), "methods in the order in which they draft: NAME, NAME=FILE or NAME:key=value")
     rule: str | None = option(None, "acceptance rule; the default is lossless and seed-coupled")
     rollback: str | None = option(None, "owner of recurrent state, if several are installed")
+    control: str = option(
+        "fixed", "who decides how much is drafted: fixed, the methods by their own settings; or a controller's name"
+    )
 
 
 TABLES: tuple[type, ...] = (ChoiceSettings, RunSettings, LoadSettings, TextSettings)

@@ -76,7 +76,7 @@ class PairDrafter:
     state: key of the sequence's state. watch: if set, called with every token of a chain and its row.
     """
 
-    p_min: float
+    p_min: float | None
     sample: SampleMode
     width: int = 1
     nodes_max: int = 1
@@ -139,12 +139,13 @@ class PairDrafter:
         if state is None or not state.pairs.tokens:
             return None
         state.estimate.fade()
-        if state.estimate.value < self.p_min:
+        p_min = self.drafter.price(step, seq)
+        if state.estimate.value < p_min:
             return None
         longest = min(budget, self.longest)
         if self._branches(step, seq):
             nodes = min(step.nodes(seq), self.nodes_max)
-            limits = TreeLimits(longest, nodes, self.width, self.p_min, seq.stop.tokens)
+            limits = TreeLimits(longest, nodes, self.width, p_min, seq.stop.tokens)
             proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
             return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
         return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)

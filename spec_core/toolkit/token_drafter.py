@@ -1,7 +1,7 @@
 """For drafters that choose token by token from rows of logits: how a token is chosen, and when a draft ends.
 
 A draft continues while all of it is likely to be accepted: the product over its tokens of their probability times the
-drafter's acceptance rate so far in this sequence must not fall below ``p_min``.
+drafter's acceptance rate so far in this sequence must not fall below ``p_min``, or the controller's price.
 """
 
 from __future__ import annotations
@@ -53,12 +53,18 @@ class PartialDraft:
 class TokenDrafter:
     """Chooses tokens from logits [V], greedily or by the request's own sampling and noise.
 
+    p_min: acceptance probability below which a draft ends; None means the controller's price, or ``usual`` without one.
     With the same noise the drafted token is often the one that the target draws (2408.07978). sample: ``sampled``
     and ``auto`` draw if the request does.
     """
 
-    p_min: float
+    p_min: float | None
     sample: SampleMode = "auto"
+    usual: float = 0.3
+
+    def price(self, step: Step, seq: Sequence) -> float:
+        """The survival below which a draft for this sequence ends in this step."""
+        return step.price(seq, self.p_min, self.usual)
 
     def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
         """Add the token chosen from ``row``; end the draft if it is not likely enough to be accepted.
@@ -75,7 +81,7 @@ class TokenDrafter:
             draft.probs.append(probs)
         draft.survival *= chance * draft.estimate.value
         full = len(draft.ids) >= draft.budget or token in draft.seq.stop.tokens
-        draft.open = draft.survival >= self.p_min and not full
+        draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token
 
     def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False) -> Any:
@@ -101,7 +107,9 @@ class TokenDrafter:
             chooser = self.chooser(step, draft.seq, longest) if choosers else None
             if chooser is None:
                 return None
-        return DraftLimits(longest, longest, 1, self.p_min, draft.seq.stop.tokens, draft.estimate.value, chooser)
+        return DraftLimits(
+            longest, longest, 1, self.price(step, draft.seq), draft.seq.stop.tokens, draft.estimate.value, chooser
+        )
 
     def keeps(self, step: Step, seq: Sequence) -> bool:
         """Whether a rule reads the rows that a chain of this sequence is drawn from."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import count
 
-import attrs
 import pytest
 from spec_cli import machine
-from spec_cli.machine import Load
 from spec_cli.main import run
 from spec_compare import measure
 
@@ -54,7 +53,9 @@ def summary(answer: tuple[int, str, str]) -> dict[tuple[str, str], dict]:
 
 
 def results(folder, out: str = "out") -> list[dict]:
-    return [json.loads(line) for line in (folder / out / "results.jsonl").read_text().splitlines()]
+    """The records of results.jsonl."""
+    lines = [json.loads(line) for line in (folder / out / "results.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "record"]
 
 
 def test_a_row_for_every_contender_and_family_and_one_over_all(compare):
@@ -254,13 +255,18 @@ def test_the_summary_carries_what_its_numbers_depend_on(compare, folder):
 
 def test_the_summary_says_how_busy_the_machine_was_and_what_is_doubtful(compare, monkeypatch):
     """A constructed load is reported and gives a warning, whatever the load of this machine."""
-    busy = Load(1.0, 0.5, 4, 3.0, 2.0, 2.5)
-    monkeypatch.setattr(machine, "load_between", lambda before, after: busy)
+    moments = (machine.Moment(t, 0.0, 4, 350.0 * t, 2.0) for t in count())
+    monkeypatch.setattr(machine, "moment", lambda: next(moments))
+    ticks = count()
+    monkeypatch.setattr(measure, "now", lambda: measure.Clock(next(ticks), 0.0))
     body = json.loads(compare("--method", "repeat", "--json")[1])
+    load = body["load"]
 
-    assert body["load"] == attrs.asdict(busy)
+    assert (load["processors"], load["average_before"], load["average_after"]) == (4, 2.0, 2.0)
+    assert load["others"] == pytest.approx(350 * 6 / load["seconds"])
     assert [w["text"] for w in body["warnings"] if w["kind"] == "load"] == [
-        "other programs kept 3.0 of 4 processors busy during the measurement: measure again on a quiet machine"
+        f"other programs kept {load['others']:.1f} of 4 processors busy during the measurement: "
+        "measure again on a quiet machine"
     ]
 
 
@@ -330,7 +336,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(c
     code, _, err = compare("--limit", "1", "-n", "2", "--out", "prompts.jsonl")
 
     assert code == 2
-    assert "prompts.jsonl cannot be written: File exists" in err
+    assert "prompts.jsonl cannot be written: Not a directory" in err
     assert "measured" not in err
 
 
@@ -350,15 +356,29 @@ def test_an_interrupted_comparison_keeps_the_laps_that_were_finished(compare, fo
     assert "Traceback" not in err
 
 
-def test_results_are_never_written_over(compare, folder):
-    """Not even those of an interrupted comparison; the refusal comes before anything is loaded."""
-    compare("--limit", "1", "-n", "2", "--out", "out")
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--seed", "5"], "seed was 0 and is 5"),
+        (["--method", "repeat", "-o", "repeat.length=2"], "repeat: setting repeat.length was 3 and is 2"),
+        (["--repeats", "2"], "repeats was 1 and is 2"),
+        (["--temperature", "0.5"], "plain: setting temperature was 0.0 and is 0.5"),
+        (["--family", "first"], "prompts was"),
+        (["--batch", "2"], "batch was 1 and is 2"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_results_of_another_comparison_are_never_written_over(compare, folder, changed, said):
+    """Not even those of an interrupted comparison; the refusal names what changed, and nothing is measured."""
+    command = ["--method", "repeat", "--limit", "1", "-n", "2", "--out", "out"]
+    compare(*command)
     before = (folder / "out" / "results.jsonl").read_bytes()
     (folder / "out" / "summary.json").unlink()
-    code, _, err = compare("--limit", "1", "-n", "2", "--out", "out", model="no:such")
+    method = changed if "--method" in changed else ["--method", "repeat", *changed]
+    code, _, err = compare(*method, "--limit", "1", "-n", "2", "--out", "out")
 
     assert code == 2
-    assert "out has results already: results.jsonl" in err and "another directory" in err
+    assert said in err and "another directory" in err and "measured" not in err
     assert (folder / "out" / "results.jsonl").read_bytes() == before
 
 

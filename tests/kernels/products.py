@@ -22,7 +22,7 @@ HALVES = {"Q8_0": [0], "Q4_0": [0], "Q5_0": [0], "Q6_K": [208]} | dict.fromkeys(
     ["Q4_1", "Q5_1", "Q4_K", "Q5_K"], [0, 2]
 )
 """Offsets of the float16 scales of a block."""
-SETS = ["avx512vnni", "avx512", "avxvnni", "avx2", "neon", "generic"]
+SETS = ["avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "neon", "generic"]
 SIZE, INT, POINTER = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
 
 

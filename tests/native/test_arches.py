@@ -28,19 +28,40 @@ def here() -> list[str]:
     return done.hashes
 
 
-def test_neon_gives_the_bits_of_this_machine(program, here):
+def test_neon_and_its_matrix_products_give_the_bits_of_this_machine(program, here):
     done = ARM.run(program, ALL, "-cpu", "max")
 
-    assert done.said == [f"{part}: generic neon" for part in ("products", "operators", "choices", "forwards")]
+    assert done.said == [f"{part}: generic i8mm neon" for part in ("products", "operators")] + [
+        "choices: generic neon",
+        "forwards: generic i8mm neon",
+    ]
     assert done.code == 0
     assert len(done.hashes) == len(set(done.hashes)) > 1500
     assert done.hashes == here
 
 
+def test_a_processor_without_matrix_products_takes_dot_products(program, here):
+    done = ARM.run(program, FEW, "-cpu", "cortex-a76")
+
+    assert done.said == [
+        "products: generic neon",
+        "operators: generic i8mm neon",
+        "choices: generic neon",
+        "forwards: generic neon",
+    ]
+    assert done.code == 0
+    assert done.hashes == [line for line in here if int(line.split()[1]) < FEW]
+
+
 def test_a_processor_without_dot_products_takes_the_portable_ones(program, here):
     done = ARM.run(program, FEW, "-cpu", "cortex-a72")
 
-    assert done.said == ["products: generic", "operators: generic neon", "choices: generic neon", "forwards: generic"]
+    assert done.said == [
+        "products: generic",
+        "operators: generic i8mm neon",
+        "choices: generic neon",
+        "forwards: generic",
+    ]
     assert done.code == 0
     assert done.hashes == [line for line in here if int(line.split()[1]) < FEW]
 

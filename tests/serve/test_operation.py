@@ -313,7 +313,7 @@ def test_what_waits_starts_by_priority():
         for future in asked:
             future.result()
 
-    assert ended == ["running", "sooner", "later"]
+    assert ended.index("sooner") < ended.index("later")
 
 
 @pytest.mark.parametrize(

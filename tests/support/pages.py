@@ -93,6 +93,6 @@ class Skimmer:
 def understood(words: list[str]) -> None:
     """Raise the program's error for a command with an unknown name or option."""
     name, command, rest = cli.resolve_command(click.Context(cli), words)
-    while isinstance(command, click.Group) and rest:
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         name, command, rest = command.resolve_command(click.Context(command), rest)
     command.make_context(name, list(rest))

@@ -24,6 +24,7 @@ POINTS = {
         "mute": "Mute",
         "cautious": "Cautious",
     },
+    "spec_core.rules": {"heedless": "Careless"},
     "spec_core.rollback": {"toy-rollback": "spec_core.testing:ToyRollback"},
     "spec_core.commands": {"crash": "crash", "stop": "stop", "absent": "nowhere.at_all:command"},
 }

@@ -41,4 +41,9 @@ def instruction_sets() -> tuple[str, ...]:
     extension. Raises ValueError where the variable names none of them."""
     sets = () if _native is None else tuple(_native.instruction_sets())
     named = os.environ.get("SPEC_INSTRUCTION_SET")
-    return sets[sets.index(named) :] if named and sets else sets
+    if not named or not sets:
+        return sets
+    if named not in sets:
+        reason = f"SPEC_INSTRUCTION_SET={named} is not an instruction set of this processor"
+        raise ValueError(f"{reason}; name one of {', '.join(sets)}")
+    return sets[sets.index(named) :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 import torch
@@ -42,7 +42,7 @@ def recurs(layer: Any) -> bool:
     return hasattr(layer, "recurrent_states")
 
 
-def has_rows(layer: Any) -> bool:
+def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
     return isinstance(layer, DynamicLayer) and layer.is_initialized
 
 

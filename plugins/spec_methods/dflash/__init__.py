@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -54,10 +54,13 @@ class DFlash:
         validator=[ge(1), le(256)],
         metadata={"help": "max draft length; the head's block size is a limit too", "off": 256},
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "cut when the draft's acceptance probability falls below this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "cut when the draft's acceptance probability falls below this; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
@@ -95,7 +98,7 @@ class DFlash:
     @hookimpl
     def draft(self, step: Step) -> None:
         """One forward for all sequences, then tokens from its rows, as many as are likely to be accepted."""
-        blocks = [b for seq, budget in step.undrafted if (b := self._begin(seq, budget))]
+        blocks = [b for seq, budget in step.undrafted if (b := self._begin(step, seq, budget))]
         if not blocks:
             return
         rows = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
@@ -127,12 +130,12 @@ class DFlash:
         memory.context.embed = None if embed is None else self.layers.embedding(embed)
         return Known(memory.context, span.start, self.head.states(span))
 
-    def _begin(self, seq: Sequence, budget: int) -> Block | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int) -> Block | None:
         memory = seq.stash.get(self.memory)
         if memory is None:
             return None
         memory.estimate.fade()
-        if memory.estimate.value < self.p_min:
+        if memory.estimate.value < self._drafter.price(step, seq):
             return None
         longest = min(budget, self.draft_max, self.layers.head.block - 1)
         return Block(seq, longest, memory.estimate, context=memory.context)

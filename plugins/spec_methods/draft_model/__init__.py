@@ -13,13 +13,16 @@ from typing import Any
 
 import attrs
 import torch
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
+
+P_MIN = 0.35
+"""Where neither the user nor a controller gives one."""
 
 
 @attrs.define(eq=False)
@@ -38,10 +41,13 @@ class DraftModel:
     draft_max: int = attrs.field(
         default=8, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.35,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop when the draft's acceptance probability falls below this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "stop when the draft's acceptance probability falls below this; 0.35, or a controller's price",
+            "off": 0.0,
+        },
     )
     sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
@@ -103,7 +109,7 @@ class DraftModel:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        wanted = [d for seq, budget in step.undrafted if (d := self._begin(seq, budget))]
+        wanted = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
         if not wanted:
             return
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
@@ -131,14 +137,14 @@ class DraftModel:
 
     # one draft
 
-    def _begin(self, seq: Sequence, budget: int) -> Drafting | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int) -> Drafting | None:
         if seq.embeds:
             return None
         shadow = seq.stash.get(self.shadow)
         if shadow is None:
             shadow = seq.stash[self.shadow] = open_state(self.model)
         shadow.estimate.fade()
-        if shadow.estimate.value < self.p_min:
+        if shadow.estimate.value < self._drafter.price(step, seq):
             return None
         tokens = list(self.words.to_draft(seq.tokens))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
@@ -173,7 +179,7 @@ class DraftModel:
 
     @property
     def _drafter(self) -> TokenDrafter:
-        return TokenDrafter(self.p_min, self.sample)
+        return TokenDrafter(self.p_min, self.sample, P_MIN)
 
     def draft_logits(self, tokens: list[int], n: int) -> tuple[list[int], Tensor]:
         """A greedy draft of n tokens after ``tokens``, and the logits that each was chosen from, [n, V]."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 import torch
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -39,10 +39,13 @@ class Eagle3(PairDrafter):
     nodes_max: int = attrs.field(
         default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop when the draft's acceptance probability falls below this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}

@@ -13,7 +13,7 @@ from collections.abc import Sequence as Spans
 from typing import Any
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -30,10 +30,13 @@ class Mtp(PairDrafter):
     draft_max: int = attrs.field(
         default=4, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "stop when the draft's acceptance probability falls below this", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     sample: SampleMode = attrs.field(
         default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}

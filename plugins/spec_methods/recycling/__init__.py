@@ -14,13 +14,16 @@ from typing import Literal
 
 import attrs
 import torch
-from attrs.validators import ge, gt, le
+from attrs.validators import and_, ge, gt, le, optional
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, likeliest
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
+
+P_MIN = 0.3
+"""Where neither the user nor a controller gives one."""
 
 
 @attrs.define(eq=False)
@@ -47,10 +50,13 @@ class Recycling:
     nodes_max: int = attrs.field(
         default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "min estimated probability of a drafted path", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "min estimated probability of a drafted path; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     fresh: float = attrs.field(
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
@@ -132,10 +138,11 @@ class Recycling:
     def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> Limits:
         """drafted: tokens that other methods drafted in this step."""
         depth, stops = min(budget, self.draft_max), seq.stop.tokens
+        p_min = step.price(seq, self.p_min, P_MIN)
         drawn = step.wants_probs and self._samples(step, seq)
         if drawn or self.width == 1 or not step.trees:
-            return Limits(depth, depth, 1, self.p_min, stops, drawn)
-        return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, self.p_min, stops)
+            return Limits(depth, depth, 1, p_min, stops, drawn)
+        return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, p_min, stops)
 
     def _draft(self, step: Step, memory: Memory, nodes: list[Node], last: int, limits: Limits) -> Draft:
         """last: the token before the first node."""

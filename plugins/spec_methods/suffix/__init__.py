@@ -11,12 +11,15 @@ also has ``d``.
 from __future__ import annotations
 
 import attrs
-from attrs.validators import ge, le
+from attrs.validators import and_, ge, le, optional
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, TreeLimits, tested
 from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
+
+P_MIN = 0.3
+"""Where neither the user nor a controller gives one."""
 
 
 @attrs.define(eq=False)
@@ -41,10 +44,13 @@ class Suffix:
     draft_max: int = attrs.field(
         default=16, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float = attrs.field(
-        default=0.3,
-        validator=[ge(0.0), le(1.0)],
-        metadata={"help": "min estimated probability of a drafted path", "off": 0.0},
+    p_min: float | None = attrs.field(
+        default=None,
+        validator=optional(and_(ge(0.0), le(1.0))),
+        metadata={
+            "help": "min estimated probability of a drafted path; 0.3, or a controller's price",
+            "off": 0.0,
+        },
     )
     width: int = attrs.field(
         default=1, validator=[ge(1), le(16)], metadata={"help": "max children of a token; above 1 a tree is drafted"}
@@ -124,7 +130,8 @@ class Suffix:
         depth = min(budget, self.draft_max)
         branching = step.trees and self.width > 1
         nodes = step.nodes(seq) - drafted if branching else depth
-        return TreeLimits(depth, nodes, self.width if branching else 1, self.p_min, seq.stop.tokens)
+        p_min = step.price(seq, self.p_min, P_MIN)
+        return TreeLimits(depth, nodes, self.width if branching else 1, p_min, seq.stop.tokens)
 
     def _ahead(self, seq: Sequence, path: list[int], leaf: int, limits: TreeLimits) -> list[Node]:
         """The best draft of the sources: with the most expected accepted tokens, then from the first source.

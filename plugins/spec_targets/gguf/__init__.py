@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -42,7 +43,8 @@ def load(
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
     told = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
-    extras = told | (extras or {})
+    types = Counter(tensor.type for tensor in file.tensors.values())
+    extras = told | {"file": str(file.path), "types": dict(types)} | (extras or {})
     return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
 
 

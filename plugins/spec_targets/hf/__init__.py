@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +39,15 @@ def load(
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:
         config = source.config = attrs.evolve(config, nextn=1)
+    types = Counter(tensor.type for tensor in source.tensors.values())
+    facts = {"file": str(directory), "types": dict(types)}
     return make_target(
         config,
         source,
         tokenizer(directory),
         wanted=weights,
         divisors=divisors_of(raw, config),
-        extras=extras,
+        extras=facts | (extras or {}),
         **options,
     )
 

@@ -32,7 +32,7 @@ ELSEWHERE = {
         "max_tokens is the most tokens of the output",
     ),
     "n": "max_tokens is the most tokens of the output; "
-    "for several texts of one prompt: generate([Request(prompt, stream=i) for i in range(n)])",
+    "for several texts of one prompt: generate([Request(prompt, noise_stream=i) for i in range(n)])",
     "do_sample": "temperature=0 is greedy, a higher temperature draws",
     "stop_strings": "stop takes texts, stop_tokens takes ids",
     "prompt": "give the prompt once, as the first argument: run.generate(prompt)",
@@ -44,13 +44,15 @@ ELSEWHERE = {
 """Keywords of other programs, and what to use here."""
 
 
-def target_of(given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, options: Any) -> Target:
+def target_of(
+    given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, control: Any, options: Any
+) -> Target:
     """The target itself, or the one at this location. Its weights are read after the plugins accept its metadata.
 
     options: of ``load``. Raises UsageError where a loaded target is given with them.
     """
     if isinstance(given, (str, Path)):
-        check(load(given, **{**options, "weights": False}), methods, rule, rollback, settings)
+        check(load(given, **{**options, "weights": False}), methods, rule, rollback, settings, control)
         return load(given, **options)
     if options:
         raise UsageError(

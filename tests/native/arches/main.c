@@ -8,7 +8,7 @@
 
 #include "trials.h"
 
-static const char *const sets[SETS] = {"generic", "avx512vnni", "avx512", "avxvnni", "avx2", "neon"};
+static const char *const sets[SETS] = {"generic", "avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "neon"};
 static void *held[4096];
 static int count;
 

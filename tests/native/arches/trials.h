@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SETS 6
+#define SETS 7
 
 /* A part of the native code. run: 0 where this processor has no such instruction set. */
 typedef struct {

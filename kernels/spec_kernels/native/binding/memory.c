@@ -193,7 +193,7 @@ static PyObject *replay(PyObject *module, PyObject *args) {
 
 /* -> names of the instruction sets that this processor has, the best first */
 static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
-    static const char *const names[] = {"avx512vnni", "avx512", "avxvnni", "avx2", "neon", "generic"};
+    static const char *const names[] = {"avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "neon", "generic"};
     (void)module, (void)unused;
     PyObject *found = PyList_New(0);
     for (size_t i = 0; found && i < sizeof names / sizeof *names; i++) {

@@ -7,8 +7,15 @@
 #if SPEC_ARM && defined(__linux__)
 #include <sys/auxv.h>
 #define DOT_PRODUCT (1ul << 20) /* HWCAP_ASIMDDP, which old headers lack */
+#define BYTE_MATRICES (1ul << 13) /* HWCAP2_I8MM */
 #elif SPEC_ARM && defined(__APPLE__)
 #include <sys/sysctl.h>
+
+static int reports(const char *feature) {
+    int has = 0;
+    size_t size = sizeof has;
+    return sysctlbyname(feature, &has, &size, NULL, 0) == 0 && has;
+}
 #endif
 
 #if SPEC_X86
@@ -35,11 +42,23 @@ static int runs_neon(void) {
 #if defined(__linux__)
     return (getauxval(AT_HWCAP) & DOT_PRODUCT) != 0;
 #elif defined(__APPLE__)
-    int has = 0;
-    size_t size = sizeof has;
-    return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, NULL, 0) == 0 && has;
+    return reports("hw.optional.arm.FEAT_DotProd");
 #elif defined(__ARM_FEATURE_DOTPROD)
     return 1; /* so is all the rest */
+#else
+    return 0;
+#endif
+}
+#endif
+
+#if SPEC_I8MM
+static int runs_i8mm(void) {
+#if defined(__linux__)
+    return runs_neon() && (getauxval(AT_HWCAP2) & BYTE_MATRICES) != 0;
+#elif defined(__APPLE__)
+    return runs_neon() && reports("hw.optional.arm.FEAT_I8MM");
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+    return runs_neon();
 #else
     return 0;
 #endif
@@ -60,6 +79,9 @@ static const struct {
     {&spec_product_avxvnni, runs_avxvnni},
 #endif
     {&spec_product_avx2, runs_avx2},
+#endif
+#if SPEC_I8MM
+    {&spec_product_i8mm, runs_i8mm},
 #endif
 #if SPEC_ARM
     {&spec_product_neon, runs_neon},

@@ -25,6 +25,12 @@
 #define SPEC_ARM 1
 #endif
 
+/* Compilers that know i8mm. */
+#if SPEC_ARM && (defined(__clang__) || __GNUC__ >= 10)
+#define SPEC_I8MM 1
+extern const spec_product_table spec_product_i8mm;
+#endif
+
 /* Compilers that know AVX-VNNI. */
 #if SPEC_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define SPEC_AVXVNNI 1

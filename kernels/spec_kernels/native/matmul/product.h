@@ -91,8 +91,8 @@ typedef struct {
     void (*product)(const spec_weight *w, int first, int count, const void *qrows, int bits, int rows, float *y);
 } spec_product_table;
 
-/* isa: "avx512vnni", "avx512", "avxvnni", "avx2", "neon" (with dot products), "generic", or NULL for the best one this
- * machine runs. NULL where the machine (or the build) has no such. Tables live for ever. */
+/* isa: "avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "neon" (with dot products), "generic", or NULL for the best
+ * one this machine runs. NULL where the machine (or the build) has no such. Tables live for ever. */
 const spec_product_table *spec_products(const char *isa);
 
 #endif

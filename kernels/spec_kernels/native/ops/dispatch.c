@@ -29,7 +29,7 @@ const spec_ops_table *spec_ops(const char *isa) {
     if ((!isa || !strcmp(isa, "avxvnni") || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
 #endif
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE)
-    if (!isa || !strcmp(isa, "neon")) return &spec_ops_neon;
+    if (!isa || !strcmp(isa, "i8mm") || !strcmp(isa, "neon")) return &spec_ops_neon;
 #endif
     return !isa || !strcmp(isa, "generic") ? &spec_ops_generic : NULL;
 }

@@ -224,7 +224,7 @@ typedef struct {
 } spec_ops_table;
 
 /* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avxvnni" and
-   "avx2" (the same), "neon", "generic",
+   "avx2" (the same), "i8mm" and "neon" (the same), "generic",
    or NULL for the best that this processor has. NULL where the name is unknown or the processor lacks it. */
 const spec_ops_table *spec_ops(const char *isa);
 

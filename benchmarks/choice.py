@@ -1,4 +1,6 @@
-"""Time of choosing a token, per row: native, and by the reference in Python, in turns.
+"""Time of choosing a token, per row: native, and by the reference in Python, in turns; and time of noise.
+
+    python benchmarks/choice.py [--json] [--vocab 49152 151936] [--repeats N] [--isa NAME]
 
 Rows are random. peaked: a few tokens have most of the mass, as after most tokens of a text. broad: normal with a
 standard deviation of 3, of which top-p 0.95 keeps thousands of tokens. flat: normal with one of 0.5, of which top-p
@@ -7,6 +9,7 @@ keeps nearly all. Nothing is printed unless both forms choose the same tokens. O
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import statistics
@@ -20,6 +23,7 @@ import torch
 from spec_core import Sampling
 from spec_core.sampling import native, reference
 from spec_core.sampling.choose import adjust, place
+from spec_core.sampling.noise import gumbel
 
 SETTINGS = {
     "greedy": Sampling(),
@@ -78,6 +82,18 @@ def measure(kind: str, n: int, sampling: Sampling, repeats: int) -> tuple[float,
     return statistics.median(mine), statistics.median(theirs)
 
 
+def noise(vocabulary: int, repeats: int = 200) -> dict[str, float]:
+    """Microseconds of noise for a whole vocabulary, and for 40 tokens of it, as for temperatures above 0."""
+    ids = torch.arange(0, vocabulary, vocabulary // 40)
+    found = {}
+    for name, what in (("whole vocabulary", vocabulary), ("40 tokens", ids)):
+        began = perf_counter()
+        for t in range(repeats):
+            gumbel(1, t, what)
+        found[name] = (perf_counter() - began) / repeats * 1e6
+    return found
+
+
 def show(vocabularies: list[int], repeats: int, isa: str | None, as_json: bool) -> None:
     """Measure and print. isa: instruction set of the native form; None: the best."""
     if native.module is None:
@@ -99,9 +115,26 @@ def show(vocabularies: list[int], repeats: int, isa: str | None, as_json: bool) 
         "numpy": np.__version__,
     }
     if as_json:
-        print(json.dumps({"rows": rows, **about}, indent=2))
+        print(json.dumps({"rows": rows, "noise": {n: noise(n) for n in vocabularies}, **about}, indent=2))
         return
     print(" · ".join(f"{name} {value}" for name, value in about.items()), file=sys.stderr)
     print(f"{'vocabulary':>10}  {'row':8}{'settings':22}{'ms':>8}{'Python':>9}")
     for r in rows:
         print(f"{r['vocab']:10}  {r['row']:8}{r['settings']:22}{r['ms']:8.3f}{r['python_ms']:9.2f}")
+    for n in vocabularies:
+        for name, cost in noise(n).items():
+            print(f"noise of {name}, vocabulary {n}: {cost:.0f} µs a row")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vocab", type=int, nargs="+", default=[49_152, 151_936])
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--isa", help="instruction set; the default is the best")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    show(given.vocab, given.repeats, given.isa, given.json)
+
+
+if __name__ == "__main__":
+    main()

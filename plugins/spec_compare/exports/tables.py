@@ -1,0 +1,84 @@
+"""Rows of a comparison as CSV or Parquet: one per contender and family, or one per text."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+from spec_cli import common
+from spec_cli.common import as_json
+
+from spec_compare.outcome import Outcome
+from spec_compare.records.record import Record
+from spec_core.errors import UsageError
+
+EXTRA = "pip install 'spec-core[parquet]'"
+
+
+def csv(found: Outcome, path: Path) -> list[Path]:
+    """A line per contender and family, with the names of ``summary.json``; lists and objects as JSON."""
+    return [written(path, _csv([_flat(row) for row in rows(found)]))]
+
+
+def texts(found: Outcome, path: Path) -> list[Path]:
+    """A line per text: counts and times, without its tokens and steps."""
+    return [written(path, _csv([_text(record) for lap in found.laps for record in lap.records]))]
+
+
+def parquet(found: Outcome, path: Path) -> list[Path]:
+    """A row per contender and family; lists stay lists. Raises UsageError if pyarrow is not installed."""
+    try:
+        import pyarrow
+        from pyarrow import parquet as files
+    except ImportError as error:
+        raise UsageError("--parquet needs pyarrow, which is not installed", hint=EXTRA) from error
+    sink = io.BytesIO()
+    files.write_table(pyarrow.Table.from_pylist([_with_json_objects(row) for row in rows(found)]), sink)
+    return [written(path, sink.getvalue())]
+
+
+def rows(found: Outcome) -> Iterator[dict[str, Any]]:
+    """The rows, with what distinguishes this machine and this model."""
+    header = found.header
+    for row in found.rows:
+        facts = next(c for c in header.contenders if c.name == row.contender)
+        target = header.targets[facts.target]
+        where = {"model": target.model, "dtype": target.dtype, "device": target.device, "host": header.host}
+        yield {**attrs.asdict(row), "baseline": facts.baseline, **where, "batch": header.batch}
+
+
+def _text(record: Record) -> dict[str, Any]:
+    left_out = ("tokens", "steps", "tally", "pieces", "trace")
+    own = attrs.asdict(record, recurse=False, filter=lambda field, _: field.name not in left_out)
+    counts = {name: getattr(record.tally, name) for name in ("drafted", "accepted", "emitted")}
+    return {**own, "new_tokens": len(record.tokens), "step_count": record.tally.steps, **counts}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: as_json(value) if isinstance(value, list | dict) else value for name, value in row.items()}
+
+
+def _with_json_objects(row: dict[str, Any]) -> dict[str, Any]:
+    """Objects as JSON: their names differ from row to row."""
+    return {name: as_json(value) if isinstance(value, dict) else value for name, value in row.items()}
+
+
+def _csv(lines: list[dict[str, Any]]) -> bytes:
+    out = io.StringIO()
+    writer = csv_module.DictWriter(out, list(dict.fromkeys(name for line in lines for name in line)))
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue().encode()
+
+
+def written(path: Path, data: bytes) -> Path:
+    """The path, after writing. Raises UsageError."""
+    try:
+        common.write(path, data)
+    except OSError as error:
+        raise common.unwritable(path, error) from error
+    return path

@@ -1,0 +1,114 @@
+"""What a comparison measures: laps, the records of their texts, and the steps of each text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from spec_compare.records.described import field, unwritten
+from spec_core.toolkit import Tally
+
+PLAIN = "plain"
+"""Name of plain decoding with the settings of the command."""
+
+
+@attrs.define
+class Steps:
+    """Steps of the generation phase, one entry per step in every list."""
+
+    drafted: list[int] = field("drafted tokens", factory=list)
+    depth: list[int] = field("length of the longest path of the draft", factory=list)
+    accepted: list[int] = field("accepted drafted tokens", factory=list)
+    emitted: list[int] = field("emitted tokens", factory=list)
+    seconds: list[float] = field("seconds since the end of the step before", factory=list)
+    tested: list[int] = field("drafted positions that the rule decided on", factory=list)
+
+
+@attrs.define
+class Trace:
+    """With --trace: the draft of every step, one entry per step in every list; empty or null without a draft."""
+
+    budget: list[int] = field("longest draft that was allowed", factory=list)
+    ids: list[list[int]] = field("token ids of the draft", factory=list)
+    parents: list[list[int] | None] = field(
+        "index of the token that each drafted token follows, -1 for the text; null for a chain", factory=list
+    )
+    sources: list[list[str]] = field("the method that drafted each token", factory=list)
+    confidence: list[list[float] | None] = field(
+        "the method's estimate of each token's acceptance probability", factory=list
+    )
+    path: list[list[int]] = field("indices of the accepted tokens", factory=list)
+    limits: list[dict[str, int]] = field(
+        "longest draft that controllers allowed: by method, the empty name for all methods", factory=list
+    )
+    seconds: list[dict[str, float]] = field("seconds by hook and plugin, and of verify", factory=list)
+    texts: list[list[str]] = field("the text of each drafted token", factory=list)
+
+
+@attrs.frozen(eq=False)
+class Record:
+    """One text: a prompt, or one turn of a conversation, by one contender."""
+
+    contender: str = field("name of the contender")
+    prompt: str = field("the prompt's `id`")
+    family: str = field("the prompt's family")
+    repeat: int = field("number of the repeat, from 0")
+    seed: int = field("seed of this prompt, the same for all contenders")
+    prompt_tokens: int = field("tokens of the prompt")
+    tokens: list[int] = field("token ids of the output")
+    finish: str = field("why the text ended: `stop`, `length`, `cancelled` or `error`")
+    first_seconds: float = field("seconds until the first token: prefill")
+    decode_seconds: float = field("seconds from the first token to the last")
+    whole_seconds: float = field("this text's share of the time of all texts that ran together, prefill included")
+    cpu_seconds: float = field("CPU seconds of this process from the first token to the last, all threads")
+    steps: Steps = field("the steps after the first token")
+    tally: Tally = unwritten(factory=Tally)
+    text: str = field("the output as text", default="")
+    baseline: str = field("name of the plain decoding that it is compared with", default=PLAIN)
+    turn: int = field("number of the turn of a conversation, from 0", default=0)
+    reused: int = field("prompt tokens whose rows were taken over from the turn before", default=0)
+    pieces: list[str] | None = field("with --trace: the text of each output token", default=None)
+    trace: Trace | None = field("with --trace: the draft of every step", default=None)
+
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens after the first one, which prefill produces."""
+        return max(0, len(self.tokens) - 1)
+
+
+@attrs.frozen(eq=False)
+class Lap:
+    """One run of a batch of prompts by a contender. Values belong to all its texts together."""
+
+    contender: str
+    family: str
+    repeat: int
+    seconds: float = field("seconds of the whole lap")
+    cpu_seconds: float = field("CPU seconds of this process, all threads")
+    split: dict[str, float] = field(
+        "seconds of the steps after the first token by hook, with `verify` for the target and `host` for the rest"
+    )
+    forwards: dict[str, int] = field("forwards of these steps by the target and each method")
+    rows: dict[str, int] = field("rows of these forwards")
+    records: list[Record] = unwritten()
+    number: int = field("number of the lap in the order of the comparison, from 0", default=0)
+    busy_seconds: float | None = field(
+        "CPU seconds of the whole machine, all programs; null if the system does not report them", default=None
+    )
+    load_average: float | None = field(
+        "load average of the last minute at the end of the lap; null if not reported", default=None
+    )
+    reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
+
+
+def tally_of(steps: Steps) -> Tally:
+    """Sums over the steps of a record, by position. ``by_method`` and ``tv_distance`` are not in a record."""
+    tally = Tally(steps=len(steps.emitted), emitted=sum(steps.emitted))
+    columns = zip(steps.drafted, steps.depth, steps.accepted, steps.tested, strict=True)
+    for drafted, depth, accepted, tested in columns:
+        if drafted:
+            one = Tally(drafted=drafted, accepted=accepted, drafts=1, depth=depth)
+            one.reached, one.tested, one.kept = ([1] * n for n in (depth, tested, accepted))
+            tally.merge(one)
+    return tally

@@ -1,0 +1,79 @@
+"""``spec compare show``, ``merge`` and ``export``: work on the results of earlier comparisons, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from spec_cli import common
+
+from spec_core.errors import UsageError
+
+DIRECTORY = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+def show(directory: Path, as_json: bool) -> int:
+    """Print the tables of results, recomputed from their records.
+
+    Of an interrupted comparison: those of the prompts that every contender has finished.
+    """
+    from spec_compare import outcome, table
+    from spec_compare.records.reading import read
+
+    comparison = read(directory)
+    if not comparison.complete:
+        common.note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
+    found = outcome.recomputed(comparison)
+    if not found.laps:
+        raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
+    if as_json:
+        click.echo(common.as_json(found.body()))
+    else:
+        table.show(found.rows, found.differences, found.warnings)
+    return 1 if found.differences else 0
+
+
+@click.command()
+@click.argument("directories", metavar="DIR DIR...", nargs=-1, required=True, type=DIRECTORY)
+@click.option("--json", "as_json", is_flag=True, help="The rows of every machine as one JSON object.")
+def merge(directories: tuple[Path, ...], as_json: bool) -> None:
+    """Show the same comparison of several machines side by side. Their times are never pooled.
+
+    The prompts, request settings and contenders must be equal.
+    """
+    from spec_compare import machines
+
+    columns = machines.columns(directories)
+    if as_json:
+        click.echo(common.as_json(machines.body(columns)))
+    else:
+        machines.show(columns)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.option("--csv", "csv", type=DIRECTORY, help="Write a row per contender and family to this file.")
+@click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
+@click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
+@click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
+def export(
+    directory: Path, csv: Path | None, parquet: Path | None, texts: Path | None, spec_bench: Path | None
+) -> None:
+    """Write results in the formats of other programs."""
+    from spec_compare.exports import answers, tables
+    from spec_compare.outcome import recomputed
+    from spec_compare.records.reading import read
+
+    writers = {csv: tables.csv, parquet: tables.parquet, texts: tables.texts, spec_bench: answers.write}
+    wanted = {path: write for path, write in writers.items() if path is not None}
+    if not wanted:
+        raise UsageError(
+            "no format was named", hint="pass --csv FILE, --parquet FILE, --texts FILE or --spec-bench DIR"
+        )
+    found = recomputed(read(directory))
+    for path, write in wanted.items():
+        for made in write(found, path):
+            common.note(f"written: {made}")

@@ -1,0 +1,47 @@
+"""Names of contenders: what distinguishes them from each other, and no more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spec_core.commands import joined, parsed
+
+
+def names(chains: list[list[str]]) -> list[str]:
+    """Without files; with their names where two would be called the same. Settings of their own stay."""
+    short = [title(c) for c in chains]
+    often = Counter(short)
+    return [name if often[name] == 1 else title(c, _with_file) for name, c in zip(short, chains, strict=True)]
+
+
+def _short(part: str) -> str:
+    before, _, _ = part.partition("=")
+    return part if ":" in before else before
+
+
+def _with_file(part: str) -> str:
+    before, equals, file = part.partition("=")
+    return part if ":" in before else f"{before}{equals}{Path(file).name}"
+
+
+def title(chain: list[str], of: Callable[[str], str] = _short) -> str:
+    """Methods joined by `` + ``, and by `` ++ `` before one that extends the drafts of others."""
+    if not chain:
+        return ""
+    first, *rest = chain
+    return of(first) + "".join(_joint(part, of) for part in rest)
+
+
+def _joint(part: str, of: Callable[[str], str]) -> str:
+    name, settings = parsed(part)
+    if settings.get("extend") != "true":
+        return f" + {of(part)}"
+    return f" ++ {of(joined(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

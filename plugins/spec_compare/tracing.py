@@ -1,0 +1,49 @@
+"""Traces: which method drafted each token, with which confidence, and what was accepted."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_compare.records.record import Trace
+from spec_core import Part, Step, Target
+
+
+@attrs.define(eq=False)
+class Drafts:
+    """The drafts of one sequence's steps. Their texts are decoded after the lap, outside the measured time."""
+
+    trace: Trace = attrs.field(factory=Trace)
+
+    def add(self, part: Part, step: Step) -> None:
+        """Copies what is on the host; tensors of the draft are not kept."""
+        draft, trace = part.draft, self.trace
+        trace.budget.append(part.budget)
+        trace.ids.append([] if draft is None else list(draft.ids))
+        trace.parents.append(None if draft is None or draft.parents is None else list(draft.parents))
+        trace.sources.append([] if draft is None else part.sources)
+        trace.confidence.append(None if draft is None or draft.confidence is None else list(draft.confidence))
+        trace.path.append([] if part.uncut is None else list(part.uncut.path[: len(part.emitted)]))
+        trace.limits.append({name or "": n for name, n in part.limits.items()})
+        trace.seconds.append(dict(step.seconds))
+
+    def decoded(self, target: Target) -> Trace:
+        """The trace with the texts of its tokens."""
+        self.trace.texts = [[token_text(token, target) for token in ids] for ids in self.trace.ids]
+        return self.trace
+
+
+def token_text(token: int, target: Target) -> str:
+    """The text of one token; incomplete characters become replacement characters."""
+    words = target.tokenizer
+    return "" if words is None else words.token_bytes(token).decode("utf-8", "replace")
+
+
+def pieces(tokens: list[int], target: Target) -> list[str] | None:
+    """The text that each token completes; None without a tokenizer."""
+    if target.tokenizer is None:
+        return None
+    stream = target.tokenizer.stream()
+    found = [stream.put(token) for token in tokens]
+    if found:
+        found[-1] += stream.end()
+    return found

@@ -1,0 +1,184 @@
+"""One method as the controller knows it: what its drafts cost, how they fare, and how long they should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from spec_control.acceptance import HIGH, Shape
+from spec_control.curve import Curve
+from spec_control.machine import Costs
+
+GRAIN = 64
+"""Rates of acceptance that are told apart, between 0 and 1."""
+YOUNG, OLD = 4, 32
+"""Plans for which a table of costs is used, at first and later."""
+WARM, TRIALS = 2, 8
+"""Steps of a method that are not measured; and those in which it may draft though it is not known to pay."""
+ENDS = 4
+"""Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
+PRICE_MIN = 0.05
+
+
+@attrs.frozen
+class Forecast:
+    """A draft of ``length`` tokens: tokens that its step brings, and its time in plain steps.
+
+    survival: chance that all of it is accepted.
+    """
+
+    length: int
+    tokens: float
+    time: float
+    survival: float = 1.0
+
+    @property
+    def rate(self) -> float:
+        """Tokens in the time of a plain step."""
+        return self.tokens / self.time
+
+
+@attrs.define
+class Table:
+    """Time of a step in plain steps by the length of the draft, [1, ...]. uses: until it is made anew.
+
+    reach: the longest draft that pays if nearly everything is accepted. found: forecasts, by rate in ``GRAIN`` steps.
+    granted: what a pacer makes of them where nothing else counts.
+    """
+
+    times: list[float]
+    uses: int
+    reach: int = 0
+    found: dict[int, Forecast] = attrs.field(factory=dict)
+    granted: dict[int, Any] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class Arm:
+    """A method in a run. priced: it asks for the price of a token and stops by it while it drafts.
+
+    aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
+    learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
+    longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
+    steps: in which it drafted. since: steps since it drafted last.
+    offering: share of steps in which it drafts where it may.
+    """
+
+    name: str
+    shape: Shape = attrs.field(factory=Shape)
+    priced: bool = False
+    aside: dict[int, Curve] = attrs.field(factory=dict)
+    branching: float = 1.0
+    steps: int = 0
+    since: int = 0
+    offering: float = 1.0
+    longest: int | None = None
+    _top: int = 0
+    _ends: int = 0
+    _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
+
+    # learning
+
+    def drafted(self, batch: int, length: int, aside: float) -> None:
+        """A step of ``batch`` sequences in which it alone drafted. aside: as the field. The first ones warm it up."""
+        self.steps += 1
+        if self.steps <= WARM:
+            return
+        curve = self.aside.get(batch)
+        if curve is None:
+            curve = self.aside[batch] = Curve()
+        curve.add(length, aside)
+
+    def ended(self, length: int, granted: int) -> None:
+        """A draft of this many tokens, where more were granted: the longest it makes is learned from where it ends."""
+        if length > self._top:
+            self._top, self._ends, self.longest = length, 0, None
+        elif length == self._top and length < granted:
+            self._ends += 1
+            if self._ends >= ENDS:
+                self.longest = length
+
+    def branched(self, rows: int, depth: int) -> None:
+        """A draft of this many rows, whose longest path has ``depth``."""
+        if rows != depth or self.branching != 1.0:
+            self.branching += 0.1 * (rows / depth - self.branching)
+
+    def asked(self, offered: bool) -> None:
+        """It might draft for a sequence, and did or did not."""
+        self.offering += 0.05 * (offered - self.offering)
+
+    # forecasts
+
+    def table(self, costs: Costs, longest: int) -> Table:
+        """Times of steps with drafts of 0 to ``longest`` tokens for every sequence, or as many as it makes."""
+        if self.longest is not None and self.longest < longest:
+            longest = self.longest
+        key = id(costs), longest
+        found = self._tables.get(key)
+        if found is None or found.uses <= 0:
+            times = [self.time(costs, k) for k in range(longest + 1)]
+            found = self._tables[key] = Table(times, YOUNG if self.steps < 8 * YOUNG else OLD)
+            found.reach = self.best(found.times, HIGH).length
+        found.uses -= 1
+        return found
+
+    def time(self, costs: Costs, length: int, sequences: int | None = None) -> float:
+        """Of a step in which so many sequences draft ``length`` tokens, in plain steps. sequences: None is all.
+
+        Before some trials a drafted token is never expected to cost more than a plain forward: a first measurement
+        that was disturbed must not be the last.
+        """
+        if length == 0:
+            return 1.0
+        overhead = costs.overhead or 0.0
+        aside = self.aside.get(costs.batch)
+        rows = (sequences or costs.batch) * max(length, round(length * self.branching))
+        beside = max(overhead, aside.at(length)) if aside else overhead
+        if self.steps < TRIALS:
+            beside = min(beside, overhead + length)
+        return (costs.forwards.at(costs.batch + rows) + beside) / (1.0 + overhead)
+
+    def forecast(self, table: Table, rate: float) -> Forecast:
+        """The best length at this rate."""
+        key = int(rate * GRAIN)
+        found = table.found.get(key)
+        if found is None:
+            found = table.found[key] = self.best(table.times, (key + 0.5) / GRAIN)
+        return found
+
+    def best(self, times: list[float], rate: float) -> Forecast:
+        """The length with the most tokens per time, looking over all of them: a costly token may open cheap ones."""
+        relative = self.shape.relative(len(times))
+        length, tokens, most, survival = 0, 1.0, 1.0, 1.0
+        power = expected = 1.0
+        for k in range(1, len(times)):
+            power *= rate
+            chance = power * relative[k]
+            expected += chance
+            if expected > most * times[k]:
+                length, tokens, most, survival = k, expected, expected / times[k], chance
+        return Forecast(length, tokens, times[length], survival)
+
+    def worth(self, forecast: Forecast) -> float:
+        """Tokens per plain step where it is asked: steps in which it offers nothing are plain."""
+        share = self.offering
+        return (share * forecast.tokens + 1.0 - share) / (share * forecast.time + 1.0 - share)
+
+    def price(self, times: list[float], forecast: Forecast, rate: float) -> float:
+        """Chance at which one more token pays, no higher than that of the whole draft that was found best.
+
+        rate: tokens per plain step that are to be had.
+        """
+        last = min(max(2, forecast.length), len(times) - 1)
+        slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
+        return bounded(min(rate * slope, forecast.survival))
+
+    def hurdle(self, times: list[float], rate: float) -> float:
+        """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""
+        last = len(times) - 1
+        return bounded((rate * times[last] - 1.0) / last)
+
+
+def bounded(price: float) -> float:
+    return PRICE_MIN if price < PRICE_MIN else 1.0 if price > 1.0 else price

@@ -1,0 +1,242 @@
+"""``--control auto``: drafts as long as they pay, by the method that pays best, and none where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from attrs.setters import NO_OP
+from attrs.validators import ge, gt
+
+from spec_control.arm import Arm
+from spec_control.ledger import Ledger
+from spec_control.pacer import Done, Grant, Grants, Pacer, Track
+from spec_core import Compat, Part, Piece, Sequence, StashKey, Step, hookimpl
+
+TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
+REPRODUCE = "control=fixed reproduces it"
+
+
+SAMPLE = 8
+"""While nobody drafts, one step of so many is measured and stands for all."""
+
+
+@attrs.define
+class Memory:
+    """Of one sequence. number: the request's, since a slot outlives it. grants: what was allowed in this step."""
+
+    number: int
+    track: Track
+    grants: Grants = ()
+
+
+@attrs.define(eq=False)
+class Auto:
+    """Drafts as long as they pay, and never costs more than a stated share of plain decoding."""
+
+    share: float = attrs.field(
+        default=0.01, validator=gt(0.0), metadata={"help": "time that may be lost, as a share of plain decoding"}
+    )
+    balance: float = attrs.field(
+        default=20.0, validator=gt(0.0), metadata={"help": "plain steps that may be lost beside that share"}
+    )
+    plain_every: int = attrs.field(
+        default=128, validator=ge(8), metadata={"help": "max steps between two plain ones that are measured"}
+    )
+    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    pacer: Pacer = attrs.field(init=False)
+    exact: str | None = attrs.field(default=None, init=False)
+    private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
+    _done: Done | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
+    _resting: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
+    _skipped: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
+    _resting_for: tuple[int, int] = attrs.field(default=(0, 0), init=False, on_setattr=NO_OP)
+
+    def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self, target: Any = None) -> None:
+        """What is measured is of one run."""
+        self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
+        self._done, self._resting, self._skipped = None, 0, 0
+        self.exact = None if target is None else target.info.exact
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=(), load=self._begin, report=self.report)
+
+    def report(self) -> dict[str, Any]:
+        """What was chosen, what it gained, and the account, in plain steps."""
+        book, ledger = self.pacer.book, self.pacer.ledger
+        account = {
+            "balance": ledger.balance,
+            "lowest": ledger.lowest,
+            "balance_max": ledger.balance_max,
+            "share": ledger.income,
+        }
+        return {"summary": book.summary(), **book.report(), "ledger": account, "note": self.note}
+
+    @property
+    def note(self) -> str | None:
+        """Why a seed's text depends on measured time; None where it does not."""
+        if self.private:
+            return TIMED.format(f"the rule draws with noise of its own; {REPRODUCE}")
+        if self.exact not in (None, "", "rows"):
+            return TIMED.format(f"rows are not equal to the bit; {REPRODUCE}")
+        return None
+
+    # hooks
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        self.private = step.private
+        if self._idle(step):
+            return
+        self._settle(step)
+        offered = [part for part in step.parts if part.budget]
+        memories = [self._memory(step, part.seq) for part in offered]
+        for part in offered:
+            if part.budget > self.pacer.longest:
+                self.pacer.longest = part.budget
+        if (depth := deepest(step.parts)) is not None:
+            grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), depth)
+            self._rest(step, self.pacer.quiet)
+        else:  # rows of a prompt: such a step says nothing about a plain one
+            self.pacer.rest()
+            grants = [()] * len(offered)
+        for part, memory, granted in zip(offered, memories, grants, strict=True):
+            memory.grants = granted
+            self._limit(step, part.seq, memory.track.arms, granted)
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        """What was accepted is learned at once; what the step took is known in the next one."""
+        if self._resting % SAMPLE:
+            self._skipped += 1
+            return
+        self._settle(step)
+        if not step.drafting:
+            self.pacer.rest()
+        if (depth := deepest(step.parts)) is None:
+            return
+        done = Done(step.number, len(step.parts), depth, step.rows["target"], 0, {}, False, 1)
+        for part in step.parts:
+            done.tokens += len(part.emitted)
+            if part.draft is not None and part.uncut is not None:
+                self._learn(part, step.priced, done)
+            elif part.budget:
+                self._missed(part)
+        if not done.drafted:
+            done.stands += self._skipped
+        self._done, self._skipped = done, 0
+
+    # nobody drafts for a while
+
+    def _rest(self, step: Step, steps: int) -> None:
+        """So many steps need no plan, for these sequences."""
+        self._resting = steps
+        self._resting_for = len(step.parts), step.parts[-1].seq.number
+
+    def _idle(self, step: Step) -> bool:
+        """In a time of rest: nobody drafts, and one step of some is measured for all of them."""
+        if not self._resting:
+            return False
+        parts = step.parts
+        if self._resting_for != (len(parts), parts[-1].seq.number):
+            self._resting = 0
+            return False
+        if self._done is not None:
+            self._settle(step)
+        self._resting -= 1
+        for part in parts:
+            if part.budget:
+                step.limit(part.seq, 0)
+        return True
+
+    # one sequence
+
+    def _memory(self, step: Step, seq: Sequence) -> Memory:
+        found = seq.stash.get(self.memory)
+        if found is None or found.number != seq.number:
+            names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
+            found = Memory(seq.number, Track(tuple(self.pacer.arm(name) for name in names)))
+            seq.stash[self.memory] = found
+        return found
+
+    def _limit(self, step: Step, seq: Sequence, arms: tuple[Arm, ...], grants: Grants) -> None:
+        if not grants:
+            step.limit(seq, 0)
+            return
+        if len(arms) == 1:
+            step.limit(seq, grants[0].length)
+            step.set_price(seq, grants[0].price)
+            return
+        granted = {grant.arm for grant in grants}
+        for arm in arms:
+            if arm not in granted:
+                step.limit(seq, 0, arm.name)
+        for grant in grants:
+            step.limit(seq, grant.length, grant.arm.name)
+            step.set_price(seq, grant.price, grant.arm.name)
+
+    def _learn(self, part: Part, priced: set[str], done: Done) -> None:
+        """Each method learns from its own piece of the draft; methods after the first piece may not have been asked."""
+        memory, begun = part.seq.stash[self.memory], False
+        for grant in memory.grants:
+            piece = next((piece for piece in part.pieces if piece.source == grant.arm.name), None)
+            if piece is not None:
+                self._judged(memory, grant, part, piece, done)
+                grant.arm.priced = grant.arm.name in priced
+            if piece is not None or not begun:
+                grant.arm.asked(piece is not None)
+            begun = begun or piece is not None
+
+    def _judged(self, memory: Memory, grant: Grant, part: Part, piece: Piece, done: Done) -> None:
+        """Learn what was accepted of a piece, unless the token before it was rejected: then it was not tested."""
+        arm, draft, uncut = grant.arm, piece.draft, part.uncut
+        assert uncut is not None
+        rows = len(draft.ids)
+        depth = rows if draft.parents is None else deepest_path(draft.parents)
+        done.cold |= arm.name not in memory.track.rates
+        done.drafted[arm] = done.drafted.get(arm, 0) + depth
+        if piece.reached(uncut.path):
+            granted = min(grant.length, part.budget)
+            self.pacer.learn(memory.track, arm, rows, depth, len(piece.own(uncut.path)), granted)
+
+    def _missed(self, part: Part) -> None:
+        """Methods that might draft and did not."""
+        memory = part.seq.stash.get(self.memory)
+        for grant in memory.grants if memory else ():
+            grant.arm.asked(False)
+
+    # the clock
+
+    def _settle(self, step: Step) -> None:
+        """The step before, now that its time is known."""
+        done, before = self._done, step.before
+        if done is None:
+            return
+        self._done = None
+        if before is None or before.number != done.number:
+            return  # it was not brought to its end
+        self.pacer.settle(done, before.seconds["verify"], before.whole)
+
+
+def deepest(parts: list[Part]) -> int | None:
+    """Positions of the longest sequence; None where rows are of a prompt, not of a text that has begun."""
+    depth = 0
+    for part in parts:
+        if not part.decides or len(part.seq.tokens) == part.seq.prompt_len:
+            return None
+        if part.start > depth:
+            depth = part.start
+    return depth
+
+
+def deepest_path(parents: Iterable[int]) -> int:
+    """Tokens of the longest path of a tree."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return max(depths)

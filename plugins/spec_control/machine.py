@@ -1,0 +1,122 @@
+"""What steps cost on this machine at this moment, in plain steps.
+
+A plain step of a batch is the unit. What a forward of n rows costs against a plain one is learned from steps that
+follow each other directly, one plain and one not; how fast the machine is at the moment, from every forward.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+import attrs
+
+from spec_control.curve import FIT, RECENT, Curve
+
+SLOPE = 0.05
+"""Cost of a row, in plain steps, where only plain steps were measured."""
+DIFFERENT = 1.25
+"""A forward that costs this much more or less than predicted is measured again soon."""
+
+
+@attrs.define
+class Costs:
+    """Of one number of sequences at one depth. forwards: by rows, 1 for a plain one.
+
+    overhead: what a plain step takes beside its forward, in plain forwards; None before the first.
+    """
+
+    batch: int
+    forwards: Curve
+    overhead: float | None = None
+    _recent: list[float] = attrs.field(factory=list)
+    _plain: int = 0
+
+    def plain(self, overhead: float) -> None:
+        """A plain step took this beside its forward, in its forwards."""
+        self._recent.append(overhead)
+        del self._recent[:-RECENT]
+        self._plain += 1
+        if len(self._recent) <= FIT or self._plain % FIT == 0:
+            self.overhead = median(self._recent)
+
+
+@attrs.define
+class Machine:
+    """Costs by number of sequences and depth.
+
+    forward: seconds of a plain forward at the moment, from the last step whose cost is known.
+    surprised: the last pair of steps showed a cost that has changed, or is not known for sure.
+    """
+
+    known: dict[tuple[int, int], Costs] = attrs.field(factory=dict)
+    forward: float = 0.0
+    surprised: bool = False
+    _last: tuple[Costs, int, float] | None = None
+    _odd: tuple[int, int] | None = None
+
+    def costs(self, batch: int, depth: int) -> Costs:
+        """For this many sequences of about this many positions; what was never measured begins as the nearest was."""
+        key = batch, depth.bit_length()
+        found = self.known.get(key)
+        return self._new(key) if found is None else found
+
+    def _new(self, key: tuple[int, int]) -> Costs:
+        made = self.known[key] = self._like(key)
+        return made
+
+    def _like(self, key: tuple[int, int]) -> Costs:
+        batch = key[0]
+        same = [k for k in self.known if k[0] == batch]
+        if same:
+            near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
+            return Costs(batch, near.forwards.copy(), near.overhead, list(near._recent))
+        made = Costs(batch, Curve(SLOPE / batch))
+        made.forwards.add(batch, 1.0)
+        return made
+
+    def measured(self, costs: Costs, rows: int, forward: float, overhead: float) -> float:
+        """Learn from a step; returns seconds that a plain step would have taken. rows: of the forward.
+
+        overhead: seconds beside the forward.
+        """
+        plain = rows == costs.batch
+        self._compare(costs, rows, forward, plain)
+        if plain:
+            self.forward = forward
+            costs.plain(overhead / forward)
+        elif costs.forwards.knows(rows) or self._last is None or self._last[0].batch != costs.batch:
+            self.forward = forward / costs.forwards.at(rows)
+        # n rows never cost more than n forwards of one: what took longer was the machine
+        self.forward = max(self.forward, forward * costs.batch / rows)
+        self._last = costs, rows, forward
+        if plain:
+            return forward + overhead
+        return self.forward * (1 + (costs.overhead or 0.0))
+
+    def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
+        """Two steps in a row, one of them plain, say what the other's forward costs."""
+        last, curve = self._last, costs.forwards
+        self.surprised = False
+        if last is None or last[0] is not costs:
+            return
+        before, seconds = last[1], last[2]
+        if plain and before != rows:
+            self._learn(curve, before, seconds / forward, rows)
+        elif not plain and before == costs.batch:
+            self._learn(curve, rows, forward / seconds, before)
+        elif not curve.knows(rows):
+            curve.add(rows, min(forward / self.forward, rows / costs.batch))
+
+    def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:
+        """A cost that was far off twice in a row has changed: what was measured before counts no longer.
+
+        plain: rows of a plain step. n rows at once never cost more than one after the other: more was a disturbance.
+        """
+        ratio = min(ratio, rows / plain)
+        expected, again = curve.at(rows), self._odd == (id(curve), rows)
+        changed = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
+        self._odd = (id(curve), rows) if changed else None
+        if changed and again:
+            curve.forget(rows, 1)
+        curve.add(rows, ratio)
+        self.surprised = changed or not curve.knows(rows)

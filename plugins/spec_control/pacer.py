@@ -1,0 +1,363 @@
+"""Who may draft how much in a step, from what earlier steps cost and brought. Reads no clock and no drawn token.
+
+A step is planned (``plan``), and told when it is over (``learn`` for every draft, ``settle`` for the step).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_control.acceptance import Rate
+from spec_control.arm import GRAIN, PRICE_MIN, TRIALS, Arm, Forecast, Table
+from spec_control.ledger import Ledger
+from spec_control.machine import Costs, Machine
+from spec_control.report import Book
+
+MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
+"""Why nobody drafts in a step."""
+PROBE = 2
+FIRST = 4
+"""Steps before the first plain one that is made to measure it; from then on twice as many each time."""
+WHOLE = 3
+"""Drafts accepted whole, one after the other, after which a longer one is tried."""
+QUIET = 64
+"""Steps for which at most nothing is planned."""
+CHEAP = 0.05
+"""Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
+
+
+@attrs.define(eq=False)
+class Track:
+    """A sequence. arms: the methods that it may be drafted by, in their order.
+
+    rates: {method: chance of a token}, of those that have drafted.
+    whole: how many drafts in a row were accepted whole.
+    """
+
+    arms: tuple[Arm, ...]
+    rates: dict[str, Rate] = attrs.field(factory=dict)
+    whole: int = 0
+
+    def rate(self, arm: Arm) -> float:
+        found = self.rates.get(arm.name)
+        return arm.shape.rate if found is None else found.value
+
+
+@attrs.frozen
+class Grant:
+    """What a method may draft for a sequence. price: the min chance of a path at which one more token pays."""
+
+    arm: Arm
+    length: int
+    price: float
+
+
+Grants = tuple[Grant, ...]
+
+
+@attrs.define
+class Done:
+    """A step of which only the time is missing.
+
+    depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
+    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
+    what it had missed. stands: for so many plain steps like it.
+    """
+
+    number: int
+    batch: int
+    depth: int
+    rows: int
+    tokens: int
+    drafted: dict[Arm, int]
+    cold: bool
+    stands: int
+
+
+@attrs.define(eq=False)
+class Pacer:
+    """The controller of a run.
+
+    longest: max tokens of a draft. every: max steps between two plain ones that are measured.
+    probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
+    quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
+    """
+
+    ledger: Ledger = attrs.field(factory=Ledger)
+    longest: int = 16
+    every: int = 128
+    machine: Machine = attrs.field(factory=Machine)
+    book: Book = attrs.field(factory=Book)
+    arms: dict[str, Arm] = attrs.field(factory=dict)
+    probe: Arm | None = None
+    reason: str = ""
+    steps: int = 0
+    quiet: int = 0
+    _until: int = FIRST
+    _patience: int = FIRST
+    _unprobed: float = 0.0
+    _turn: int = 0
+
+    def arm(self, name: str) -> Arm:
+        found = self.arms.get(name)
+        if found is None:
+            found = self.arms[name] = Arm(name)
+        return found
+
+    # before a step
+
+    def plan(self, tracks: list[Track], batch: int, depth: int) -> list[Grants]:
+        """For each sequence what its methods may draft, in their order; nothing for a plain step.
+
+        batch: sequences of the step, those that do not draft included. depth: positions of the longest.
+        """
+        costs = self.machine.costs(batch, depth)
+        self.probe, self.reason, self.quiet = None, self._forbidden(costs), 0
+        if not self.reason:
+            grants = self._grants(costs, tracks)
+            if any(grants):
+                return grants
+            grants = self._probed(costs, tracks)
+            if any(grants):
+                return grants
+            self.reason = LOSING
+        elif self.reason == REPAYING:
+            self.quiet = min(QUIET, int(-self.ledger.balance / self.ledger.income))
+        return [()] * len(tracks)
+
+    def rest(self) -> None:
+        """A step of which nothing is planned."""
+        self.probe, self.reason, self.quiet = None, "", 0
+
+    def _forbidden(self, costs: Costs) -> str:
+        if costs.overhead is None or self._until <= 0 or self.steps < 2:
+            return MEASURING
+        return REPAYING if self.ledger.balance <= 0 else ""
+
+    def _grants(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
+        if len(tracks) == 1:
+            return [self._granted(costs, tracks[0])]
+        arms = {arm for track in tracks for arm in track.arms}
+        if len(arms) == 1:
+            return self._shared(costs, tracks, arms.pop())
+        return [self._granted(costs, track) for track in tracks]
+
+    # one sequence
+
+    def _granted(self, costs: Costs, track: Track) -> Grants:
+        """The best method; before it cheap ones, where they offer more; after it those that pay at all."""
+        if len(track.arms) == 1:
+            return self._alone(costs, track, track.arms[0])
+        tables = [arm.table(costs, self.longest) for arm in track.arms]
+        rates = [track.rate(arm) for arm in track.arms]
+        found = [arm.forecast(t, rate) for arm, t, rate in zip(track.arms, tables, rates, strict=True)]
+        if not found:
+            return ()
+        worth = [arm.worth(forecast) for arm, forecast in zip(track.arms, found, strict=True)]
+        top = max(worth)
+        best = worth.index(top)
+        if top <= 1.0:
+            return ()
+        if (idle := max(track.arms, key=lambda arm: arm.since)).since >= self.every:
+            return self._tried(costs, idle)
+        grants = []
+        for i, (arm, table, forecast) in enumerate(zip(track.arms, tables, found, strict=True)):
+            grant = self._ahead(costs, arm, table, top) if i < best else self._own(track, arm, table, forecast)
+            if grant:
+                grants.append(grant)
+        return tuple(grants)
+
+    def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
+        """The only method."""
+        table, rate = arm.table(costs, self.longest), track.rate(arm)
+        usual = track.whole < WHOLE and self.ledger.balance >= table.times[-1]
+        key = int(rate * GRAIN)
+        if usual and (known := table.granted.get(key)) is not None:
+            return known
+        grant = self._own(track, arm, table, arm.forecast(table, rate))
+        granted: Grants = (grant,) if grant else ()
+        if usual:
+            table.granted[key] = granted
+        return granted
+
+    def _tried(self, costs: Costs, arm: Arm) -> Grants:
+        """A method that has not drafted for long is asked alone, while others pay."""
+        arm.since = 0
+        length = self._affordable(arm.table(costs, self.longest).times, PROBE)
+        return (Grant(arm, length, PRICE_MIN),) if length else ()
+
+    def _own(self, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
+        if forecast.length == 0:
+            return None
+        length = table.reach if arm.priced else self._further(track, arm, table, forecast.length)
+        length = self._affordable(table.times, max(length, forecast.length))
+        if not length:
+            return None
+        length += length == arm.longest  # one more than it is known to make, to see whether it makes more
+        return Grant(arm, length, arm.price(table.times, forecast, forecast.rate))
+
+    def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
+        """A method that is asked before a better one: it must offer more than is expected of that one."""
+        aside = arm.aside.get(costs.batch)
+        cheap = aside is None or aside.at(1) - (costs.overhead or 0.0) < CHEAP * (1.0 + (costs.overhead or 0.0))
+        hurdle = arm.hurdle(table.times, rate)
+        if not (arm.priced and cheap and hurdle < 1.0):
+            return None
+        length = self._affordable(table.times, table.reach)
+        return Grant(arm, length, hurdle) if length else None
+
+    def _further(self, track: Track, arm: Arm, table: Table, length: int) -> int:
+        """After some drafts that were accepted whole a longer one is tried, where it is not known what that costs."""
+        aside = arm.aside.get(1)
+        if track.whole < WHOLE or aside is None:
+            return length
+        track.whole = 0
+        if length < self.longest and not aside.knows(length + 1):
+            return length + 1
+        last = max((n for n in aside.numbers if aside.knows(n)), default=length)
+        return min(2 * last, self.longest) if last < self.longest else length
+
+    def _affordable(self, times: list[float], length: int) -> int:
+        """The longest draft up to ``length`` whose step cannot lose more than there is."""
+        balance, length = self.ledger.balance + 1.0, min(length, len(times) - 1)
+        while length and times[length] > balance:
+            length -= 1
+        return length
+
+    # several sequences and one method
+
+    def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
+        """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
+        table = arm.table(costs, self.longest)
+        rates = [track.rate(arm) if track.arms else 0.0 for track in tracks]
+        mean = sum(rates) / len(rates)
+        upper = [rate for rate in rates if rate >= 0.999 * mean]
+        typical = sum(upper) / len(upper)
+        forecast = arm.forecast(table, typical)
+        if forecast.length == 0:
+            return [()] * len(tracks)
+        relative = arm.shape.relative(len(table.times))
+        survival_min = 0.98 * forecast.survival
+        length_max = self._affordable(table.times, 2 * forecast.length)
+        ends: dict[int, tuple[int, float]] = {}
+        lengths, tokens = [], 0.0
+        for rate in rates:
+            key = int(rate * GRAIN)
+            found = ends.get(key)
+            if found is None:
+                found = ends[key] = surviving(rate, relative, survival_min, length_max)
+            lengths.append(found[0])
+            tokens += found[1]
+        drafted = sum(lengths)
+        time = table.times[min(length_max, -(-drafted // costs.batch))]
+        rate = (1.0 + tokens / costs.batch) / time
+        if rate <= 1.0:
+            return [()] * len(tracks)
+        price = arm.price(table.times, forecast, rate)
+        if arm.priced:
+            length_max = min(length_max, max(1, table.reach))
+            lengths = [length_max if length else 0 for length in lengths]
+        more = length_max == arm.longest
+        return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
+
+    # probes
+
+    def _probed(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
+        """Now and then a short draft of one sequence, paid for by the income of the steps since the last one."""
+        grants: list[Grants] = [()] * len(tracks)
+        arms = [arm for arm in self.arms.values() if any(arm in track.arms for track in tracks)]
+        if not arms:
+            return grants
+        arm = max(arms, key=lambda a: a.since)
+        loss = arm.time(costs, PROBE, 1) - 1.0
+        period = 0.0 if arm.steps < TRIALS else loss / self.ledger.income
+        missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
+        if missing > 0:
+            self.quiet = min(QUIET, int(missing))
+            return grants
+        self._turn += 1
+        arm.since = 0
+        for at in range(len(tracks)):
+            at = (at + self._turn) % len(tracks)
+            if arm in tracks[at].arms:
+                grants[at] = (Grant(arm, PROBE, PRICE_MIN),)
+                break
+        self.probe = arm
+        return grants
+
+    # after a step
+
+    def learn(self, track: Track, arm: Arm, rows: int, depth: int, accepted: int, granted: int) -> None:
+        """A draft was judged. rows: its tokens. depth: of its longest path. accepted: before stops and limits.
+
+        granted: tokens that it might have had.
+        """
+        tested = accepted + 1 if accepted < depth else depth
+        rate = track.rates.get(arm.name)
+        if rate is None:
+            rate = track.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
+        rate.learn(tested, accepted)
+        track.whole = track.whole + 1 if accepted == depth else 0
+        if self.probe is arm:
+            if track.whole:
+                rate.trust()
+                self._unprobed = float("inf")
+            else:
+                self._unprobed = 0.0
+            self.book.of(arm.name).probes += 1
+        arm.shape.learn(tested, accepted)
+        arm.branched(rows, depth)
+        arm.ended(depth, granted)
+        lengths = self.book.of(arm.name).lengths
+        lengths[depth] = lengths.get(depth, 0) + 1
+
+    def settle(self, done: Done, forward: float, whole: float) -> None:
+        """A step is over. forward, whole: seconds of the forward and of all."""
+        self.steps += 1
+        if self.steps == 1:
+            return  # the first forward warms caches up
+        batch, times = done.batch, done.stands
+        costs = self.machine.costs(batch, done.depth)
+        plain = self.machine.measured(costs, done.rows, forward, whole - forward)
+        spent, each = times * whole / plain, times * done.tokens / batch
+        self.ledger.settle(each, spent)
+        self.book.step(each, spent, times, self.reason)
+        self._schedule(done.rows == batch, times)
+        for arm in self.arms.values():
+            arm.since += times
+        if done.drafted:
+            self._used(done, spent, each, (whole - forward) / self.machine.forward)
+
+    def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
+        """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
+        if len(done.drafted) == 1 and not done.cold:
+            arm, length = next(iter(done.drafted.items()))
+            arm.drafted(done.batch, max(1, round(length / done.batch)), aside)
+        for arm in done.drafted:
+            arm.since = 0
+            used = self.book.of(arm.name)
+            used.steps += 1
+            used.spent += spent / len(done.drafted)
+            used.tokens += each / len(done.drafted)
+
+    def _schedule(self, plain: bool, times: int) -> None:
+        """When the next plain step is made to be measured."""
+        self._unprobed += times
+        if not plain:
+            self._until -= 1
+        else:
+            if self._until <= 0 and not self.machine.surprised:
+                self._patience = min(self.every, 2 * self._patience)
+            self._until = self._patience
+        if self.machine.surprised:
+            self._until = min(self._until, 1)
+
+
+def surviving(rate: float, relative: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
+    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
+    length, power, tokens = 0, rate, 0.0
+    while length < length_max and power * relative[length + 1] >= survival_min:
+        length += 1
+        tokens += power * relative[length]
+        power *= rate
+    return length, tokens

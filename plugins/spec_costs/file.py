@@ -1,0 +1,128 @@
+"""A file of costs: written by ``spec bench step --out``, read by ``spec compare --costs``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import attrs
+
+from spec_core import Target
+from spec_core.errors import UsageError, why
+from spec_costs.curve import Curve, Curves
+
+FORMAT, VERSION = "spec-costs", "1.0"
+MACHINE = ("target", "device", "dtype", "threads", "kernels")
+"""What costs belong to: all of them must be equal where the costs are used."""
+AGAIN = "measure again with `spec bench step --out FILE`"
+MANY = 1 << 20
+"""Max rows, sequences, cached rows and entries: a file from a stranger may name any number."""
+
+
+@attrs.frozen
+class StepCost:
+    """seconds: median time of a step with so many rows of each sequence. depth: cached rows of each sequence."""
+
+    batch: int
+    depth: int
+    rows: int
+    seconds: float
+
+
+@attrs.frozen
+class DraftCost:
+    """seconds: median time that the method added to steps with drafts of this length. steps: their number.
+
+    drafts: 0 for steps in which the method found no draft.
+    """
+
+    method: str
+    drafts: int
+    seconds: float
+    steps: int
+
+
+@attrs.frozen
+class Costs:
+    """What steps and drafts cost. machine: the values of MACHINE."""
+
+    machine: dict[str, Any]
+    steps: list[StepCost]
+    drafting: list[DraftCost] = attrs.field(factory=list)
+
+    def curves(self, batch: int) -> Curves:
+        """Seconds of a step by rows and depth. Raises UsageError if none were measured for this batch."""
+        mine = [cost for cost in self.steps if cost.batch == batch]
+        if not mine:
+            found = ", ".join(map(str, sorted({cost.batch for cost in self.steps}))) or "none"
+            raise UsageError(f"no costs of steps with batch {batch}, only: {found}", hint=f"{AGAIN} --batch {batch}")
+        depths = {cost.depth for cost in mine}
+        return Curves({d: Curve({c.rows: c.seconds for c in mine if c.depth == d}) for d in depths})
+
+    def drafts(self, method: str) -> Curve | None:
+        """Seconds that a method adds, by length of its draft; None if it was not measured."""
+        mine = {cost.drafts: cost.seconds for cost in self.drafting if cost.method == method}
+        return Curve({0: 0.0} | mine) if mine else None
+
+    def check(self, target: Target) -> None:
+        """Raises UsageError if they were measured with another model or on another device."""
+        for name, here in machine(target).items():
+            if self.machine.get(name) != here:
+                there = self.machine.get(name)
+                raise UsageError(
+                    f"these costs were measured with {name} {there!r}, but here it is {here!r}", hint=AGAIN
+                )
+
+
+def machine(target: Target) -> dict[str, Any]:
+    """The values of MACHINE here. threads: without the measurement that chose them."""
+    info = target.info
+    said = {name: info.extras.get(name) for name in ("threads", "kernels")}
+    threads = None if said["threads"] is None else str(said["threads"]).partition(",")[0]
+    return {"target": info.name, "device": info.device, "dtype": info.dtype, **said, "threads": threads}
+
+
+def as_json(costs: Costs, **more: Any) -> dict[str, Any]:
+    """The content of a file. more: what else is written, such as the environment."""
+    return {"format": FORMAT, "version": VERSION, **attrs.asdict(costs), **more}
+
+
+def read(path: Path) -> Costs:
+    """Raises UsageError for a file that cannot be read, or is not one of costs."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: costs cannot be read: {why(error)}", hint=AGAIN) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise UsageError(f"{path} has no costs: its format is not {FORMAT!r}", hint=AGAIN)
+    if str(found.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
+        raise UsageError(f"{path}: version {found.get('version')!r} of {FORMAT} is not {VERSION}", hint=AGAIN)
+    try:
+        steps = [_made(StepCost, entry, 1) for entry in _list(found, "steps")]
+        drafting = [_made(DraftCost, entry, 0) for entry in _list(found, "drafting")]
+        known = found["machine"]
+        return Costs({name: known.get(name) for name in MACHINE}, steps, drafting)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: costs are malformed: {why(error)}", hint=AGAIN) from error
+
+
+def _list(found: dict[str, Any], name: str) -> list[Any]:
+    if not isinstance(found[name], list) or len(found[name]) > MANY:
+        raise TypeError(f"{name} must be a list")
+    return found[name]
+
+
+def _made(cls: type, entry: Any, low: int) -> Any:
+    """low: min of whole numbers. Raises TypeError or ValueError for another field, a wrong type, or a wrong number."""
+    made: Any = cls(**entry)
+    for name, kind in get_type_hints(cls).items():
+        value: Any = getattr(made, name)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise TypeError(f"{name} must be {kind.__name__}, not {value!r:.40}")
+        if kind is int and not low <= value <= MANY:
+            raise ValueError(f"{name} must be between {low} and {MANY}, not {value}")
+        if kind is float and not (math.isfinite(value) and (value > 0 if low else value >= 0)):
+            raise ValueError(f"{name} must be seconds, not {value}")
+    return made

@@ -1,0 +1,158 @@
+"""Several methods, and several sequences: who drafts how much."""
+
+from __future__ import annotations
+
+import pytest
+from spec_control.acceptance import Rate
+from spec_control.pacer import Done, Pacer, Track
+
+
+def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, float] | None = None) -> None:
+    """Plain steps and steps of 1 to 16 drafts: each row costs the same, and each method what ``aside`` says."""
+    number = 0
+    for _ in range(3):
+        for length in range(17):
+            for name, time in (aside or {"a": 0.05}).items():
+                for k in (0, length):
+                    used = {pacer.arm(name): k * batch} if k else {}
+                    forward = 1 + row * k
+                    done = Done(number, batch, 100, batch * (1 + k), batch, used, cold=False, stands=1)
+                    pacer.settle(done, forward, forward + 0.05 + time * bool(k))
+                    number += 1
+    pacer.ledger.balance = pacer.ledger.balance_max
+    pacer._until, pacer._unprobed = 50, 0.0
+    for arm in pacer.arms.values():
+        arm.since = 0
+
+
+def track(pacer: Pacer, **rates: float) -> Track:
+    return Track(tuple(map(pacer.arm, rates)), {name: Rate(rate, rate) for name, rate in rates.items()})
+
+
+def lengths(grants) -> dict[str, int]:
+    return {grant.arm.name: grant.length for grant in grants}
+
+
+@pytest.fixture
+def pacer():
+    made = Pacer()
+    measured(made, aside={"cheap": 0.01, "dear": 0.6})
+    return made
+
+
+def test_the_method_with_the_most_tokens_per_time_drafts(pacer):
+    """A dear one that is right often before a cheap one that is right seldom, and the other way round."""
+    assert "dear" in lengths(pacer.plan([track(pacer, cheap=0.05, dear=0.95)], 1, 100)[0])
+    assert lengths(pacer.plan([track(pacer, dear=0.5, cheap=0.9)], 1, 100)[0]).keys() == {"cheap"}
+
+
+def test_nobody_drafts_where_nobody_pays(pacer):
+    assert lengths(pacer.plan([track(pacer, cheap=0.02, dear=0.02)], 1, 100)[0]) == {}
+    assert pacer.reason == "not paying"
+
+
+def test_a_cheap_method_before_a_better_one_must_offer_more_than_that(pacer):
+    """It is asked at the price of the other's forecast, which is higher than its own would be."""
+    pacer.arm("cheap").priced = True
+    alone = pacer.plan([track(pacer, cheap=0.5)], 1, 100)[0][0].price
+    grants = pacer.plan([track(pacer, cheap=0.5, dear=0.97)], 1, 100)[0]
+
+    assert [grant.arm.name for grant in grants] == ["cheap", "dear"]
+    assert grants[0].price > alone
+
+
+def test_of_equal_methods_the_users_first_drafts():
+    pacer = Pacer()
+    measured(pacer, aside={"a": 0.05, "b": 0.05})
+
+    assert next(iter(lengths(pacer.plan([track(pacer, a=0.8, b=0.8)], 1, 100)[0]))) == "a"
+    assert next(iter(lengths(pacer.plan([track(pacer, b=0.8, a=0.8)], 1, 100)[0]))) == "b"
+
+
+def test_a_method_that_has_not_drafted_for_long_is_tried_while_another_pays(pacer):
+    pacer.arm("dear").since = pacer.every
+
+    assert lengths(pacer.plan([track(pacer, cheap=0.9, dear=0.1)], 1, 100)[0]) == {"dear": 2}
+
+
+def test_rows_go_to_the_sequences_whose_drafts_survive():
+    """One method, four sequences: lengths by survival, none where drafts are wrong."""
+    pacer = Pacer()
+    measured(pacer, batch=4)
+    rates = (0.95, 0.9, 0.5, 0.02)
+    grants = pacer.plan([track(pacer, a=rate) for rate in rates], 4, 100)
+    found = [lengths(grant).get("a", 0) for grant in grants]
+
+    assert found == sorted(found, reverse=True)
+    assert found[0] > found[2] and found[3] == 0
+
+
+def test_what_is_granted_does_not_depend_on_the_order_of_sequences():
+    pacer = Pacer()
+    measured(pacer, batch=3)
+    rates = (0.9, 0.6, 0.3)
+    forward = [lengths(g) for g in pacer.plan([track(pacer, a=rate) for rate in rates], 3, 100)]
+    backward = [lengths(g) for g in pacer.plan([track(pacer, a=rate) for rate in rates[::-1]], 3, 100)]
+
+    assert forward == backward[::-1]
+
+
+def test_a_sequence_without_methods_gets_nothing_beside_others():
+    pacer = Pacer()
+    measured(pacer, batch=2)
+    grants = pacer.plan([track(pacer, a=0.9), Track(())], 2, 100)
+
+    assert lengths(grants[0]) and not grants[1]
+
+
+def test_a_batch_whose_rows_are_dear_drafts_less():
+    """The same acceptance: rows that cost nothing beside one sequence cost their share beside eight."""
+    found = {}
+    for row in (0.01, 0.6):
+        pacer = Pacer()
+        measured(pacer, batch=8, row=row)
+        grants = pacer.plan([track(pacer, a=0.7) for _ in range(8)], 8, 100)
+        found[row] = sum(lengths(g).get("a", 0) for g in grants)
+
+    assert found[0.6] < found[0.01] / 2
+
+
+def test_a_draft_that_could_lose_more_than_there_is_is_shorter_or_none():
+    pacer = Pacer()
+    measured(pacer, row=0.5)
+    wanted = lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"]
+    pacer.ledger.balance = 0.6
+    least = lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"]
+    pacer.ledger.balance = -0.1
+
+    assert least == 1 < wanted
+    assert pacer.plan([track(pacer, a=0.97)], 1, 100) == [()]
+    assert pacer.reason == "repaying"
+
+
+def test_trees_count_with_all_their_rows():
+    """A method whose drafts have three rows for each token of their longest path is worth less."""
+    pacer = Pacer()
+    measured(pacer, row=0.2)
+    arm = pacer.arm("a")
+    chain = arm.time(pacer.machine.costs(1, 100), 4)
+    for _ in range(60):
+        arm.branched(12, 4)
+
+    assert arm.branching == pytest.approx(3, abs=0.05)
+    assert arm.time(pacer.machine.costs(1, 100), 4) > chain + 4 * 0.2
+
+
+def test_the_longest_draft_of_a_method_is_learned_and_may_grow():
+    """Asked for more, it ends at four: forecasts go no further, and one more is granted to see."""
+    pacer = Pacer()
+    measured(pacer, row=0.01)
+    text = track(pacer, a=0.97)
+    arm = pacer.arm("a")
+    for _ in range(5):
+        arm.ended(4, 16)
+
+    pacer.ledger.balance = pacer.ledger.balance_max
+    assert lengths(pacer.plan([text], 1, 100)[0]) == {"a": 5}
+    arm.ended(5, 5)
+    assert lengths(pacer.plan([text], 1, 100)[0])["a"] > 5

@@ -1,0 +1,134 @@
+"""The parts of the controller: a cost curve, acceptance, the ledger."""
+
+from __future__ import annotations
+
+import pytest
+from spec_control.acceptance import HIGH, LOW, Rate, Shape
+from spec_control.arm import Arm, Forecast
+from spec_control.curve import Curve, rising
+from spec_control.ledger import Ledger
+from spec_control.machine import Machine
+
+
+def curve(**measured):
+    made = Curve()
+    for name, value in measured.items():
+        for _ in range(3):
+            made.add(int(name[1:]), value)
+    return made
+
+
+def test_a_curve_is_linear_between_and_keeps_its_steps():
+    made = curve(n1=1.0, n4=1.5, n5=2.2, n8=2.2)
+
+    assert [made.at(n) for n in (1, 4, 5, 6, 8)] == pytest.approx([1.0, 1.5, 2.2, 2.2, 2.2])
+    assert made.at(2) == pytest.approx(1 + 0.5 / 3)
+    assert made.at(15) == pytest.approx(2.2 + 7 * 1.2 / 7)
+
+
+def test_a_curve_never_falls_and_forgets_outliers():
+    made = curve(n1=1.0, n2=1.4, n4=1.2)
+    assert made.at(2) == made.at(4) == pytest.approx(1.3)
+
+    for value in (9.0, 1.5, 1.5, 1.5):
+        made.add(8, value)
+    assert made.at(8) == 1.5
+
+
+def test_what_was_expected_counts_beside_a_first_measurement():
+    """One alone may be disturbed; three count alone."""
+    made = curve(n1=1.0, n9=1.8)
+
+    made.add(5, 1.6)
+    assert made.at(5) == pytest.approx((1.4 + 1.6) / 2)
+    made.add(5, 1.4)
+    made.add(5, 1.4)
+    made.add(5, 1.4)
+    assert made.at(5) == pytest.approx(1.4)
+
+
+def test_values_that_fall_get_their_mean():
+    assert rising([3.0, 2.0, 1.0, 5.0]) == [2.0, 2.0, 2.0, 5.0]
+
+
+def test_a_rate_is_steady_until_the_text_changes():
+    rate = Rate(0.6, 0.6)
+    for accepted in (1, 0) * 20:
+        rate.learn(accepted + 1 if not accepted else 1, accepted)
+    assert 0.3 < rate.value < 0.7
+
+    for _ in range(8):
+        rate.learn(4, 4)
+    assert rate.value > 0.85
+    for _ in range(200):
+        rate.learn(1, 0)
+    assert rate.value == LOW
+    for _ in range(200):
+        rate.learn(4, 4)
+    assert rate.value == pytest.approx(HIGH)
+
+
+def test_a_shape_learns_by_position_and_full_acceptance_says_nothing_beyond():
+    shape = Shape()
+    for i in range(640):
+        shape.learn(2, 1) if i % 2 else shape.learn(1, 1)
+
+    assert shape.chances[0] > 0.95 > 0.1 > shape.chances[1]
+    assert len(shape.chances) == 2
+    assert shape.survival[2] < shape.survival[1]
+
+
+def test_a_ledger_is_capped_and_may_owe():
+    ledger = Ledger(income=0.01, balance_max=5.0)
+    ledger.settle(8, 1.0)
+    assert ledger.balance == 5.0 and ledger.affords(5.0) and not ledger.affords(5.1)
+
+    ledger.settle(1, 7.0)
+    assert ledger.balance == pytest.approx(-0.99) == ledger.lowest
+
+
+def test_a_changed_cost_is_surprising_and_replaces_the_old_one():
+    """Two measurements that are far off: what was measured before counts no longer."""
+    machine = Machine()
+    costs = machine.costs(1, 64)
+    for _ in range(10):
+        machine.measured(costs, 1, 1.0, 0.1)
+        machine.measured(costs, 5, 1.5, 0.1)
+    assert costs.forwards.at(5) == pytest.approx(1.5) and not machine.surprised
+
+    machine.measured(costs, 1, 1.0, 0.1)
+    machine.measured(costs, 5, 4.5, 0.1)
+    assert machine.surprised
+    machine.measured(costs, 1, 1.0, 0.1)
+    assert costs.forwards.at(5) == pytest.approx(4.5)
+
+
+def test_a_new_depth_begins_with_what_the_nearest_costs():
+    machine = Machine()
+    machine.measured(machine.costs(2, 64), 2, 1.0, 0.1)
+    for _ in range(3):
+        machine.measured(machine.costs(2, 64), 6, 1.3, 0.1)
+        machine.measured(machine.costs(2, 64), 2, 1.0, 0.1)
+
+    assert machine.costs(2, 5000).forwards.at(6) == pytest.approx(1.3)
+    assert machine.costs(3, 64).forwards.at(3) == 1.0
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.7, 0.95])
+def test_the_best_length_is_that_of_all_lengths(rate):
+    times = [1.0, 1.4, 1.4, 1.5, 2.2, 2.2, 2.2, 2.3, 3.0]
+    tokens = [sum(rate**i for i in range(k + 1)) for k in range(9)]
+    wanted = max(range(9), key=lambda k: tokens[k] / times[k])
+
+    found = Arm("x").best(times, rate)
+
+    assert found.length == wanted
+    assert found.tokens == pytest.approx(tokens[wanted])
+
+
+def test_the_price_is_the_rate_times_the_cost_of_a_token():
+    times = [1.0, 1.2, 1.3, 1.4, 1.5]
+
+    assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.5), 2.0) == pytest.approx(0.2)
+    assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.1), 2.0) == pytest.approx(0.1)
+    assert Arm("x").hurdle(times, 2.0) == pytest.approx((2 * 1.5 - 1) / 4)
