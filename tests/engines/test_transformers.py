@@ -209,6 +209,16 @@ def test_a_config_of_another_kind_is_refused(tmp_path, text, weights):
         load(f"transformers:{path}", device="cpu", weights=weights)
 
 
+@pytest.mark.parametrize("count", [0, -1, 10**9, 2.5, "3", None])
+def test_an_impossible_number_of_layers_is_refused(tmp_path, count):
+    """Before a module is made for each of them."""
+    path = copied(tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": count}))
+    with pytest.raises(UsageError, match=r"layers, 1 to 1024 were needed|transformers cannot load it"):
+        load(f"transformers:{path}", device="cpu", weights=False)
+
+
 def test_code_in_a_directory_is_not_run(tmp_path):
     path = copied(tmp_path)
     config = json.loads((path / "config.json").read_text())
