@@ -30,6 +30,10 @@ class UsageError(SpecError):
     """The user's input cannot be used as it is: exit code 2."""
 
 
+class Unsupported(UsageError):
+    """A file is whole, and describes a model that its reader cannot run; another target may."""
+
+
 class Refused(UsageError):
     """One or more plugins refused the target in ``compat``; every refusal is listed."""
 

@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--limit", type=int, default=13, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("--method", action="append", help="one of the model's methods; repeat; default: all")
     args = parser.parse_args()
     torch.set_num_threads(1)
     target = loaded(args.engine, args.model)
@@ -109,7 +110,7 @@ def main() -> None:
     print(json.dumps(said | {"method": "plain", "prompts": len(plain), "rate": round(tokens / seconds, 1)}), flush=True)
     if args.temperature == 0:
         print(json.dumps(said | own(args.engine, args.model, target, prompts, plain, args.n)), flush=True)
-    for name, method in METHODS[args.model]:
+    for name, method in [m for m in METHODS[args.model] if m[0] in (args.method or dict(METHODS[args.model]))]:
         run, began = Run(target, [method], max_sequences=1), process_time()
         records = texts(run, name, prompts, terms)
         seconds = process_time() - began

@@ -184,6 +184,23 @@ def test_a_damaged_file_is_refused_before_llama_cpp_reads_it(tmp_path, keep, mon
         target(tmp_path / "cut.gguf")
 
 
+def test_a_known_model_that_lacks_a_tensor_is_refused_before_llama_cpp_reads_it(tmp_path, monkeypatch):
+    whole = tiny_gguf(context=128).read_bytes()
+    assert whole.count(b"blk.1.ffn_up.weight") == 1
+    (tmp_path / "less.gguf").write_bytes(whole.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_uq.weight"))
+    monkeypatch.setattr("spec_engines.llamacpp.loading.Model", lambda *a, **k: pytest.fail("was read"))
+    with pytest.raises(UsageError, match=r"blk\.1\.ffn_u"):
+        target(tmp_path / "less.gguf")
+
+
+def test_an_architecture_that_only_llama_cpp_knows_is_left_to_it(tmp_path):
+    """Here to neither: llama.cpp says so, and the process goes on."""
+    whole = tiny_gguf(context=128).read_bytes()
+    (tmp_path / "other.gguf").write_bytes(whole.replace(b"qwen3", b"qwenX"))
+    with pytest.raises(UsageError, match=r"llama\.cpp cannot load it"):
+        target(tmp_path / "other.gguf")
+
+
 def test_a_draft_head_is_refused():
     with pytest.raises(UsageError, match="this is a draft head, not a model"):
         target(path("pico-eagle3"))

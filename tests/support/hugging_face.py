@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import transformers
 from safetensors.torch import save_file
-from spec_targets.hf.weights import BLOCK, DELTA, GLOBAL, NEXTN
 from torch import Tensor
 
 from spec_core import load
@@ -20,6 +19,33 @@ CLASSES = {
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
     "qwen35": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
+}
+
+
+GLOBAL = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight"}
+BLOCK = {
+    "attn_norm.weight": "input_layernorm.weight",
+    "attn_output.weight": "self_attn.o_proj.weight",
+    "attn_q_norm.weight": "self_attn.q_norm.weight",
+    "attn_k_norm.weight": "self_attn.k_norm.weight",
+    "ffn_norm.weight": "post_attention_layernorm.weight",
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+    "ssm_conv1d.weight": "linear_attn.conv1d.weight",
+    "ssm_norm.weight": "linear_attn.norm.weight",
+    "ssm_out.weight": "linear_attn.out_proj.weight",
+    "ssm_beta.weight": "linear_attn.in_proj_b.weight",
+    "ssm_alpha.weight": "linear_attn.in_proj_a.weight",
+}
+BLOCK |= {f"attn_{x}.weight": f"self_attn.{x}_proj.weight" for x in "qkv"}
+BLOCK |= {f"ffn_{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")}
+DELTA = {"attn_qkv.weight": "linear_attn.in_proj_qkv.weight", "attn_gate.weight": "linear_attn.in_proj_z.weight"}
+NEXTN = {
+    "eh_proj.weight": "fc.weight",
+    "enorm.weight": "pre_fc_norm_embedding.weight",
+    "hnorm.weight": "pre_fc_norm_hidden.weight",
+    "shared_head_norm.weight": "norm.weight",
 }
 
 
@@ -72,7 +98,7 @@ def _tensor(name: str, value: Tensor, config: Any, interleaved: bool) -> dict[st
     number, rest = int(parts[1]), parts[2]
     stem = f"model.layers.{number}." if number < config.layers else f"mtp.layers.{number - config.layers}."
     if rest.startswith("nextn."):
-        return {f"mtp.{NEXTN[rest.removeprefix('nextn.')][1]}": _less_one(name, value, config)}
+        return {f"mtp.{NEXTN[rest.removeprefix('nextn.')]}": _less_one(name, value, config)}
     if interleaved and rest in ("attn_q.weight", "attn_k.weight"):
         heads = config.heads if "_q" in rest else config.kv_heads
         value = value.view(heads, -1, 2, value.shape[-1]).transpose(1, 2).reshape(value.shape)

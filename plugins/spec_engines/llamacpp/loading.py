@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spec_core import Target, TargetInfo, load, load_tokenizer
-from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.errors import Unsupported, UsageError, nearest
 from spec_engines.llamacpp.binding import CACHES, Context, Model, Size, offloads
 from spec_engines.llamacpp.probe import inexact
 from spec_engines.llamacpp.target import LlamaCppTarget
@@ -90,10 +90,13 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
 
 
 def _known(path: Path) -> Target | None:
-    """The file by this project's reader, without weights; None for an architecture that only llama.cpp knows."""
+    """The file by this project's reader, without weights; None for a model that only llama.cpp may know.
+
+    Raises UsageError for a damaged file: llama.cpp would end the process at some of them.
+    """
     try:
         read = load(f"gguf:{path}", weights=False)
-    except SpecError:
+    except Unsupported:
         return None
     if "head" in read.info.extras:
         raise UsageError(f"{path.name}: this is a draft head, not a model", hint="give the model that it drafts for")

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
-from spec_core.errors import SpecError, UsageError, nearest
+from spec_core.errors import SpecError, UsageError, nearest, shown
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds
 from spec_engines.transformers.probe import takes_masks
@@ -22,6 +22,7 @@ from spec_engines.transformers.target import TransformersTarget
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""
+MAX_LAYERS = 1024
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 NEXTN = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers")
 """Keys of configs that count layers for drafting."""
@@ -86,12 +87,18 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
 def _config(directory: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:  # configs of all architectures, with their own checks
         raise _unreadable(directory, error) from error
 
 
 def _shell(config: Any, directory: Path) -> Any:
     """The model without numbers: its structure is checked before a weight is read."""
+    count = getattr(config.get_text_config(), "num_hidden_layers", None)
+    if type(count) is not int or not 0 < count <= MAX_LAYERS:
+        raise UsageError(
+            f"{directory.name}: config.json has {shown(count)} layers, 1 to {MAX_LAYERS} were needed",
+            hint="get the directory again",
+        )
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import Unsupported, UsageError, nearest
 from spec_targets.architectures import families
 from spec_targets.architectures.keys import Keys
 from spec_targets.files.gguf import GgufFile
@@ -18,7 +18,7 @@ def config_of(file: GgufFile) -> Config:
         )
     known = {family.name: family for family in families()}
     if name not in known:
-        raise UsageError(
+        raise Unsupported(
             f"{file.path.name}: architecture {name!r} is not supported", hint=f"supported: {nearest(name, known)}"
         )
     return known[name].gguf(Keys(file, name))

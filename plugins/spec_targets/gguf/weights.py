@@ -8,7 +8,7 @@ import torch
 from spec_kernels.ops.dequant import TYPES, dequantize
 from torch import Tensor
 
-from spec_core.errors import UsageError
+from spec_core.errors import Unsupported
 from spec_targets.architectures import named
 from spec_targets.files.gguf import GgufFile, TensorInfo
 from spec_targets.runtime.config import Config
@@ -41,7 +41,7 @@ class GgufWeights:
     def _check_types(self) -> None:
         for name, tensor in self.file.tensors.items():
             if tensor.type not in TYPES:
-                raise UsageError(
+                raise Unsupported(
                     f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
                     hint=f"quantise the model to one of {', '.join(TYPES)}",
                 )
