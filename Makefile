@@ -11,7 +11,7 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 .PHONY: demo demo-smollm2 test quick lint docs bench soak release clean
 
 demo: $(READY)
-	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1
+	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1 --report report.html
 	$(BIN)/spec compare -m zoo:pico-hybrid --method ngram --method mtp -n 128 --limit 3 --threads 1
 
 # A chat model that people use, from a package of 93 MB: its own template, forty chats.

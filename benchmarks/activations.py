@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.reference import Pass, Reference
 from spec_kernels.model.states import StatePool
@@ -77,13 +77,13 @@ def logits(executor: Any, tokens: Tensor) -> Tensor:
         lines.add(RecurrentSlot(pool).current, 0, n, [], [], 0)
         recurrence = Recurrence(pool, lines.lineage(), None, [])
     rows_of_one = SequenceRows(executor.cache(n), 0, n, 0)
-    return executor.run(Batch(tokens, torch.arange(n), [rows_of_one], recurrence=recurrence))["logits"]
+    return executor.run(ForwardBatch(tokens, torch.arange(n), [rows_of_one], recurrence=recurrence))["logits"]
 
 
 class RoundedRows(Reference):
     """The reference with activations of 8 bits where weights are quantised."""
 
-    def run(self, batch: Batch) -> dict[str, Tensor]:
+    def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         with torch.inference_mode(), batch.steady():
             return RoundedPass(self, batch).run()
 

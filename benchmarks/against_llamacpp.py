@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -57,7 +57,7 @@ class Ours:
         last = [count - 1] if count >= BATCH else None
         settings = {"logits": last, "final": last, "recurrence": self._recurrence(rows, start)}
         ids = torch.tensor(tokens(rows) * len(caches))
-        return self.target.executor.run(Batch(ids, positions, parts, **settings))["logits"]
+        return self.target.executor.run(ForwardBatch(ids, positions, parts, **settings))["logits"]
 
     def _recurrence(self, rows: int, start: int) -> Any:
         from spec_kernels.model.recurrence import Lines, Recurrence

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
 from spec_compare.prompts import chosen, shipped
-from spec_targets.hf.weights import BLOCK
+from spec_targets.architectures.names import DECODER
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import __version__ as version
@@ -72,7 +72,7 @@ def state(target: Target) -> dict[str, Tensor]:
     for i in range(target.config.layers):
         for part in DENSE:
             if not part.endswith(("q_norm", "k_norm")) or target.config.arch == "qwen3":
-                found[f"model.layers.{i}.{BLOCK[f'{part}.weight']}"] = f"blk.{i}.{part}.weight"
+                found[f"model.layers.{i}.{DECODER[f'{part}.weight']}"] = f"blk.{i}.{part}.weight"
     return {there: halves(target, here).float() for there, here in found.items()}
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import CACHES
@@ -42,7 +42,7 @@ def logits(executor: object, tokens: Tensor) -> Tensor:
         lines.add(RecurrentSlot(pool).current, 0, n, [], [], 0)
         recurrence = Recurrence(pool, lines.lineage(), None, [])
     rows_of_one = SequenceRows(executor.cache(n), 0, n, 0)
-    return executor.run(Batch(tokens, torch.arange(n), [rows_of_one], recurrence=recurrence))["logits"]
+    return executor.run(ForwardBatch(tokens, torch.arange(n), [rows_of_one], recurrence=recurrence))["logits"]
 
 
 def divergence(exact: Tensor, got: Tensor) -> tuple[float, int]:
@@ -69,8 +69,10 @@ def forward(target: Target, rows: int, depth: int) -> object:
     cache = executor.cache(depth + rows)
     for start in range(0, depth, 256):
         n = min(256, depth - start)
-        executor.run(Batch(torch.arange(n) + 100, torch.arange(start, start + n), [SequenceRows(cache, 0, n, start)]))
-    batch = Batch(tokens, torch.arange(depth, depth + rows), [SequenceRows(cache, 0, rows, depth)])
+        executor.run(
+            ForwardBatch(torch.arange(n) + 100, torch.arange(start, start + n), [SequenceRows(cache, 0, n, start)])
+        )
+    batch = ForwardBatch(tokens, torch.arange(depth, depth + rows), [SequenceRows(cache, 0, rows, depth)])
     return lambda: executor.run(batch)
 
 

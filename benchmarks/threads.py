@@ -101,7 +101,7 @@ def decode_rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str
 def forward(model: str, activations: str) -> Callable[[int], object]:
     """A function that runs a forward of a number of rows after DEPTH cached ones."""
     import torch
-    from spec_kernels.model.batch import Batch, SequenceRows
+    from spec_kernels.model.batch import ForwardBatch, SequenceRows
 
     from spec_core import load
 
@@ -110,7 +110,7 @@ def forward(model: str, activations: str) -> Callable[[int], object]:
 
     def run(rows: int, at: int = DEPTH) -> object:
         tokens, places = torch.arange(rows) % 200 + 5, torch.arange(at, at + rows)
-        return executor.run(Batch(tokens, places, [SequenceRows(cache, 0, rows, at)]))
+        return executor.run(ForwardBatch(tokens, places, [SequenceRows(cache, 0, rows, at)]))
 
     run(DEPTH, 0)
     return run

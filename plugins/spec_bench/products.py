@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Input, Linear, Model, Tap, Weight
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES as BLOCKS
@@ -109,12 +109,12 @@ def timed(executor: Native, rows: int, repeats: int) -> tuple[float, float, floa
     """
     x = torch.randn(rows, K, generator=torch.Generator().manual_seed(0))
     inputs = {executor.inputs[0]: x}
-    batch = Batch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("product",))
+    batch = ForwardBatch(None, torch.arange(rows), [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("product",))
     wall, cpu = zip(*[_call(executor, batch) for _ in range(repeats + 1)][1:], strict=True)
     return min(wall), statistics.median(wall), statistics.median(cpu)
 
 
-def _call(executor: Native, batch: Batch) -> tuple[float, float]:
+def _call(executor: Native, batch: ForwardBatch) -> tuple[float, float]:
     """Seconds and processor seconds."""
     began, cpu_began = perf_counter(), process_time()
     executor.run(batch)

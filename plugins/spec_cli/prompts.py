@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ EXAMPLE = (
     'instead of "prompt": "messages": [{"role": "user", "content": "..."}], or "tokens": [1, 2, 3]'
 )
 FORMS = ("prompt", "messages", "tokens")
+IDS = ("id", "question_id", "task_id")
+"""Names of a prompt's id; the others are those of Spec-Bench and HumanEval."""
+FAMILIES = ("family", "category")
+"""Names of a prompt's family; the other is that of Spec-Bench and SPEED-Bench."""
 
 
 @attrs.frozen
@@ -50,8 +55,13 @@ def read(path: Path, chat: bool = False) -> list[Prompt]:
     prompts = [_prompt(path, i, line) for i, line in json_lines(path, "pass a JSONL file of prompts")]
     if not prompts:
         raise UsageError(f"{path} has no prompts", hint=EXAMPLE)
-    _check_ids(path, prompts)
-    return [_as_message(path, p) for p in prompts] if chat else prompts
+    check_ids(path, prompts)
+    return as_messages(path, prompts) if chat else prompts
+
+
+def as_messages(path: Path, prompts: list[Prompt]) -> list[Prompt]:
+    """Texts as user messages. Raises UsageError for token ids."""
+    return [_as_message(path, p) for p in prompts]
 
 
 def _as_message(path: Path, prompt: Prompt) -> Prompt:
@@ -67,17 +77,27 @@ def _as_message(path: Path, prompt: Prompt) -> Prompt:
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     where = f"{path.name}, line {number}"
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        found = getattr(error, "msg", None) or str(error)
-        raise UsageError(f"{where} is not valid JSON: {found[:80]}{at}", hint=EXAMPLE) from error
+    entry = parsed(where, line, EXAMPLE)
     forms = [name for name in FORMS if isinstance(entry, dict) and name in entry]
     if len(forms) != 1:
         raise UsageError(f"{where}: {' and '.join(forms) + ' are both set' if forms else 'no prompt'}", hint=EXAMPLE)
     given = CHECKS[forms[0]](where, entry[forms[0]])
-    return Prompt(str(entry.get("id", number)), str(entry.get("family", "all prompts")), given)
+    name, family = _first(entry, IDS, number), _first(entry, FAMILIES, "all prompts")
+    return Prompt(str(name), str(family), given)
+
+
+def _first(entry: dict[str, Any], names: Iterable[str], default: Any) -> Any:
+    return next((entry[name] for name in names if name in entry), default)
+
+
+def parsed(where: str, line: str, example: str) -> Any:
+    """A line of JSON. Raises UsageError with the example as its hint."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        found = getattr(error, "msg", None) or str(error)
+        raise UsageError(f"{where} is not valid JSON: {found[:80]}{at}", hint=example) from error
 
 
 def _text(where: str, given: Any) -> str:
@@ -99,7 +119,8 @@ def _tokens(where: str, given: Any) -> list[int]:
 CHECKS = {"prompt": _text, "messages": _messages, "tokens": _tokens}
 
 
-def _check_ids(path: Path, prompts: list[Prompt]) -> None:
+def check_ids(path: Path, prompts: Sequence[Prompt]) -> None:
+    """Raises UsageError for an id that occurs twice."""
     seen = set()
     for prompt in prompts:
         if prompt.id in seen:

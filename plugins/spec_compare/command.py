@@ -19,7 +19,11 @@ COMPARE = [
     click.option(
         "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
     ),
-    click.option("--prompts", "file", type=click.Path(path_type=Path), help='JSONL of {"id", "family", "prompt"}.'),
+    click.option(
+        "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
+    ),
+    click.option("--suite", help="Prompts of a suite that a package has: humaneval."),
+    click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
     click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
     click.option("--family", "families", multiple=True, help="Only these families of prompts."),
     click.option("--limit", type=click.IntRange(1), help="Max prompts of each family."),
@@ -27,15 +31,29 @@ COMPARE = [
     click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts per batch."),
     click.option("--reuse-turns", is_flag=True, help="A turn of a conversation reuses the rows of the turn before."),
     click.option("--trace", is_flag=True, help="Record the draft of every step."),
+    click.option(
+        "--oracle",
+        "oracles",
+        type=click.IntRange(1),
+        multiple=True,
+        metavar="K",
+        help="Add a contender that knows the text and drafts K tokens.",
+    ),
+    click.option("--bounds/--no-bounds", default=True, help="Measure steps first, for the bounds of speedups."),
+    click.option("--costs", type=click.Path(path_type=Path), help="Costs that spec bench step --out wrote."),
 ]
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
+@click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
+@click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @click.pass_context
-def compare(ctx: click.Context, out: Path | None, as_json: bool, **flags: Any) -> int | None:
+def compare(
+    ctx: click.Context, out: Path | None, report: Path | None, wide: bool, as_json: bool, **flags: Any
+) -> int | None:
     """Compare methods with plain decoding, measured in the same run.
 
     Each --method is a contender; A+B is a chain of two. The default prompts come with the model. If a contender's
@@ -48,11 +66,18 @@ def compare(ctx: click.Context, out: Path | None, as_json: bool, **flags: Any) -
     from spec_compare import table
     from spec_compare.comparison import measured
 
+    if report is not None:
+        from spec_compare.report import page, svg
+
+        svg.check()
+        flags["trace"] = True
     found = measured(out, flags)
+    if report is not None:
+        page.write(report, found)
     if as_json:
         click.echo(common.as_json(found.body()))
     else:
-        table.show(found.rows, found.differences, found.warnings)
+        table.show(found.rows, found.differences, found.warnings, wide=wide, batch=found.header.batch)
     return 1 if found.differences else 0
 
 
@@ -66,5 +91,5 @@ def _check_alone(ctx: click.Context) -> None:
             )
 
 
-for command in (stored.show, stored.merge, stored.export):
+for command in (stored.show, stored.merge, stored.export, stored.report):
     compare.add_command(command)

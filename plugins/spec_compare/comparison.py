@@ -2,55 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from spec_cli import common
 from spec_cli.common import Settings
-from spec_cli.prompts import Prompt, read
 
-from spec_compare import contenders, difference, prompts
+from spec_compare import calibration, contenders, difference, oracle, prompts
+from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
-from spec_compare.measure import Terms, measure, warm_up
+from spec_compare.inputs import sources
+from spec_compare.inputs.sources import Source
+from spec_compare.measure import Setup, Terms, measure, warm_up
 from spec_compare.outcome import Outcome, outcome
 from spec_compare.progress import progress
 from spec_compare.records import collect
+from spec_compare.records import costs as recorded_costs
 from spec_compare.records.header import Header
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
 from spec_compare.records.same import threads
 from spec_compare.records.writing import Results
 from spec_core import Target
+from spec_core.errors import UsageError
 
-CHOICE = ("file", "families", "limit", "chat")
-SCALE = ("repeats", "batch", "reuse_turns", "trace")
+PLACE = ("file", "suite", "chat")
+CHOICE = ("families", "limit")
+SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
 
 
 def measured(out: Path | None, flags: dict[str, Any]) -> Outcome:
     """The whole comparison; with ``out`` it is written there, and continued if it was interrupted."""
-    choice, scale = common.take(flags, *CHOICE), common.take(flags, *SCALE)
-    wanted = common.take(flags, "contenders_file", "sweeps")
+    choice, scale, place = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE))
+    wanted = common.take(flags, "contenders_file", "sweeps", "oracles", "bounds", "costs")
     settings = common.settings_of(flags)
     results = None if out is None else Results(out)
     entered = entries(settings, wanted["contenders_file"], wanted["sweeps"])
     before = None if results is None else results.before
     targets = contenders.checked(settings, entered, None if before is None else recorded_threads(before))
+    source = found_source(next(iter(targets.values())), **place)
+    chosen = prompts.chosen(source.prompts, source.name, **choice)
+    scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
     terms = Terms(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
-    chosen, source = chosen_prompts(next(iter(targets.values())), **choice)
     entrants = contenders.entrants(settings, entered, targets, chosen, terms)
-    header = prepared(entrants, settings, collect.prompt_facts(chosen, source), hashed=out is not None)
+    entrants += oracle.entrants(entrants, wanted["oracles"])
+    header, rows = prepared(
+        entrants, settings, collect.prompt_facts(chosen, source.name, terms), hashed=out is not None
+    )
     if results is not None:
         results.begin(header)
-    laps = run_all(entrants, header, results)
-    labels = {c.name: c.label for c in header.contenders if c.label is not None}
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
-    found = outcome(header, laps, labels, difference.differences(laps, labels, setups, chosen))
+    with closing(calibrated(setups, rows, wanted, before)) as costs:
+        costs.begin()
+        calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
+        laps = run_all(entrants, header, results, costs)
+    labels = {c.name: c.label for c in header.contenders if c.label is not None}
+    found = outcome(header, laps, labels, difference.differences(laps, labels, setups, chosen), costs.costs())
     if results is not None:
+        recorded_costs.write(results.out, found.costs)
         results.conclude(found.body())
     return found
+
+
+def calibrated(
+    setups: Mapping[str, Setup], rows: Mapping[str, int], wanted: Mapping[str, Any], before: Comparison | None
+) -> Calibration:
+    """Costs of steps for the bounds. Those of a comparison that is complete are not measured again."""
+    if not wanted["bounds"]:
+        return Calibration()
+    if before is not None and before.complete:
+        return Calibration(recorded_costs.read(before.folder) or {})
+    if wanted["costs"] is not None:
+        return calibration.from_file(wanted["costs"], setups)
+    return calibration.of(setups, rows)
 
 
 def recorded_threads(before: Comparison) -> int:
@@ -59,16 +86,20 @@ def recorded_threads(before: Comparison) -> int:
     return int(number) if number is not None and number.isdigit() else 0
 
 
-def chosen_prompts(
-    target: Target, file: Path | None, families: Iterable[str], limit: int | None, chat: bool
-) -> tuple[list[Prompt], str]:
-    """The prompts, and where they come from."""
-    path = file or prompts.shipped(target)
-    return prompts.chosen(read(path, chat), path.name, families, limit), str(path)
+def found_source(target: Target, file: Path | None, suite: str | None, chat: bool) -> Source:
+    """The prompts that were asked for: of a file, a directory or a suite, else those of the model."""
+    if file is not None and suite is not None:
+        raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
+    return sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped(target), chat)
 
 
-def prepared(entrants: list[Entrant], settings: Settings, facts: collect.PromptFacts, hashed: bool) -> Header:
-    """Make every run once, so that refusals come before measurements, and warm it up. Returns the header."""
+def prepared(
+    entrants: list[Entrant], settings: Settings, facts: collect.PromptFacts, hashed: bool
+) -> tuple[Header, dict[str, int]]:
+    """Make every run once, so that refusals come before measurements, and warm it up.
+
+    Returns the header, and for each baseline the rows of the largest draft.
+    """
     with ExitStack() as made:
         runs = {e.contender.name: made.enter_context(e.contender.make()) for e in entrants}
         common.note_owners(runs.values(), settings)
@@ -76,11 +107,15 @@ def prepared(entrants: list[Entrant], settings: Settings, facts: collect.PromptF
             setup = contender.setup
             warm_up(contender.name, runs[contender.name], setup.prompts, setup.terms)
         labels = contenders.labels(runs, entrants)
-        return collect.header(entrants, runs, labels, facts, settings, hashed)
+        header = collect.header(entrants, runs, labels, facts, settings, hashed)
+        return header, calibration.widths(entrants, runs)
 
 
-def run_all(entrants: list[Entrant], header: Header, results: Results | None) -> list[Lap]:
-    """All laps; those of an interrupted run are taken from its results. Each is written before the next is run."""
+def run_all(entrants: list[Entrant], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
+    """All laps; those of an interrupted run are taken from its results. Each is written before the next is run.
+
+    costs: goes on between the laps.
+    """
     finished = [] if results is None else results.laps
     _announce(entrants, header, finished)
     laps = list(finished)
@@ -93,6 +128,7 @@ def run_all(entrants: list[Entrant], header: Header, results: Results | None) ->
             if results is not None:
                 results.add(lap)
             laps.append(lap)
+            costs.after(lap.seconds)
     return laps
 
 

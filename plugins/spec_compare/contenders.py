@@ -52,7 +52,8 @@ def checked(settings: Settings, entered: list[Entry], threads: int | None = None
     used: set[str] = set()
     for own, methods in ((e.settings, e.methods) for e in entered if e.methods):
         given = common.plugin_settings(own)
-        used |= {c.name for c in check(bare[loading(own)], methods, own["rule"], own["rollback"], given)}
+        chosen = check(bare[loading(own)], methods, own["rule"], own["rollback"], given, own["control"])
+        used |= {c.name for c in chosen}
     common.check_used(settings, used)
     return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
 

@@ -41,7 +41,7 @@ class Entry:
     @property
     def plugins(self) -> set[str]:
         """Names of the plugins that it names."""
-        named = [self.settings["rule"], self.settings["rollback"]]
+        named = [self.settings[kind] for kind in ("rule", "rollback", "control")]
         return {name_of(part) for part in [*self.methods, *(n for n in named if n)]}
 
     def origin(self, key: str) -> str:

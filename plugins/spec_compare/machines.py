@@ -13,13 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from spec_compare.columns import identical
 from spec_compare.outcome import Outcome, recomputed
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import read
 from spec_compare.summary import ALL, Row
-from spec_compare.table import WIDE, identical
 from spec_core.errors import UsageError, shown
 
+WIDE = 200
+"""Width if the output is not a terminal: lines are not folded."""
 MACHINE = ("threads", "device")
 """Settings that may differ between machines."""
 

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import attrs
 from spec_cli import machine
 from spec_cli.prompts import Prompt
+from spec_costs import drafting
 
 from spec_compare.conversation import asked, turns_of
+from spec_compare.meters import Meter
 from spec_compare.records.record import PLAIN, Lap, Record, Steps
 from spec_compare.tracing import Drafts, pieces
 from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step, Target
@@ -44,6 +46,7 @@ class Terms:
     """The request settings of all contenders. batch: prompts that run together.
 
     reuse_turns: a turn of a conversation reuses the rows of the turn before. trace: record the drafts of every step.
+    prompt_tokens: prompts of one turn are cut to this length; None for no limit.
     """
 
     max_tokens: int
@@ -53,6 +56,7 @@ class Terms:
     batch: int = 1
     reuse_turns: bool = False
     trace: bool = False
+    prompt_tokens: int | None = None
 
     def request(self, prompt: Prompt, given: Any = None, turn: int = 0) -> Request:
         """given: the prompt with the turns before, if it is not the first turn."""
@@ -128,9 +132,10 @@ class Watch:
     split: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
+    drafting: dict[str, list[float]] = attrs.field(factory=dict)
 
     def clear(self) -> None:
-        for table in (self.timelines, self.split, self.forwards, self.rows):
+        for table in (self.timelines, self.split, self.forwards, self.rows, self.drafting):
             table.clear()
 
     def look(self, step: Step) -> None:
@@ -149,6 +154,9 @@ class Watch:
         for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
             for name, n in theirs.items():
                 _add(mine, name, n)
+        pair = self.drafting.setdefault(str(drafting.depth(step)), [0, 0.0])
+        pair[0] += 1
+        pair[1] += drafting.added(step.seconds)
 
     def _emitted(self, part: Part, moment: Clock, step: Step) -> None:
         timeline = self.timelines.get(part.seq)
@@ -228,12 +236,22 @@ def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int])
 
 
 def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], slot: Slot) -> Lap:
-    """A lap of the schedule, with the work of the whole machine during it."""
+    """A lap of the schedule, with memory, energy and the work of the whole machine during it."""
+    meter = Meter.of(run.target.info.device)
     before = machine.moment()
+    meter.begin()
     made = lap(contender.name, run, watch, group, contender.setup.terms, slot.repeat, contender.baseline)
-    after = machine.moment()
+    used, after = meter.end(), machine.moment()
     busy = None if before.busy is None or after.busy is None else after.busy - before.busy
-    return attrs.evolve(made, number=slot.number, busy_seconds=busy, load_average=after.average)
+    return attrs.evolve(
+        made,
+        number=slot.number,
+        busy_seconds=busy,
+        load_average=after.average,
+        peak_bytes=used.peak_bytes,
+        device_peak_bytes=used.device_peak_bytes,
+        joules=used.joules,
+    )
 
 
 def observed(run: Run, setup: Setup | None = None) -> tuple[Run, Watch]:
@@ -279,7 +297,18 @@ def lap(
             answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
     reports = run.stats.report()["reports"]
-    return Lap(name, group[0].family, repeat, *spent, split, forwards, rows, records, reports=reports)
+    return Lap(
+        name,
+        group[0].family,
+        repeat,
+        *spent,
+        split,
+        forwards,
+        rows,
+        records,
+        reports=reports,
+        drafting=dict(watch.drafting),
+    )
 
 
 class Shared(NamedTuple):

@@ -8,11 +8,14 @@ from typing import Any
 import attrs
 from spec_cli.machine import Load
 from spec_cli.timing_warnings import TimingWarning
+from spec_costs.file import Costs
+from spec_costs.limits import Limits, limits
 
 from spec_compare import summary, timing_warnings
 from spec_compare.difference import Difference
 from spec_compare.load import load_of
-from spec_compare.records.header import Header
+from spec_compare.records import costs as recorded_costs
+from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
 from spec_compare.summary import Row
@@ -28,6 +31,7 @@ class Outcome:
     differences: list[Difference]
     warnings: list[TimingWarning]
     load: Load
+    costs: Mapping[str, Costs] = attrs.field(factory=dict)
 
     def body(self) -> dict[str, Any]:
         """The object of ``summary.json`` and ``--json``."""
@@ -36,16 +40,46 @@ class Outcome:
             "differences": [attrs.asdict(d) for d in self.differences],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
+            "limits": [attrs.asdict(one) for one in allowed(self.header, self.costs)],
             **circumstances(self.header),
         }
 
 
-def outcome(header: Header, laps: list[Lap], labels: Mapping[str, str], differences: list[Difference]) -> Outcome:
-    """Rows and warnings of these laps."""
-    rows = summary.rows(laps, labels)
+def outcome(
+    header: Header,
+    laps: list[Lap],
+    labels: Mapping[str, str],
+    differences: list[Difference],
+    costs: Mapping[str, Costs] | None = None,
+) -> Outcome:
+    """Rows and warnings of these laps. costs: of the steps of each baseline, for the bounds."""
+    costs = costs or {}
+    rows = summary.rows(laps, labels, curves(header, costs))
     load = load_of(laps, header.processors, header.load_average)
     warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
-    return Outcome(header, laps, rows, differences, warnings, load)
+    return Outcome(header, laps, rows, differences, warnings, load, costs)
+
+
+def curves(header: Header, costs: Mapping[str, Costs]) -> summary.Costs:
+    """For every contender whose baseline has costs."""
+    known = {name: mine.curves(header.batch) for name, mine in costs.items()}
+    return {c.name: (known[c.baseline], draft_max(c)) for c in header.contenders if c.baseline in known}
+
+
+def draft_max(contender: ContenderFacts) -> int:
+    """The longest draft that its run allows."""
+    setting = contender.settings.get("draft_max")
+    return setting.value if setting is not None and isinstance(setting.value, int) else 0
+
+
+def allowed(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
+    """What the costs allow a free drafter, for every baseline and depth."""
+    facts = {c.name: draft_max(c) for c in header.contenders}
+    return [
+        limits(curve, facts.get(name, 0), header.batch, depth, name)
+        for name, mine in costs.items()
+        for depth, curve in mine.curves(header.batch).by_depth.items()
+    ]
 
 
 def recomputed(comparison: Comparison) -> Outcome:
@@ -54,7 +88,7 @@ def recomputed(comparison: Comparison) -> Outcome:
 
     whole = whole_groups(comparison.laps)
     differing = recorded(whole, comparison.labels)
-    return outcome(comparison.header, whole, comparison.labels, differing)
+    return outcome(comparison.header, whole, comparison.labels, differing, recorded_costs.read(comparison.folder))
 
 
 def whole_groups(laps: list[Lap]) -> list[Lap]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 from spec_cli.prompts import Prompt
 
-from spec_compare.conversation import Conversation
+from spec_compare.conversation import Conversation, turns_of
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,15 +53,21 @@ def _fitting(prompt: Prompt, target: Target, terms: Terms) -> Prompt:
         later = [t for text in _later(prompt) for t in tokens_of([{"role": "user", "content": text}], target)]
     except UsageError as error:
         raise UsageError(f"prompt {prompt.id!r}: {error.reason}", hint=error.hint) from error
-    needed = len(tokens) + len(later) + len(_later(prompt)) * terms.max_tokens
-    if not 0 < needed < target.info.context:
-        what = "tokens" if not later else f"turns of up to {terms.max_tokens} new tokens: up to {needed} tokens"
-        raise UsageError(
-            f"prompt {prompt.id!r} has {len(tokens) if not later else len(_later(prompt)) + 1} {what}, "
-            f"but the context is {target.info.context}",
-            hint="remove it from --prompts, or load the model with a larger --context if it allows one",
-        )
-    return prompt if isinstance(prompt.given, str) else attrs.evolve(prompt, given=tokens)
+    cut = tokens[: terms.prompt_tokens] if turns_of(prompt) == 1 else tokens
+    _check_room(prompt, len(cut), len(later) + len(_later(prompt)) * terms.max_tokens, target.info.context)
+    whole = isinstance(prompt.given, str) and len(cut) == len(tokens)
+    return prompt if whole else attrs.evolve(prompt, given=cut)
+
+
+def _check_room(prompt: Prompt, tokens: int, later: int, context: int) -> None:
+    """later: max tokens of the answers and turns that follow the first one."""
+    if 0 < tokens + later < context:
+        return
+    more = f", and up to {later} of later turns and answers" if later else ""
+    raise UsageError(
+        f"prompt {prompt.id!r} has {tokens} tokens{more}, but the context is {context}",
+        hint="remove it from --prompts, or load the model with a larger --context if it allows one",
+    )
 
 
 def _later(prompt: Prompt) -> tuple[str, ...]:

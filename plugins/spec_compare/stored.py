@@ -14,8 +14,9 @@ DIRECTORY = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
-def show(directory: Path, as_json: bool) -> int:
+def show(directory: Path, wide: bool, as_json: bool) -> int:
     """Print the tables of results, recomputed from their records.
 
     Of an interrupted comparison: those of the prompts that every contender has finished.
@@ -32,8 +33,24 @@ def show(directory: Path, as_json: bool) -> int:
     if as_json:
         click.echo(common.as_json(found.body()))
     else:
-        table.show(found.rows, found.differences, found.warnings)
+        table.show(found.rows, found.differences, found.warnings, wide, found.header.batch)
     return 1 if found.differences else 0
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("file", metavar="FILE", type=DIRECTORY)
+def report(directory: Path, file: Path) -> None:
+    """Write the HTML report of results: tables, figures and texts in one file."""
+    from spec_compare.outcome import recomputed
+    from spec_compare.records.reading import read
+    from spec_compare.report import page, svg
+
+    svg.check()
+    found = recomputed(read(directory))
+    if not found.laps:
+        raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
+    page.write(file, found)
 
 
 @click.command()

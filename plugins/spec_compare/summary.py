@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+from spec_costs.curve import Curves
 
+from spec_compare import latency, spec_bench
+from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import Tally
 
@@ -31,6 +34,8 @@ class Row:
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
     together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
     its inverse - 1. split: share of the time of a step. forwards: per generated token, by who made them.
+    machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
+    seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
     """
 
     contender: str
@@ -64,6 +69,18 @@ class Row:
     drafted_per_pos: list[int]
     tested_per_pos: list[int]
     accepted_per_pos: list[int]
+    machine_rate: float | None = None
+    first_token: dict[str, float] = attrs.field(factory=dict)
+    between_tokens: dict[str, float] = attrs.field(factory=dict)
+    peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    joules_per_token: float | None = None
+    hardware_bound: float | None = None
+    hardware_drafts: int | None = None
+    drafter_bound: float | None = None
+    acceptance_bound: float | None = None
+    roof_fraction: float | None = None
+    spec_bench: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -77,13 +94,20 @@ class Cell:
     cpu_seconds: float = 0.0
 
 
-def rows(laps: Iterable[Lap], labels: Mapping[str, str]) -> list[Row]:
-    """A row per contender and family, and one over all."""
+Costs = Mapping[str, tuple[Curves, int]]
+"""{contender: costs of its steps, and the longest draft that its run allows}."""
+
+
+def rows(laps: Iterable[Lap], labels: Mapping[str, str], costs: Costs | None = None) -> list[Row]:
+    """A row per contender and family, and one over all. costs: for the bounds of the speedups."""
     laps = list(laps)
     families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
     passed = {name for name in contenders if name in labels or not _differing(laps, name)}
-    return [row(laps, name, family, passed, labels.get(name)) for family in families for name in contenders]
+    known = costs or {}
+    return [
+        row(laps, name, family, passed, labels.get(name), known.get(name)) for family in families for name in contenders
+    ]
 
 
 Text = tuple[str, str, int]
@@ -111,15 +135,24 @@ def _differing(laps: list[Lap], name: str) -> set[str]:
     return {r.prompt for r in mine if r.tokens != plain.get(text_of(r))}
 
 
-def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | None) -> Row:
-    mine = [lap for lap in laps if lap.contender == name and family in (lap.family, ALL)]
+def row(
+    laps: list[Lap],
+    name: str,
+    family: str,
+    passed: set[str],
+    label: str | None,
+    costs: tuple[Curves, int] | None = None,
+) -> Row:
+    mine = _laps_of(laps, name, family)
     records = [r for lap in mine for r in lap.records]
     cells = _cells(records)
     tally = _pooled(records)
     counted = tally.report()
     tau = counted["tokens_per_step"]
     baseline = baseline_of(laps, name)
-    speeds = speed(cells, _cells_of(laps, baseline, family)) if {name, baseline} <= passed else NO_SPEED
+    shown = {name, baseline} <= passed
+    plain = [r for lap in _laps_of(laps, baseline, family) for r in lap.records]
+    speeds = speed(cells, _cells(plain)) if shown else NO_SPEED
     return Row(
         contender=name,
         family=family,
@@ -136,7 +169,26 @@ def row(laps: list[Lap], name: str, family: str, passed: set[str], label: str | 
         split=_shares(_sums(lap.split for lap in mine)),
         forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in mine).items()},
         **{key: counted[key] for key in COUNTED},
+        spec_bench=spec_bench.figures(records, plain, shown),
+        **latency.figures(mine, speeds["rate"] is not None),
+        **_bounds(mine, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
     )
+
+
+def _bounds(
+    mine: list[Lap], plain: list[Lap], tally: Tally, costs: tuple[Curves, int] | None, speedup: float | None
+) -> dict[str, Any]:
+    """The fields of a row about bounds; the bounds do not depend on the equality of the texts."""
+    if costs is None:
+        return {}
+    found = bounds(mine, plain, tally, *costs)
+    return {
+        "hardware_bound": found.hardware,
+        "hardware_drafts": found.drafts,
+        "drafter_bound": found.drafter,
+        "acceptance_bound": found.acceptance,
+        "roof_fraction": _ratio(speedup, found.acceptance),
+    }
 
 
 TIMED = ("rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_speedup")
@@ -192,9 +244,8 @@ def interval(pairs: Pairs) -> tuple[float | None, float | None]:
     return ratios[tail], ratios[-1 - tail]
 
 
-def _cells_of(laps: list[Lap], name: str, family: str) -> dict[str, Cell]:
-    mine = [lap for lap in laps if lap.contender == name and family in (lap.family, ALL)]
-    return _cells([r for lap in mine for r in lap.records])
+def _laps_of(laps: list[Lap], name: str, family: str) -> list[Lap]:
+    return [lap for lap in laps if lap.contender == name and family in (lap.family, ALL)]
 
 
 def _cells(records: list[Record]) -> dict[str, Cell]:

@@ -1,9 +1,9 @@
-"""Prints rows as tables."""
+"""Prints rows as tables: one of at most 80 columns, or with all figures."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console
@@ -12,66 +12,62 @@ from rich.text import Text
 from spec_cli.common import note
 from spec_cli.timing_warnings import TimingWarning
 
+from spec_compare.columns import COLUMNS, FIRST_OUT, LEFT, chosen, title
 from spec_compare.difference import Difference
-from spec_compare.summary import ALL, INTERVAL, Row
+from spec_compare.summary import ALL, Row
 
-WIDE = 200
-"""Width if the output is not a terminal: lines are not folded."""
-POSITIONS = 4
-"""Number of draft positions whose acceptance is shown."""
-FEW = 30
-"""A rate of fewer drafts than this is shown with their number: its standard error may exceed nine points."""
-
-COLUMNS: dict[str, Callable[[Row], str]] = {
-    "method": lambda r: r.contender,
-    "tokens/s": lambda r: _number(r.rate, ".1f"),
-    "speedup": lambda r: _number(r.speedup, ".2f", "×"),
-    f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
-    "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
-    "with prefill": lambda r: _number(r.whole, ".2f", "×"),
-    "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
-    "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
-    "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
-    "by position": lambda r: by_position(r),
-    "identical": lambda r: identical(r),
-}
-FIRST_OUT = ("by position", "draft length", "with prefill", "by CPU time", f"{INTERVAL:.0%}", "acceptance")
-"""Columns that are left out on a narrow terminal, in this order."""
+NARROW = 80
+"""Width of the table if the output is not a terminal."""
+WIDE = 10_000
+"""Width with ``--wide``: lines are not folded."""
 FOLDED = "identical"
-GAP = 3
+GAP = 2
 """Characters between two columns."""
-LEFT = ("method", "by position", "identical")
 
 
-def _number(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else f"{value:{form}}{unit}"
+def show(
+    rows: list[Row],
+    differing: Iterable[Difference],
+    warnings: Iterable[TimingWarning] = (),
+    wide: bool = False,
+    batch: int = 1,
+) -> None:
+    """Prints a table per family, the one over all prompts last, then bounds, differences and warnings.
 
-
-def by_position(row: Row) -> str:
-    """Conditional acceptance of the first positions; with the count if there are few drafts: ``100% of 3``."""
-    tested = row.tested_per_pos[:POSITIONS]
-    pairs = zip(row.conditional, tested, strict=False)
-    return ", ".join(f"{rate:.0%}" if n >= FEW else f"{rate:.0%} of {n}" for rate, n in pairs) or "-"
-
-
-def identical(row: Row) -> str:
-    """Whether the texts equal plain decoding's."""
-    if row.label is not None:
-        return f"{row.label} ({row.identical} of {row.prompts} identical)"
-    return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
-
-
-def show(rows: list[Row], differing: Iterable[Difference], warnings: Iterable[TimingWarning] = ()) -> None:
-    """Prints a table per family, the one over all prompts last, then differences and warnings."""
+    batch: prompts that ran together.
+    """
     families = list(dict.fromkeys(r.family for r in rows))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    console = Console(file=sys.stdout, width=width(wide), highlight=False)
     for family in families[:-1] if len(families) == 2 else families:
         mine = [r for r in rows if r.family == family]
-        _print(console, f"{'all families' if family == ALL else family}, {mine[0].prompts} prompts", mine)
-    for difference in differing:
-        console.print(said(difference), soft_wrap=True, markup=False)
+        name = "all families" if family == ALL else family
+        _print(console, f"{name}, {mine[0].prompts} prompts", mine, chosen(mine, wide, batch), batch)
+    for line in [*filter(None, map(reading, rows_over_all(rows))), *map(said, differing)]:
+        console.print(line, soft_wrap=True, markup=False)
     for warning in warnings:
         console.print(f"warning: {warning.text}", soft_wrap=True, markup=False)
+
+
+def width(wide: bool) -> int | None:
+    """Characters of a line; None: those of the terminal."""
+    if wide:
+        return WIDE
+    return None if sys.stdout.isatty() else NARROW
+
+
+def rows_over_all(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.family == ALL]
+
+
+def reading(row: Row) -> str:
+    """The bounds of a speedup in words; empty for plain decoding, and for a speedup that is not shown."""
+    if row.roof_fraction is None or row.acceptance_bound is None or row.hardware_bound is None:
+        return ""
+    parts = [f"{row.contender}: {row.roof_fraction:.2f} of what its acceptance allows ({row.acceptance_bound:.2f}×)"]
+    if row.drafter_bound is not None:
+        parts.append(f"with every draft accepted {row.drafter_bound:.2f}×")
+    parts.append(f"the machine allows {row.hardware_bound:.2f}× ({row.hardware_drafts} drafted tokens per step)")
+    return "; ".join(parts)
 
 
 def said(d: Difference) -> str:
@@ -80,35 +76,38 @@ def said(d: Difference) -> str:
     return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}"
 
 
-def _print(console: Console, title: str, rows: list[Row]) -> None:
+def _print(console: Console, heading: str, rows: list[Row], names: list[str], batch: int) -> None:
     """Removes trailing spaces of lines, for output to a file."""
     with console.capture() as captured:
-        table, out = fitting(console, rows)
-        console.print(Text(title, style="bold"), table, sep="\n")
+        table, out = fitting(console, rows, names, batch)
+        console.print(Text(heading, style="bold"), table, "", sep="\n")
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
     if out:
-        note(f"left out for lack of room: {', '.join(out)}; --json has everything")
+        note(f"left out for lack of room: {', '.join(out)}; --wide and --json have everything")
 
 
-def fitting(console: Console, rows: list[Row]) -> tuple[Table, list[str]]:
+def fitting(console: Console, rows: list[Row], names: list[str], batch: int = 1) -> tuple[Table, list[str]]:
     """The table, and the columns of FIRST_OUT that were left out to make it fit."""
-    names, out = list(COLUMNS), list[str]()
-    while len(out) < len(FIRST_OUT) and sum(min_width(name, rows) + GAP for name in names) > console.width:
-        out.append(FIRST_OUT[len(out)])
-        names.remove(out[-1])
-    return _table(rows, names), out
+    names, out = list(names), list[str]()
+    for name in FIRST_OUT:
+        if sum(min_width(n, rows, batch) + GAP for n in names) - GAP <= console.width:
+            break
+        if name in names:
+            names.remove(name)
+            out.append(name)
+    return _table(rows, names, batch), out
 
 
-def min_width(name: str, rows: list[Row]) -> int:
+def min_width(name: str, rows: list[Row], batch: int = 1) -> int:
     """Characters that a column needs; the last column may be folded between words."""
-    cells = [name, *(COLUMNS[name](row) for row in rows)]
+    cells = [title(name, batch), *(COLUMNS[name](row) for row in rows)]
     return max(len(part) for cell in cells for part in (cell.split() if name == FOLDED else [cell]))
 
 
-def _table(rows: list[Row], names: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _table(rows: list[Row], names: list[str], batch: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
     for name in names:
-        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != FOLDED)
+        table.add_column(title(name, batch), justify="left" if name in LEFT else "right", no_wrap=name != FOLDED)
     for row in rows:
         table.add_row(*(Text(COLUMNS[name](row)) for name in names))
     return table

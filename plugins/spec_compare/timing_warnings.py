@@ -20,7 +20,9 @@ def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[
     names = dict.fromkeys(lap.contender for lap in laps)
     found = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
     if all(len(lap.records) == 1 for lap in laps):
-        found += [c for name in names for c in bound([r for r in rows if r.contender == name])]
+        for name in names:
+            mine = [row for row in rows if row.contender == name]
+            found += bound(mine) or beyond_costs(mine)
     return found + of_load(load)
 
 
@@ -76,9 +78,25 @@ def bound(rows: list[Row]) -> list[TimingWarning]:
     return [TimingWarning("bound", worst.contender, text)]
 
 
+def beyond_costs(rows: list[Row]) -> list[TimingWarning]:
+    """Warnings about rows whose interval is above what their acceptance allows at the measured costs of steps."""
+    beyond = [row for row in rows if row.acceptance_bound is not None and _low(row) > row.acceptance_bound]
+    if not beyond:
+        return []
+    worst = max(beyond, key=lambda row: row.roof_fraction or 0.0)
+    said = f"{worst.contender}: speedup {worst.speedup:.2f} exceeds {worst.acceptance_bound:.2f}, its acceptance bound"
+    families = ", ".join(row.family for row in beyond)
+    text = f"{said} ({families}): plain decoding or the costs of steps were disturbed; {QUIET}"
+    return [TimingWarning("bound", worst.contender, text)]
+
+
+def _low(row: Row) -> float:
+    """The lower end of the interval of a speedup; of a single prompt, what it may be at least."""
+    if row.speedup is None:
+        return 0.0
+    return row.speedup / NO_INTERVAL if row.low is None else row.low
+
+
 def _exceeds(row: Row) -> bool:
     """Whether the interval is above the bound: tokens per step, since a step takes at least as long as a plain step."""
-    if row.speedup is None or row.tokens_per_step is None:
-        return False
-    low = row.speedup / NO_INTERVAL if row.low is None else row.low
-    return low > row.tokens_per_step
+    return row.tokens_per_step is not None and _low(row) > row.tokens_per_step

@@ -69,7 +69,12 @@ class Auto:
     def report(self) -> dict[str, Any]:
         """What was chosen, what it gained, and the account, in plain steps."""
         book, ledger = self.pacer.book, self.pacer.ledger
-        account = {"balance": ledger.balance, "lowest": ledger.lowest, "most": ledger.most, "share": ledger.income}
+        account = {
+            "balance": ledger.balance,
+            "lowest": ledger.lowest,
+            "balance_max": ledger.balance_max,
+            "share": ledger.income,
+        }
         return {"summary": book.summary(), **book.report(), "ledger": account, "note": self.note}
 
     @property

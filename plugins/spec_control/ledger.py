@@ -10,13 +10,13 @@ class Ledger:
     """An account in plain steps.
 
     Every token is worth ``1 + income`` plain steps, and time is paid for in plain steps of its moment. The balance
-    never exceeds ``most``. A draft is paid in advance: it needs a balance of at least what its step may lose.
+    never exceeds ``balance_max``. A draft is paid in advance: it needs a balance of at least what its step may lose.
     """
 
     income: float = 0.01
-    most: float = 20.0
-    balance: float = attrs.field(default=attrs.Factory(lambda self: self.most, takes_self=True), init=False)
-    lowest: float = attrs.field(default=attrs.Factory(lambda self: self.most, takes_self=True), init=False)
+    balance_max: float = 20.0
+    balance: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
+    lowest: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
 
     def affords(self, loss: float) -> bool:
         """Whether a step may be made that loses this many plain steps at most."""
@@ -25,6 +25,6 @@ class Ledger:
     def settle(self, tokens: float, spent: float) -> None:
         """After a step. tokens: of each sequence, on average. spent: its time in plain steps."""
         balance = self.balance + (1 + self.income) * tokens - spent
-        self.balance = balance = self.most if balance > self.most else balance
+        self.balance = balance = self.balance_max if balance > self.balance_max else balance
         if balance < self.lowest:
             self.lowest = balance

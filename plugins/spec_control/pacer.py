@@ -78,7 +78,7 @@ class Done:
 class Pacer:
     """The controller of a run.
 
-    longest: most tokens of a draft. every: most steps between two plain ones that are measured.
+    longest: max tokens of a draft. every: max steps between two plain ones that are measured.
     probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
     quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
     """
@@ -237,28 +237,28 @@ class Pacer:
         if forecast.length == 0:
             return [()] * len(tracks)
         relative = arm.shape.relative(len(table.times))
-        least = 0.98 * forecast.survival
-        most = self._affordable(table.times, 2 * forecast.length)
+        survival_min = 0.98 * forecast.survival
+        length_max = self._affordable(table.times, 2 * forecast.length)
         ends: dict[int, tuple[int, float]] = {}
         lengths, tokens = [], 0.0
         for rate in rates:
             key = int(rate * GRAIN)
             found = ends.get(key)
             if found is None:
-                found = ends[key] = surviving(rate, relative, least, most)
+                found = ends[key] = surviving(rate, relative, survival_min, length_max)
             lengths.append(found[0])
             tokens += found[1]
         drafted = sum(lengths)
-        time = table.times[min(most, -(-drafted // costs.batch))]
+        time = table.times[min(length_max, -(-drafted // costs.batch))]
         rate = (1.0 + tokens / costs.batch) / time
         if rate <= 1.0:
             return [()] * len(tracks)
         price = arm.price(table.times, forecast, rate)
         if arm.priced:
-            most = min(most, max(1, table.reach))
-            lengths = [most if length else 0 for length in lengths]
-        more = most == arm.longest
-        return [(Grant(arm, length + (more and length == most), price),) if length else () for length in lengths]
+            length_max = min(length_max, max(1, table.reach))
+            lengths = [length_max if length else 0 for length in lengths]
+        more = length_max == arm.longest
+        return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
 
     # probes
 
@@ -353,10 +353,10 @@ class Pacer:
             self._until = min(self._until, 1)
 
 
-def surviving(rate: float, relative: list[float], least: float, most: int) -> tuple[int, float]:
-    """Tokens up to ``most`` whose paths survive with at least this chance, and how many of them do."""
+def surviving(rate: float, relative: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
+    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
     length, power, tokens = 0, rate, 0.0
-    while length < most and power * relative[length + 1] >= least:
+    while length < length_max and power * relative[length + 1] >= survival_min:
         length += 1
         tokens += power * relative[length]
         power *= rate

@@ -34,16 +34,18 @@ def perfect(step: Cost, draft_max: int, drafting: Cost = free) -> Bound:
     return constant_length(step, [1.0] * draft_max, drafting)
 
 
-def constant_length(step: Cost, conditional: Sequence[float], drafting: Cost = free) -> Bound:
+def constant_length(step: Cost, conditional: Sequence[float], drafting: Cost = free, share: float = 1.0) -> Bound:
     """The bound for drafts of one length k: max over k of E(k) T(1) / (Td(k) + T(k + 1)).
 
     conditional: acceptance of each position if all positions before it were accepted; k is at most their number.
+    share: of the steps that have a draft; the others emit one token for T(1) + Td(0).
     """
     best, expected, survival = Bound(1.0, 0), 1.0, 1.0
     for k, rate in enumerate(conditional, 1):
         survival *= rate
         expected += survival
-        speedup = expected * step(1) / (drafting(k) + step(k + 1))
+        seconds = share * (drafting(k) + step(k + 1)) + (1 - share) * (drafting(0) + step(1))
+        speedup = (share * expected + 1 - share) * step(1) / seconds
         if speedup > best.speedup:
             best = Bound(speedup, k)
     return best

@@ -31,10 +31,10 @@ class Lengths:
     """A controller that limits the drafts of one step after the other to these lengths, in turns."""
 
     lengths: Sequence[int]
-    turns: Any = attrs.field(init=False)
+    upcoming: Any = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.turns = cycle(self.lengths)
+        self.upcoming = cycle(self.lengths)
 
     @hookimpl
     def compat(self) -> Compat:
@@ -42,7 +42,7 @@ class Lengths:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        longest = next(self.turns)
+        longest = next(self.upcoming)
         for seq, _ in step.undrafted:
             step.limit(seq, longest)
 

@@ -95,6 +95,11 @@ def read(path: Path) -> Costs:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: costs cannot be read: {why(error)}", hint=AGAIN) from error
+    return parsed(found, str(path))
+
+
+def parsed(found: Any, path: str) -> Costs:
+    """The costs of a JSON value. path: where it comes from, for errors. Raises UsageError if it is malformed."""
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise UsageError(f"{path} has no costs: its format is not {FORMAT!r}", hint=AGAIN)
     if str(found.get("version")).partition(".")[0] != VERSION.partition(".")[0]:

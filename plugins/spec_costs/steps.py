@@ -7,11 +7,13 @@ from time import perf_counter, process_time
 
 import attrs
 
-from spec_core import Compat, Draft, Request, Run, Sampling, Step, Target, hookimpl
+from spec_core import Compat, Draft, Run, Sampling, Step, Target, hookimpl
 from spec_core.errors import UsageError
 
 WARM = 3
 """Uncounted steps after a prompt."""
+DRIFT = 64
+"""Max tokens of a text: a longer one is started again, so that all steps have about the same depth."""
 CHUNK = 64
 """Min prompt tokens of a sequence in one forward: every prompt takes part in every one, so that all end together."""
 
@@ -54,19 +56,84 @@ class Timing:
 def measure(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> dict[int, list[Timing]]:
-    """{rows of each sequence: timings of so many steps}; the numbers of rows take turns, and the order alternates.
+    """{rows of each sequence: timings of so many steps}. depth: prompt tokens of each sequence.
 
-    depth: prompt tokens of each sequence; a text that ends is started again. Raises UsageError for what does not fit
+    Raises UsageError for what does not fit into the context.
+    """
+    with Turns(target, rows, depth, batch, sampling) as turns:
+        for _ in range(repeats):
+            turns.turn()
+        return turns.timings
+
+
+@attrs.define(eq=False)
+class Turns:
+    """Times steps of each number of rows in turns, in alternating order. depth: prompt tokens of each sequence.
+
+    It keeps its run open, so that turns can be spread over a long measurement. Raises UsageError for what does not fit
     into the context.
     """
-    filler = Filler()
-    with _run(target, filler, max(rows), depth, batch) as run:
-        steps = _Steps(run, filler, depth, batch, sampling)
-        found: dict[int, list[Timing]] = {n: [] for n in rows}
-        for i in range(repeats):
-            for n in rows if i % 2 == 0 else reversed(rows):
-                found[n].append(steps.timed(n))
-    return found
+
+    target: Target
+    rows: Sequence[int]
+    depth: int
+    batch: int
+    sampling: Sampling
+    timings: dict[int, list[Timing]] = attrs.field(init=False)
+    _filler: Filler = attrs.field(factory=Filler, init=False)
+    _run: Run = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.timings = {n: [] for n in self.rows}
+        self._run = _run(self.target, self._filler, max(self.rows), self.depth, self.batch)
+
+    def __enter__(self) -> Turns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._run.close()
+
+    def turn(self) -> None:
+        """One step of each number of rows."""
+        even = len(self.timings[self.rows[0]]) % 2 == 0
+        for n in self.rows if even else reversed(self.rows):
+            self.timings[n].append(self._timed(n))
+
+    def _timed(self, rows: int) -> Timing:
+        """A step with this many rows of each sequence. Raises UsageError if the target or a setting prevents it."""
+        for _ in range(2):
+            self._filler.drafts = rows - 1
+            if self._ready() and (timing := timed(self._run)).rows == rows * self.batch:
+                return timing
+            self._start(rows)
+        timing = timed(self._run)
+        if timing.rows != rows * self.batch:
+            raise UsageError(
+                f"a step of {self.batch} times {rows} rows had {timing.rows}",
+                hint="the target or a setting limits the rows: pass fewer --rows, or a smaller --batch",
+            )
+        return timing
+
+    def _ready(self) -> bool:
+        running = self._run.running
+        return len(running) == self.batch and all(seq.t <= DRIFT for seq in running)
+
+    def _start(self, rows: int) -> None:
+        """New texts, past their prompts and some steps."""
+        for seq in self._run.running:
+            self._run.cancel(seq)
+        vocab, left = self.target.info.vocab, self.target.info.context - self.depth
+        for i in range(self.batch):
+            prompt = [1 + (i + t) % (vocab - 1) for t in range(self.depth)]
+            self._run.submit(prompt, max_tokens=left, sampling=self.sampling, seed=i, ignore_eos=True, name=str(i))
+        while len(self._run.running) < self.batch or any(seq.t == 0 for seq in self._run.running):
+            self._run.step()
+        self._filler.drafts = rows - 1
+        for _ in range(WARM):
+            self._run.step()
 
 
 def _run(target: Target, filler: Filler, rows: int, depth: int, batch: int) -> Run:
@@ -88,49 +155,6 @@ def _run(target: Target, filler: Filler, rows: int, depth: int, batch: int) -> R
         max_batched_tokens=batch * chunk,
         reuse=False,
     )
-
-
-@attrs.define(eq=False)
-class _Steps:
-    """Times steps of a run, and starts its texts again when one of them ends."""
-
-    run: Run
-    filler: Filler
-    depth: int
-    batch: int
-    sampling: Sampling
-
-    def timed(self, rows: int) -> Timing:
-        """A step with this many rows of each sequence. Raises UsageError if the target or a setting prevents it."""
-        for _ in range(2):
-            self.filler.drafts = rows - 1
-            if len(self.run.running) == self.batch and (timing := timed(self.run)).rows == rows * self.batch:
-                return timing
-            self._start(rows)
-        timing = timed(self.run)
-        if timing.rows != rows * self.batch:
-            raise UsageError(
-                f"a step of {self.batch} times {rows} rows had {timing.rows}",
-                hint="the target or a setting limits the rows: pass fewer --rows, or a smaller --batch",
-            )
-        return timing
-
-    def _start(self, rows: int) -> None:
-        """New texts, past their prompts and some steps."""
-        for seq in self.run.running:
-            self.run.cancel(seq)
-        vocab, left = self.run.target.info.vocab, self.run.target.info.context - self.depth
-        for i in range(self.batch):
-            prompt = [1 + (i + t) % (vocab - 1) for t in range(self.depth)]
-            request = Request(
-                prompt, max_tokens=left, sampling=self.sampling, seed=i, ignore_eos=True, name=str(i)
-            )  # fmt: skip
-            self.run.submit(request)
-        while len(self.run.running) < self.batch or any(seq.t == 0 for seq in self.run.running):
-            self.run.step()
-        self.filler.drafts = rows - 1
-        for _ in range(WARM):
-            self.run.step()
 
 
 def timed(run: Run) -> Timing:

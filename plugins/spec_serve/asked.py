@@ -62,7 +62,7 @@ class Ask:
         """A job for each of ``n`` texts of every prompt, in the order of the answer."""
         return [
             Job(
-                attrs.evolve(self.request, prompt=prompt, stream=stream, name=name),
+                attrs.evolve(self.request, prompt=prompt, noise_stream=stream, name=name),
                 outlet,
                 index=at * n + stream,
                 prompt=at,

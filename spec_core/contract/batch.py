@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from torch import Tensor
 
-from spec_core.contract.values import Draft, Streams, Verdict
+from spec_core.contract.values import Draft, HiddenStates, Verdict
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -54,7 +54,7 @@ class TargetOutput:
     """
 
     logits: Tensor
-    hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=Streams)
+    hidden: Mapping[int, Tensor] = attrs.field(factory=dict, converter=HiddenStates)
     final: Tensor | None = None
     trace: Any = None
 

@@ -38,7 +38,7 @@ class Request:
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
         ``prompt`` is -1.
     offset: output position at which the noise starts, for a generation that continues an earlier one.
-    stream: number of the text of this seed, 0 to 65,535: each has its own noise.
+    noise_stream: number of the text of this seed, 0 to 65,535: each has its own noise.
     """
 
     prompt: str | list[int] | list[dict[str, Any]]
@@ -56,7 +56,7 @@ class Request:
     priority: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0
-    stream: int = 0
+    noise_stream: int = 0
     name: str = ""
 
 

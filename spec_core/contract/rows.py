@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 from torch import Tensor
 
-from spec_core.contract.values import Streams
+from spec_core.contract.values import HiddenStates
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -31,7 +31,7 @@ class Span:
     tokens: list[int]
     next: list[int]
     next_embeds: Mapping[int, Tensor]
-    hidden: Mapping[int, Tensor] = attrs.field(converter=Streams)
+    hidden: Mapping[int, Tensor] = attrs.field(converter=HiddenStates)
     final: Tensor | None
 
     @property

@@ -85,7 +85,7 @@ class Sequence:
     rounds: number of steps with a verdict for it. finish: "stop", "length", "cancelled", "error" or None.
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
-    offset, stream: as in Request. stop: tokens and texts that end it. slot: its memory in the target.
+    offset, noise_stream: as in Request. stop: tokens and texts that end it. slot: its memory in the target.
     """
 
     tokens: list[int]
@@ -103,7 +103,7 @@ class Sequence:
     reuse: bool = True
     priority: int = 0
     offset: int = 0
-    stream: int = 0
+    noise_stream: int = 0
     number: int = 0
     slot: Slot = attrs.field(factory=Slot)
     evaluated: int = 0

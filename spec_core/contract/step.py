@@ -31,7 +31,7 @@ from spec_core.sampling.noise import (
     private_key,
     uniform,
 )
-from spec_core.sampling.reference import Source
+from spec_core.sampling.reference import NoiseKey
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -263,11 +263,11 @@ class Step:
             ids = torch.from_numpy(np.array(ids, dtype=np.int64))  # torch takes five times as long for a list
         return gumbel(seed, t, self.target.info.vocab if ids is None else ids, stream, domain)
 
-    def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[Source, int]:
+    def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[NoiseKey, int]:
         """The key of ``noise(seq, i, branch)``: (seed, stream, domain), and its output position."""
         if not self.private:
-            return (seq.seed, seq.stream, DOMAIN_TOKEN), seq.t + i
-        return (private_key(seq.seed, seq.stream), seq.number, draft_domain(i, branch)), seq.t
+            return (seq.seed, seq.noise_stream, DOMAIN_TOKEN), seq.t + i
+        return (private_key(seq.seed, seq.noise_stream), seq.number, draft_domain(i, branch)), seq.t
 
     # accept
 
@@ -277,13 +277,13 @@ class Step:
         Drafters cannot read them, and no other step or request of the run gets the same numbers.
         """
         self._in("coins", "accept")
-        return uniform(private_key(seq.seed, seq.stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+        return uniform(private_key(seq.seed, seq.noise_stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
 
-    def choosing(self, seq: Sequence) -> Source:
+    def choosing(self, seq: Sequence) -> NoiseKey:
         """(seed, stream, domain) of the noise with which the core chooses a token."""
         if not self.private:
-            return seq.seed, seq.stream, DOMAIN_TOKEN
-        return private_key(seq.seed, seq.stream), seq.number, DOMAIN_CHOICE
+            return seq.seed, seq.noise_stream, DOMAIN_TOKEN
+        return private_key(seq.seed, seq.noise_stream), seq.number, DOMAIN_CHOICE
 
     @property
     def undecided(self) -> Iterator[Sequence]:

@@ -15,11 +15,11 @@ def wanted(draft: Draft, confidence_min: float, draft_min: int) -> Draft | None:
     return draft if len(draft) and draft.depth >= draft_min else None
 
 
-def _confident(draft: Draft, least: float) -> Draft:
+def _confident(draft: Draft, confidence_min: float) -> Draft:
     kept: dict[int, int] = {-1: -1}
     parents = draft.parents or range(-1, len(draft) - 1)
     for i, (parent, chance) in enumerate(zip(parents, draft.confidence or (), strict=True)):
-        if parent in kept and chance >= least:
+        if parent in kept and chance >= confidence_min:
             kept[i] = len(kept) - 1
     del kept[-1]
     return draft if len(kept) == len(draft) else _part(draft, kept)

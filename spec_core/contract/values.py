@@ -328,7 +328,7 @@ class TargetInfo:
         return ": ".join(filter(None, (self.exact, self.exact_why))) or None
 
 
-class Streams(dict[int, Tensor]):
+class HiddenStates(dict[int, Tensor]):
     """{i: hidden states} that a plugin requested; any other i raises NotAskedFor, which says how to request it."""
 
     def __missing__(self, i: int) -> Tensor:

@@ -27,7 +27,7 @@ class Steps(Protocol):
 
 
 @attrs.define(eq=False)
-class Stream:
+class Queued:
     """Events and result that a run queues for one iterator. The run drops its reference when the sequence ends."""
 
     events: deque[Emitted] = attrs.field(factory=deque)
@@ -41,10 +41,10 @@ class Generation:
     in different threads: they take turns, and each step serves all of them.
     """
 
-    def __init__(self, run: Steps, seq: Sequence, stream: Stream) -> None:
+    def __init__(self, run: Steps, seq: Sequence, queued: Queued) -> None:
         self.run = run
         self.seq = seq
-        self._stream = stream
+        self._queued = queued
         self._raised = False
 
     def __iter__(self) -> Iterator[Emitted]:
@@ -53,9 +53,9 @@ class Generation:
     def __next__(self) -> Emitted:
         """Raises the error that ended the sequence, once, after the events that came before it."""
         while True:
-            ended = self._stream.result is not None
-            if self._stream.events:
-                return self._stream.events.popleft()
+            ended = self._queued.result is not None
+            if self._queued.events:
+                return self._queued.events.popleft()
             if ended:
                 break
             self.run.step()
@@ -71,8 +71,8 @@ class Generation:
             pass
         if self.seq.error is not None:
             raise self.seq.error
-        assert self._stream.result is not None
-        return self._stream.result
+        assert self._queued.result is not None
+        return self._queued.result
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ import attrs
 
 from spec_core.contract.request import Emitted, Result
 from spec_core.contract.sequence import Sequence
-from spec_core.loop.generation import Stream
+from spec_core.loop.generation import Queued
 from spec_core.loop.stats import Stats
 from spec_core.sampling.logprob import Logprob
 
@@ -16,12 +16,12 @@ class Outputs:
     """Events and results of the sequences of a run.
 
     stats: of the run; a sequence that ends is counted there. results: of ended sequences without an iterator.
-    streams: of sequences with an iterator. logprobs: of running sequences that requested them.
+    queued: events of sequences with an iterator. logprobs: of running sequences that requested them.
     """
 
     stats: Stats
     results: dict[Sequence, Result] = attrs.field(factory=dict)
-    streams: dict[Sequence, Stream] = attrs.field(factory=dict)
+    queued: dict[Sequence, Queued] = attrs.field(factory=dict)
     logprobs: dict[Sequence, list[Logprob]] = attrs.field(factory=dict)
 
     def deliver(self, events: list[Emitted]) -> None:
@@ -29,14 +29,14 @@ class Outputs:
         for event in events:
             if event.logprob is not None:
                 self.logprobs.setdefault(event.seq, []).append(event.logprob)
-            if (stream := self.streams.get(event.seq)) is not None:
-                stream.events.append(event)
+            if (queue := self.queued.get(event.seq)) is not None:
+                queue.events.append(event)
 
     def finish(self, seq: Sequence) -> None:
         """Pass the result to the sequence's iterator, or keep it for ``take``. Drop everything else of the sequence."""
         result = self._result(seq)
-        if (stream := self.streams.pop(seq, None)) is not None:
-            stream.result = result
+        if (queue := self.queued.pop(seq, None)) is not None:
+            queue.result = result
         else:
             self.results[seq] = result
 

@@ -22,7 +22,8 @@ from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
 from spec_core.loop.commit import commit, cut, emitted
 from spec_core.loop.coupled import Coupled
-from spec_core.loop.generation import Generation, Stream
+from spec_core.loop.fair_lock import FairLock
+from spec_core.loop.generation import Generation, Queued
 from spec_core.loop.guard import Hooks, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
@@ -30,7 +31,6 @@ from spec_core.loop.request.arguments import all_of, parted, request_of, several
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
-from spec_core.loop.turns import Turns
 from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
@@ -106,7 +106,7 @@ class Run:
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._turns = Turns()
+        self._lock = FairLock()
         self._stepping = False
         self._steps = 0
         self._spent: Spent | None = None
@@ -178,7 +178,7 @@ class Run:
 
     def step(self) -> list[Emitted]:
         """Run one step for all running sequences; returns their events. Raises UsageError from within a step."""
-        with self._turns:
+        with self._lock:
             self._not_within_a_step("step")
             self._stepping = True
             try:
@@ -210,18 +210,18 @@ class Run:
         made = request_of(request, keywords)
         return sequence(made, self.target, always, self.drafters, self.stats.switched_off, self._private)
 
-    def _queue(self, seq: Sequence, stream: Stream | None = None) -> Sequence:
-        with self._turns:
+    def _queue(self, seq: Sequence, queued: Queued | None = None) -> Sequence:
+        with self._lock:
             if self.closed:
                 raise UsageError("the run is closed", hint="make a new Run; it may use the same target")
-            if stream is not None:
-                self._outputs.streams[seq] = stream
+            if queued is not None:
+                self._outputs.queued[seq] = queued
             self._scheduler.add(seq)
         return seq
 
     def cancel(self, seq: Sequence) -> None:
         """End a sequence now; within a step, at the end of that step or the next. Emitted tokens are kept."""
-        with self._turns:
+        with self._lock:
             if seq.finish is None:
                 seq.finish = "cancelled"
                 if not self._stepping:
@@ -239,7 +239,7 @@ class Run:
         request: a Request; a text; token ids; messages, a list of ``{"role": ..., "content": ...}``, formatted with
         the model's chat template; or a list of any of these, which returns a list of Generations in the same order
         that run together. keywords: fields of Request, or of Sampling (``temperature=0.8``), for all requests. All
-        prompts of a list share one seed: equal prompts give equal texts, unless their ``stream`` differs.
+        prompts of a list share one seed: equal prompts give equal texts, unless their ``noise_stream`` differs.
 
         Raises UsageError; if one prompt of a list is wrong, nothing is generated.
         """
@@ -250,8 +250,8 @@ class Run:
         return [self._generation(seq) for seq in all_of(request, lambda one: self._checked(one, keywords))]
 
     def _generation(self, seq: Sequence) -> Generation:
-        stream = Stream()
-        return Generation(self, self._queue(seq, stream), stream)
+        queued = Queued()
+        return Generation(self, self._queue(seq, queued), queued)
 
     def take(self, seq: Sequence) -> Result:
         """The result of a finished sequence that was submitted; it can be taken once.
@@ -268,7 +268,7 @@ class Run:
         ``submit`` and ``generate`` then raise UsageError; statistics stay. Waits for a step that another thread runs;
         raises UsageError from within a step. A second call does nothing.
         """
-        with self._turns:
+        with self._lock:
             self._not_within_a_step("close")
             if self.closed:
                 return
@@ -288,7 +288,7 @@ class Run:
 
     def observe(self, look: Callable[[Step], None]) -> None:
         """Call ``look(step)`` at the end of every step, after the step is counted."""
-        with self._turns:
+        with self._lock:
             self._observers.append(look)
 
     @property

@@ -131,8 +131,8 @@ def shared(prompts: list[Sequence], room: int, settings: RunSettings) -> dict[Se
     Half of the room is kept for the prompt that has run longest, the rest goes to the shortest remainders first: a
     short prompt does not wait for long ones, and no prompt waits without end.
     """
-    most = chunk(settings)
-    needs = {seq: min(len(seq.tokens) - seq.evaluated, most) for seq in prompts}
+    rows_max = chunk(settings)
+    needs = {seq: min(len(seq.tokens) - seq.evaluated, rows_max) for seq in prompts}
     rows, kept = dict.fromkeys(prompts, 0), -(-room // 2)
     order = sorted(prompts[1:], key=lambda seq: needs[seq])
     for seq, limit in [*((s, kept) for s in prompts[:1]), *((s, room) for s in (*order, *prompts[:1]))]:

@@ -19,7 +19,7 @@ from spec_core.errors import TargetError
 from spec_core.sampling import native, reference
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.sampling.parameters import LOWEST, Sampling
-from spec_core.sampling.reference import Source
+from spec_core.sampling.reference import NoiseKey
 
 History = tuple[Sequence[int], int, Sequence[int]]
 """What penalties read: the text before a choice, the prompt's length, and drafts after it."""
@@ -84,7 +84,7 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids).to(row.device), torch.from_numpy(z).to(row.device)
 
 
-def drawn(row: Tensor, sampling: Sampling, source: Source, t: int, history: History) -> tuple[int, float, float]:
+def drawn(row: Tensor, sampling: Sampling, source: NoiseKey, t: int, history: History) -> tuple[int, float, float]:
     """The token after a row of the target [V], its largest logit, and the difference of the two best scores.
 
     The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id. If the largest logit

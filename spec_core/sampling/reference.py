@@ -13,7 +13,7 @@ from spec_core.sampling.arithmetic import fine_bits, fine_weights, log, weights
 from spec_core.sampling.noise import noise
 from spec_core.sampling.parameters import Sampling
 
-Source = tuple[int, int, int]
+NoiseKey = tuple[int, int, int]
 """(seed, stream, domain) of noise."""
 
 
@@ -55,7 +55,7 @@ def _reaching(mass: np.ndarray, share: float) -> int:
     return int(np.searchsorted(sums, limit)) + 1
 
 
-def choose(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[int, float, float]:
+def choose(row: np.ndarray, sampling: Sampling, source: NoiseKey, t: int) -> tuple[int, float, float]:
     """The token, its row's largest logit, and the difference of the two best scores.
 
     The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id.
@@ -70,7 +70,7 @@ def choose(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple
     return int(ids[score.argmax()]), largest, lead(score)
 
 
-def scores(row: np.ndarray, sampling: Sampling, source: Source, t: int) -> tuple[np.ndarray, np.ndarray]:
+def scores(row: np.ndarray, sampling: Sampling, source: NoiseKey, t: int) -> tuple[np.ndarray, np.ndarray]:
     """Token ids [n] of the support, ascending, and their z + g [n]."""
     seed, stream, domain = source
     ids, z = support(row, sampling)

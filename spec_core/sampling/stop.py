@@ -24,11 +24,11 @@ class Stop:
 class Text:
     """The text of a running sequence. Holds back an end that may be the beginning of a stop text.
 
-    stream: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
+    decoder: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
     fresh: pieces that were not taken yet; those of a failed step are never taken. shown: pieces that were taken.
     """
 
-    stream: Any
+    decoder: Any
     stops: tuple[str, ...] = ()
     held: str = ""
     shown: list[str] = attrs.field(factory=list)
@@ -38,16 +38,16 @@ class Text:
     def put(self, token: int) -> bool:
         """Add a token; True if a stop text is complete. ``take()`` returns the visible text."""
         if not self.stops:  # no text is ever held back
-            self.fresh.append(self.stream.put(token))
+            self.fresh.append(self.decoder.put(token))
             return False
         self.fresh.append("")
-        self.held += self.stream.put(token)
+        self.held += self.decoder.put(token)
         return self._release(final=False)
 
     def end(self) -> None:
         """No more tokens: release the text that was held back, unless a stop text removed it."""
         if not self.stopped:
-            self.held += self.stream.end()
+            self.held += self.decoder.end()
             self._release(final=True)
 
     def take(self) -> list[str]:

@@ -33,6 +33,8 @@ PROMPTS = 15
 """Of four contenders: 60 laps in one repeat."""
 PAUSE = 0.05
 """Seconds after each lap."""
+STRIDE = 9
+"""Max lines between two kills: ten kills are spread over most of the 60 laps."""
 
 
 def main() -> int:
@@ -40,7 +42,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    command = [*COMMAND[: COMMAND.index("--repeats")], "--out", "out"]
+    command = [*COMMAND[: COMMAND.index("--repeats")], "--no-bounds", "--out", "out"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prompts = (
@@ -52,7 +54,7 @@ def main() -> int:
             kills.command(command, 0.0), cwd=folder, check=True, capture_output=True, env=kills.environment()
         )
         (folder / "out").rename(folder / "whole")
-        lines = kills.killed_and_continued(command, folder, args.kills, random.Random(args.seed), PAUSE)
+        lines = kills.killed_and_continued(command, folder, args.kills, random.Random(args.seed), PAUSE, STRIDE)
         whole, found = read(folder / "whole"), read(folder / "out")
         report = {
             "laps": found.header.laps,

@@ -9,7 +9,7 @@ from spec_cli.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
 from spec_compare.measure import Lap, Record, Steps
 from spec_compare.summary import rows
 from spec_compare.table import show
-from spec_compare.timing_warnings import NO_INTERVAL, bound, found_in, scatter, slowdowns
+from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, bound, found_in, scatter, slowdowns
 
 from spec_core.toolkit.tally import Tally
 
@@ -55,6 +55,20 @@ def test_a_lap_that_waited_for_a_processor_is_doubted_without_repeats():
 
     assert found(laps) == [("scatter", "fast")]
     assert found(laps, device="cuda") == [], "the process waits for the device, and uses no processor"
+
+
+@pytest.mark.parametrize(("allowed", "doubted"), [(1.2, False), (1.29, False), (1.1, True)])
+def test_a_speedup_above_its_acceptance_bound_is_doubted(allowed, doubted):
+    """Speedups of 1.2 and 1.3 at 1.4 tokens per step, which alone allows them."""
+    made = [
+        attrs.evolve(r, acceptance_bound=allowed, roof_fraction=1.25 / allowed) if r.contender == "fast" else r
+        for r in rows(many({"a": 1.2, "b": 1.3}), {})
+        if r.family == "all"
+    ]
+
+    found = [w for name in ("plain", "fast") for w in beyond_costs([r for r in made if r.contender == name])]
+    assert [w.about for w in found] == (["fast"] if doubted else [])
+    assert all("speedup 1.25 exceeds 1.10, its acceptance bound (all)" in w.text for w in found)
 
 
 def test_different_prompts_may_take_different_times():

@@ -29,8 +29,8 @@ def compare(monkeypatch, tmp_path, capsys):
     def call(*arguments: str, toml: str = "", model: str = "toy:dense"):
         (tmp_path / "c.toml").write_text(toml)
         more = ["--contenders", "c.toml"] if toml else []
-        command = ["compare", "-m", model, "--prompts", "p.jsonl", "-n", str(N), "--out", "out", *more, *arguments]
-        code = run(command)
+        command = ["compare", "-m", model, "--prompts", "p.jsonl", "-n", str(N), "--no-bounds", "--out", "out", *more]
+        code = run([*command, *arguments])
         said = capsys.readouterr()
         found = {c.name: c for c in read(tmp_path / "out").header.contenders} if code != 2 else {}
         return code, found, said.err
@@ -145,11 +145,32 @@ def test_quantisations_of_a_model_are_contenders(tmp_path, capsys):
     toml = '[[contender]]\nmethods = ["ngram"]\n[[contender]]\nmethods = ["ngram"]\nkernels = "reference"\n'
     (tmp_path / "c.toml").write_text(toml)
     command = ["compare", "-m", "zoo:pico", "--contenders", str(tmp_path / "c.toml"), "--threads", "1", "-n", "3"]
-    code = run([*command, "--limit", "1", "--family", "edit", "--json"])
+    code = run([*command, "--limit", "1", "--family", "edit", "--no-bounds", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
 
     assert code == 0
     assert {r["contender"] for r in rows} == {"plain", "plain kernels=reference", "ngram", "ngram kernels=reference"}
+
+
+def test_control_is_a_setting_of_a_contender(compare):
+    """The methods' own settings beside a controller, and a sweep of the controller's setting."""
+    toml = '[[contender]]\nmethods = ["repeat"]\ncontrol = "auto"\nsweep = { "auto.share" = [0.01, 0.05] }\n'
+    code, found, _ = compare("--method", "repeat", toml=toml)
+
+    assert code == 0
+    assert list(found) == [
+        "plain",
+        "repeat",
+        "repeat control=auto auto.share=0.01",
+        "repeat control=auto auto.share=0.05",
+    ]
+    auto = found["repeat control=auto auto.share=0.05"]
+    assert (auto.control, auto.settings["auto.share"].value, auto.settings["auto.share"].origin) == (
+        "auto",
+        0.05,
+        "sweep",
+    )
+    assert found["repeat"].control == "fixed" and "auto" not in found["repeat"].plugins
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path):

@@ -30,7 +30,7 @@ rule = "rejection"
 """Two methods with a memory from text to text, and a rule whose noise depends on the number of the request."""
 COMMAND = [
     "compare", "-m", "toy:dense", "--prompts", "p.jsonl", "-n", "9", "--temperature", "0.9", "--contenders", "c.toml",
-    "--repeats", "2", "--batch", "1", "--out", "out",
+    "--repeats", "2", "--batch", "1", "--no-bounds", "--out", "out",
 ]  # fmt: skip
 
 

@@ -30,7 +30,18 @@ def out(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     install(monkeypatch)
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
-    command = ["compare", "-m", "toy:dense", "--prompts", "prompts.jsonl", "-n", str(N), "--method", "repeat"]
+    command = [
+        "compare",
+        "-m",
+        "toy:dense",
+        "--prompts",
+        "prompts.jsonl",
+        "-n",
+        str(N),
+        "--no-bounds",
+        "--method",
+        "repeat",
+    ]
     assert run([*command, "--trace", "--repeats", "2", "--out", "out"]) == 0
     return tmp_path / "out"
 

@@ -13,7 +13,7 @@ from spec_compare.exports.answers import file_names
 from tests.support.toy_plugins import install
 
 PROMPTS = [{"id": i, "family": f, "prompt": p} for i, f, p in (("81", "u", "HELLO"), ("9", "v", "MORE WORDS"))]
-COMMAND = ["compare", "-m", "toy:dense", "--prompts", "p.jsonl", "-n", "12", "--method", "repeat"]
+COMMAND = ["compare", "-m", "toy:dense", "--prompts", "p.jsonl", "-n", "12", "--no-bounds", "--method", "repeat"]
 
 
 @pytest.fixture

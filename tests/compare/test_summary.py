@@ -9,11 +9,12 @@ import pytest
 from rich.console import Console
 from spec_cli import common
 from spec_cli.prompts import Prompt
+from spec_compare.columns import COLUMNS, FEW, by_position, chosen
 from spec_compare.contenders import names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.summary import rows
-from spec_compare.table import FEW, by_position, fitting, show
+from spec_compare.table import NARROW, fitting, show
 
 from spec_core.commands import chain
 from spec_core.toolkit.tally import Tally
@@ -105,18 +106,63 @@ def test_names_are_shown_as_they_are(capsys):
 
 
 @pytest.mark.parametrize("name", ["n", "ngram", "ngram + draft-model"])
-@pytest.mark.parametrize("width", [*range(80, 100), 200])
-def test_a_table_fits_its_terminal(width, name):
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("width", [60, 70, *range(76, 84), 99, 200])
+def test_a_table_fits_its_terminal(width, name, batch):
     """Only whole columns are left out, no figure is cut; with enough width all columns are shown."""
-    made = [attrs.evolve(r, contender=name) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
+    figures = {"contender": name, "tokens_per_step": 2.5, "draft_acceptance": 0.5, "machine_rate": 1000.0}
+    made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
     console = Console(width=width, file=io.StringIO())
-    table, out = fitting(console, made)
+    table, out = fitting(console, made, chosen(made, False, batch), batch)
     console.print(table)
     lines = console.file.getvalue().splitlines()
 
     assert max(len(line.rstrip()) for line in lines) <= width
-    assert "…" not in console.file.getvalue() and "tokens/step" in lines[1]
-    assert (out == []) == (width == 200)
+    assert "…" not in console.file.getvalue() and "speedup" in lines[0]
+    if width == 200 or (width >= NARROW and batch == 1 and name != "ngram + draft-model"):
+        assert out == []
+
+
+def test_the_wide_table_has_every_figure_that_there_is():
+    """Columns of which no row has a figure are left out: here there is one machine without an energy counter."""
+    figures = {
+        "tokens_per_step": 2.5,
+        "draft_acceptance": 0.5,
+        "mean_draft_length": 4.0,
+        "conditional": [0.5],
+        "tested_per_pos": [99],
+        "hardware_bound": 4.0,
+        "acceptance_bound": 2.0,
+        "peak_bytes": 1 << 30,
+        "cpu_speedup": 1.5,
+        "spec_bench": {"mean_accepted_tokens": 2.5, "speedup": 1.4},
+    }
+    made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
+
+    assert set(COLUMNS) - set(chosen(made, True, 1)) == {"device GiB", "J/token", "between tokens ms", "90%"}
+    joules = [attrs.evolve(r, joules_per_token=0.25) for r in made]
+    assert "J/token" in chosen(joules, True, 1)
+
+
+def test_with_several_sequences_the_rate_of_one_and_of_all_are_named(capsys):
+    made = [attrs.evolve(r, rate=100.0, machine_rate=350.0) for r in rows(pair("a", 4, 2), {})]
+    show(made, [], batch=4)
+    out = capsys.readouterr().out
+
+    assert "tokens/s of each" in out and "tokens/s of all" in out and "350.0" in out
+    show(made, [], batch=1)
+    assert "tokens/s of" not in capsys.readouterr().out
+
+
+def test_the_bounds_are_read_out_in_a_line(capsys):
+    figures = {"hardware_bound": 2.6, "hardware_drafts": 8, "drafter_bound": 2.2, "acceptance_bound": 2.15}
+    made = [attrs.evolve(r, **figures, roof_fraction=0.93) for r in rows(pair("a", 4, 2), {}) if r.family == "all"]
+    show(made, [])
+
+    assert (
+        "fast: 0.93 of what its acceptance allows (2.15×); with every draft accepted 2.20×; "
+        "the machine allows 2.60× (8 drafted tokens per step)\n"
+    ) in capsys.readouterr().out
 
 
 def drafted(times: int, tokens: int, kept: int) -> Tally:

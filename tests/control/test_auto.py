@@ -142,7 +142,7 @@ def test_settings_of_the_controller_reach_it():
     run = Run(QuickTarget(), ["ngram"], control="auto", plugin_settings={"auto": {"share": 0.05, "balance": 7}})
 
     ledger = run.stats.report()["reports"]["auto"]["ledger"]
-    assert (ledger["share"], ledger["most"]) == (0.05, 7.0)
+    assert (ledger["share"], ledger["balance_max"]) == (0.05, 7.0)
 
 
 def test_an_unknown_controller_is_refused_with_the_installed_ones():
@@ -252,7 +252,7 @@ def test_its_report_has_what_was_chosen_and_what_it_gained():
 
     assert report["steps"] > 5 and report["gain"] > 0
     assert sum(report["off"].values()) <= report["steps"]
-    assert report["ledger"]["lowest"] <= report["ledger"]["balance"] <= report["ledger"]["most"]
+    assert report["ledger"]["lowest"] <= report["ledger"]["balance"] <= report["ledger"]["balance_max"]
     mine = report["methods"]["oracle"]
     assert 0 <= sum(mine["lengths"].values()) - mine["steps"] <= 2, "the first and the last step have no time"
     assert 0 < mine["time_share"] < 1

@@ -19,7 +19,7 @@ def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, fl
                     done = Done(number, batch, 100, batch * (1 + k), batch, used, cold=False, stands=1)
                     pacer.settle(done, forward, forward + 0.05 + time * bool(k))
                     number += 1
-    pacer.ledger.balance = pacer.ledger.most
+    pacer.ledger.balance = pacer.ledger.balance_max
     pacer._until, pacer._unprobed = 50, 0.0
     for arm in pacer.arms.values():
         arm.since = 0
@@ -152,7 +152,7 @@ def test_the_longest_draft_of_a_method_is_learned_and_may_grow():
     for _ in range(5):
         arm.ended(4, 16)
 
-    pacer.ledger.balance = pacer.ledger.most
+    pacer.ledger.balance = pacer.ledger.balance_max
     assert lengths(pacer.plan([text], 1, 100)[0]) == {"a": 5}
     arm.ended(5, 5)
     assert lengths(pacer.plan([text], 1, 100)[0])["a"] > 5

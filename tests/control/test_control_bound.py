@@ -30,7 +30,7 @@ SPEEDS = {
     "speeds-up": lambda step: 3.0 if step < STEPS // 2 else 1.0,
     "neighbour": lambda step: 3.0 if step // 100 % 2 else 1.0,
 }
-BALANCE = Ledger().most
+BALANCE = Ledger().balance_max
 STEP = 2.0
 """Plain steps that one step may exceed its forecast by: that of a draft whose length was never measured."""
 

@@ -60,7 +60,8 @@ def test_a_comparison_keeps_what_the_controller_reports(spec, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"id": "1", "family": "f", "prompt": "a b a b a b"}\n', "utf-8")
     arguments = ["-m", str(tiny_gguf(0)), "--method", "ngram", "-n", "8", "--repeats", "1", "--prompts", "p.jsonl"]
     code, _, err = spec("compare", *arguments, "--control", "auto", "--out", "out")
-    laps = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text("utf-8").splitlines()]
+    laps = [line for line in lines if line["kind"] == "record"]
 
     assert code == 0, err
     records = [lap for lap in laps if lap["kind"] == "record"]

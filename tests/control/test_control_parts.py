@@ -79,7 +79,7 @@ def test_a_shape_learns_by_position_and_full_acceptance_says_nothing_beyond():
 
 
 def test_a_ledger_is_capped_and_may_owe():
-    ledger = Ledger(income=0.01, most=5.0)
+    ledger = Ledger(income=0.01, balance_max=5.0)
     ledger.settle(8, 1.0)
     assert ledger.balance == 5.0 and ledger.affords(5.0) and not ledger.affords(5.1)
 

@@ -181,7 +181,8 @@ def test_the_order_of_registration_changes_no_text():
 def test_parallel_samples_of_one_seed_differ_by_stream():
     """Streams index parallel samples: same seed and prompt, other noise."""
     results = [
-        plain(Request([1, 2, 3], max_tokens=12, stream=s, sampling=Sampling(temperature=1.5))).tokens for s in (0, 1, 0)
+        plain(Request([1, 2, 3], max_tokens=12, noise_stream=s, sampling=Sampling(temperature=1.5))).tokens
+        for s in (0, 1, 0)
     ]
 
     assert results[0] == results[2] != results[1]

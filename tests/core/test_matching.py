@@ -203,7 +203,7 @@ def test_shared_noise_is_the_one_that_decides():
 
     run = Run(ToyTarget(**DENSE), [Samples(make)])
     stats = run.generate(
-        [1, 2], max_tokens=13, seed=5, stream=2, offset=7, sampling=Sampling(temperature=1.3)
+        [1, 2], max_tokens=13, seed=5, noise_stream=2, offset=7, sampling=Sampling(temperature=1.3)
     ).result.stats
 
     assert stats["accepted"] == stats["drafted"] > 0

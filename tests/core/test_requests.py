@@ -69,8 +69,8 @@ MALFORMED = {
     "draft-max-text": ({"draft_max": "2"}, "draft_max = '2'"),
     "offset-fraction": ({"offset": 0.5}, "offset = 0.5"),
     "offset-negative": ({"offset": -1}, "offset = -1"),
-    "stream-fraction": ({"stream": 0.5}, "stream = 0.5"),
-    "stream-too-large": ({"stream": 1 << 16}, "stream = 65536"),
+    "stream-fraction": ({"noise_stream": 0.5}, "noise_stream = 0.5"),
+    "stream-too-large": ({"noise_stream": 1 << 16}, "noise_stream = 65536"),
     "name-none": ({"name": None}, "the name None is not a text"),
     "bias-list": ({"sampling": Sampling(logit_bias=[1])}, "logit_bias is of type list"),
     "bias-float-key": ({"sampling": Sampling(logit_bias={1.0: 1.0})}, "logit bias for token 1.0"),
@@ -122,9 +122,8 @@ ANYTHING = st.recursive(
     ),
     max_leaves=4,
 )
-FIELDS = st.sampled_from(
-    "prompt max_tokens seed stop stop_tokens ignore_eos methods draft_max embeds offset stream name sampling".split()
-)
+NAMES = "prompt max_tokens seed stop stop_tokens ignore_eos methods draft_max embeds offset noise_stream name sampling"
+FIELDS = st.sampled_from(NAMES.split())
 
 
 @given(st.dictionaries(FIELDS, ANYTHING, min_size=1, max_size=3))
@@ -167,7 +166,7 @@ def test_no_sampling_ends_somebody_else(given, bias):
             {"max_tokens": np.int64(4), "seed": np.uint64(3), "offset": np.int8(2)},
             {"max_tokens": 4, "seed": 3, "offset": 2},
         ),
-        ({"draft_max": np.int64(1), "stream": torch.tensor(1)}, {"draft_max": 1, "stream": 1}),
+        ({"draft_max": np.int64(1), "noise_stream": torch.tensor(1)}, {"draft_max": 1, "noise_stream": 1}),
         ({"stop": ["zzz"], "stop_tokens": [np.int64(47)]}, {"stop": ("zzz",), "stop_tokens": {47}}),
         (sampled(1, np.float32(0.5)), sampled(1, 0.5)),
         (sampled(1, Fraction(1, 2), top_k=np.int64(5)), sampled(1, 0.5, top_k=5)),

@@ -9,7 +9,7 @@ import pytest
 from toys import DENSE, Fixed, dense, drafter, finish, ones, plain, requests, texts, toy_run
 
 from spec_core import Draft, PluginError, Request, UsageError, hookimpl
-from spec_core.loop.turns import Turns
+from spec_core.loop.fair_lock import FairLock
 
 MANY = requests(16, 12)
 
@@ -62,20 +62,20 @@ def test_requests_are_submitted_and_cancelled_while_another_thread_steps():
 
 def test_who_waits_goes_first():
     """A thread that steps without pause does not starve the others."""
-    turns, waits, order = Turns(), Event(), []
+    lock, waits, order = FairLock(), Event(), []
 
     def other() -> None:
         waits.set()
-        with turns:
+        with lock:
             order.append("other")
 
     thread = Thread(target=other)
-    with turns:
+    with lock:
         thread.start()
         waits.wait()
-        while not turns._next.locked():
+        while not lock._next.locked():
             pass
-    with turns:
+    with lock:
         order.append("again")
     thread.join()
 

@@ -24,7 +24,7 @@ def opened(run: Run, i: int):
 
 def kept(run: Run) -> list:
     outputs = run._outputs
-    return [run.results, outputs.streams, outputs.logprobs, run.running, run.waiting, run.stats.running]
+    return [run.results, outputs.queued, outputs.logprobs, run.running, run.waiting, run.stats.running]
 
 
 @pytest.mark.slow

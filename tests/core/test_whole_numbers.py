@@ -62,7 +62,7 @@ def test_every_field_is_known_here():
     """New fields are found by their type; those with nested numbers are listed in ``INSIDE``."""
     found = {name for _, name in fields()}
 
-    assert found >= {"prompt", "max_tokens", "seed", "stop_tokens", "draft_max", "embeds", "offset", "stream"}
+    assert found >= {"prompt", "max_tokens", "seed", "stop_tokens", "draft_max", "embeds", "offset", "noise_stream"}
     assert found >= {"top_k", "logit_bias", "logprobs"}
     whole = {f.name for table in (Request, Sampling) for f in attrs.fields(table) if type(f.default) is int}
     assert whole <= found

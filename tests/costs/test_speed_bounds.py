@@ -46,6 +46,13 @@ def test_the_acceptance_bound_is_the_expected_length_over_the_cost():
     assert constant_length(LINEAR, [0.8, 0.5]) == Bound(pytest.approx(1.8 / 1.5), 1)
 
 
+def test_steps_without_a_draft_count_in_the_acceptance_bound():
+    """Half of the steps draft one token, which is always accepted: three tokens for 1.5 and 1.1 plain steps."""
+    drafting = Curve({0: 0.1, 1: 0.0})
+
+    assert constant_length(LINEAR, [1.0], drafting, share=0.5) == Bound(pytest.approx(1.5 / (0.75 + 0.55)), 1)
+
+
 @pytest.mark.parametrize("rates", list(itertools.product([0.0, 0.3, 0.9, 1.0], repeat=3)), ids=str)
 def test_the_acceptance_bound_is_the_best_over_all_outcomes(rates):
     """Every pattern of accepted positions with its probability, for every length."""

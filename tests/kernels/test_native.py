@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 import pytest
 import torch
 from spec_kernels import facts, native
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.native.executor import Native, Options
 from spec_targets.runtime.build import Choice, said
 
@@ -204,7 +204,7 @@ def test_several_threads_of_python_and_a_fork():
         rows = len(PROMPT)
         one_sequence = SequenceRows(of.executor.cache(rows), 0, rows, 0)
         return torch.equal(
-            expected, of.executor.run(Batch(torch.tensor(PROMPT), torch.arange(rows), [one_sequence]))["logits"]
+            expected, of.executor.run(ForwardBatch(torch.tensor(PROMPT), torch.arange(rows), [one_sequence]))["logits"]
         )
 
     def work():
@@ -362,7 +362,7 @@ def test_what_a_forward_cannot_be_asked_is_refused_before_anything_is_computed(s
     wrong = {"tokens": [1, 2], "positions": [0, 1], "start": 0, "rows": 2, "parents": None} | WRONG[said]
     one_sequence = SequenceRows(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
     tokens, positions = (torch.tensor(wrong[name]) for name in ("tokens", "positions"))
-    batch = Batch(tokens, positions, [one_sequence], given=wrong.get("given", {}), logits=wrong.get("logits"))
+    batch = ForwardBatch(tokens, positions, [one_sequence], given=wrong.get("given", {}), logits=wrong.get("logits"))
 
     with pytest.raises(ValueError, match=said):
         of.executor.run(batch)

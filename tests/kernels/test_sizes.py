@@ -10,7 +10,7 @@ import pytest
 import torch
 from spec_kernels import native
 from spec_kernels.model import ops, sizes
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
@@ -264,13 +264,13 @@ def test_an_embedding_of_another_width_than_the_models_is_refused(kernels, width
     given = {1: torch.zeros(width)}
 
     with pytest.raises(ValueError, match=rf"the embedding of row 1 has shape \[{width}\], \[24\] is needed"):
-        executor.run(Batch(torch.tensor([1, -1]), torch.tensor([0, 1]), [SequenceRows(None, 0, 2, 0)], given))
+        executor.run(ForwardBatch(torch.tensor([1, -1]), torch.tensor([0, 1]), [SequenceRows(None, 0, 2, 0)], given))
 
 
 @pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 def test_an_input_of_fewer_rows_than_the_batch_is_refused():
     executor = Native(Model((OPS["input"], ops.Tap("given", "same"))), Numbers())
-    batch = Batch(None, torch.arange(3), [SequenceRows(None, 0, 3, 0)], inputs={"given": torch.ones(2, WIDTH)})
+    batch = ForwardBatch(None, torch.arange(3), [SequenceRows(None, 0, 3, 0)], inputs={"given": torch.ones(2, WIDTH)})
 
     with pytest.raises(ValueError, match="input 'given' has 2 rows, the batch has 3"):
         executor.run(batch)

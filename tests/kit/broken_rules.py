@@ -50,7 +50,7 @@ class ForgetsWhoAsks(Matches):
     """Draws by noise of seed and position alone, the same for every request of a seed."""
 
     def noise(self, step, seq, t: int):
-        return gumbel(seq.seed, t, step.target.info.vocab, seq.stream, OWN)
+        return gumbel(seq.seed, t, step.target.info.vocab, seq.noise_stream, OWN)
 
 
 class LeavesThePath(Matches):
@@ -100,7 +100,7 @@ class Shared(Matches):
         return Compat(noise="shared")
 
     def noise(self, step, seq, t):
-        return gumbel(seq.seed, t, step.target.info.vocab, seq.stream)
+        return gumbel(seq.seed, t, step.target.info.vocab, seq.noise_stream)
 
 
 class CallsSharedNoiseItsOwn(Shared):

@@ -116,6 +116,10 @@ class Damaged:
     def where(self):
         return self.whole.where
 
+    @property
+    def interleaved(self):
+        return self.whole.interleaved
+
     def shape(self, name):
         return self.found if name == self.name else self.whole.shape(name)
 

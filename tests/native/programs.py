@@ -16,7 +16,8 @@ from spec_kernels.model.shapes import DeltaShape, Experts
 from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
-from spec_targets.runtime.config import ARCHS, Config
+from spec_targets.architectures import OURS, named
+from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import expected
 from torch import Tensor
@@ -29,6 +30,8 @@ SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromk
     ("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)
 )
 """Offsets of float16 numbers in a block."""
+HYBRID = ("qwen3next", "qwen35", "qwen35moe")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe")
 SHALLOW = 3
 """Max blocks of a row in most models."""
 WEIGHT = 0.06
@@ -43,13 +46,12 @@ round by 2**-15 give 2e-3, of which 2.03e-3 were measured."""
 
 def config(rng: random.Random) -> Config:
     """Random sizes that are valid for an architecture, most of them unusual."""
-    arch = rng.choice(sorted(ARCHS))
-    facts, layers = ARCHS[arch], depth(rng)
-    deep = layers > SHALLOW
+    arch, layers = rng.choice(sorted(family.name for family in OURS)), depth(rng)
+    recurrent, moe, deep = arch in HYBRID, arch in MIXTURES, layers > SHALLOW
     head = rng.choice([8, 12, 20] if deep else [20, 32, 36, 40, 64, 72, 80, 96, 128, 192, 256])
     kv_heads = rng.randint(1, 3)
-    delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=facts.tiled) if facts.recurrent else None
-    experts = _experts(rng, facts.sigmoid) if facts.moe else None
+    delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=arch != "qwen3next") if recurrent else None
+    experts = _experts(rng, arch == "glm4moe") if moe else None
     return Config(
         arch=arch,
         name="random",
@@ -65,10 +67,10 @@ def config(rng: random.Random) -> Config:
         rope_base=rng.choice([1e4, 1e6]),
         rotary_dim=rng.choice([head, head // 2]),
         experts=experts,
-        expert_ff=rng.choice([20, 32, 64, 72, 96]) if facts.moe else 0,
-        shared_ff=rng.choice([20, 32, 64]) if facts.shared else 0,
+        expert_ff=rng.choice([20, 32, 64, 72, 96]) if moe else 0,
+        shared_ff=rng.choice([20, 32, 64]) if moe and arch != "qwen3moe" else 0,
         delta=delta,
-        recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if facts.recurrent else frozenset(),
+        recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
     )
 
 
@@ -93,7 +95,7 @@ class Drawn:
     where = "random"
 
     def __init__(self, config: Config, seed: int) -> None:
-        self.seed, self.interleaved = seed, ARCHS[config.arch].permuted
+        self.seed, self.interleaved = seed, named(config.arch).interleaved
         self.shapes = expected(config, self)
 
     def names(self) -> list[str]:

@@ -12,7 +12,7 @@ from unittest import mock
 
 import attrs
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows, numbers
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
 from spec_methods import dflash, eagle3
 from spec_methods.dflash.layer import Context, Known, Layers
 from spec_methods.eagle3.layer import Layer
@@ -187,7 +187,7 @@ def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
             pass
         given = {0: torch.zeros(other)}
         try:
-            executor.run(Batch(numbers([-1]), numbers([0]), [SequenceRows(executor.cache(16), 0, 1, 0)], given))
+            executor.run(ForwardBatch(numbers([-1]), numbers([0]), [SequenceRows(executor.cache(16), 0, 1, 0)], given))
             yield f"the executor takes an embedding of width {other}"
         except ValueError:
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from spec_kernels import native
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Input, Model, Pick, Tap
 from spec_kernels.native.executor import Native
 
@@ -22,7 +22,7 @@ class Nothing:
 def test_a_column_slice_narrower_than_the_input_is_refused():
     """Its rows are as far apart as the input is wide, or farther, but the last one ends with the memory."""
     executor = Native(Model((Input("x", 10), Tap("x", "t"))), Nothing())
-    batch = Batch(
+    batch = ForwardBatch(
         *(None, torch.arange(4), [SequenceRows(None, 0, 4, 0)]), inputs={"x": torch.zeros(4, 16)[:, 10:]}, taps=("t",)
     )
 

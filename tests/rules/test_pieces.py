@@ -63,7 +63,7 @@ def test_coins_of_a_step_are_its_own():
         coins(step, Sequence(tokens, 1, 9, Sampling(), None, **{"seed": 3, **more}), 4).values
     )
     here = at([1, 2])
-    others = [at([1, 2, 3]), at([1, 2], seed=4), at([1, 2], number=1), at([1, 2], stream=1), at([1, 2], offset=1)]
+    others = [at([1, 2, 3]), at([1, 2], seed=4), at([1, 2], number=1), at([1, 2], noise_stream=1), at([1, 2], offset=1)]
 
     assert here == at([1, 2])
     assert not set(here) & {*(coin for other in others for coin in other), *uniform(3, 1, np.arange(99))}

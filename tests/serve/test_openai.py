@@ -96,7 +96,7 @@ def test_several_texts_are_the_streams_of_one_seed(client, alone):
     """n texts of every prompt, in order: each is that of its own stream."""
     prompts, asked = [PROMPT, "import os\n"], {"max_tokens": 10, "seed": 9, "temperature": 1.0}
     answer = client.completions.create(model="zoo:pico", prompt=prompts, n=2, **asked)
-    texts = [alone(Request(p, stream=s), **asked).text for p in prompts for s in range(2)]
+    texts = [alone(Request(p, noise_stream=s), **asked).text for p in prompts for s in range(2)]
 
     assert [choice.text for choice in answer.choices] == texts
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]

@@ -13,20 +13,24 @@ from typing import Any
 
 import attrs
 from spec_compare.records.reading import LAPS, Comparison
+from spec_compare.summary import COUNTED
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120
 """Seconds that a process may take to reach the moment of its end."""
 
 
-def killed_and_continued(arguments: list[str], folder: Path, kills: int, rng: random.Random, pause: float) -> list[int]:
+def killed_and_continued(
+    arguments: list[str], folder: Path, kills: int, rng: random.Random, pause: float, stride: int = 4
+) -> list[int]:
     """Run the comparison in ``folder``, with ``--out out``, and kill it ``kills`` times with SIGKILL.
 
-    pause: seconds after each lap. Returns the number of complete lines of the results after each kill.
+    pause: seconds after each lap. stride: max lines between two kills. Returns the number of complete lines of the
+    results after each kill.
     """
     found = []
     for _ in range(kills):
-        _until_killed(arguments, folder, more=rng.randint(1, 4), pause=pause, after=rng.random() * pause)
+        _until_killed(arguments, folder, more=rng.randint(1, stride), pause=pause, after=rng.random() * pause)
         found.append(_lines(folder))
     subprocess.run(command(arguments, 0.0), cwd=folder, check=True, capture_output=True, env=environment())
     return found
@@ -86,11 +90,14 @@ def texts(comparison: Comparison) -> list[tuple[Any, ...]]:
     ]
 
 
+COUNTS = (
+    "contender", "family", "prompts", "tokens", "identical", "label", "tokens_per_step", "tokens_per_step_macro",
+    "forwards", *COUNTED,
+)  # fmt: skip
+"""Fields of a row that do not depend on time."""
+
+
 def counts(folder: Path) -> list[dict[str, Any]]:
     """The rows of the summary without what depends on time."""
-    timed = (
-        "rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_speedup", "efficiency", "overhead",
-        "first_seconds", "split",
-    )  # fmt: skip
     rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
-    return [{name: value for name, value in row.items() if name not in timed} for row in rows]
+    return [{name: row[name] for name in COUNTS} for row in rows]

@@ -127,7 +127,7 @@ def test_checkpoints_are_bounded(target):
     while run.busy:
         run.step()
     target.every = before
-    assert len(seq.slot.checkpoints) == target.most
+    assert len(seq.slot.checkpoints) == target.checkpoints_max
     assert max(seq.slot.checkpoints) > 100
 
 

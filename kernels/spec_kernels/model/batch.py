@@ -55,7 +55,7 @@ class SequenceRows:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Batch:
+class ForwardBatch:
     """R rows.
 
     tokens: int64 [R], None if the model has no embedding    positions: int64 [R]

@@ -1,12 +1,13 @@
-"""From the shape of a model's blocks and its tensor names to its list of operations.
+"""The pieces from which the operations of a model are put together.
 
-Names and values are those of GGUF. This file alone selects rows of stored matrices: queries without their
+Names and values of tensors are those of GGUF. This file alone selects rows of stored matrices: queries without their
 gate, and dimensions of a head in the order in which its halves rotate together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,11 +15,9 @@ from torch import Tensor
 from spec_kernels.model.ops import (
     Attend,
     Delta,
-    Embed,
     Gate,
     Linear,
     Mixture,
-    Model,
     Norm,
     Op,
     Pick,
@@ -28,29 +27,26 @@ from spec_kernels.model.ops import (
     Tap,
     Weight,
 )
-from spec_kernels.model.shapes import BlockShape
-from spec_kernels.model.source import Source, has
+from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
+from spec_kernels.model.source import Recorder, Shape, TensorSource, has
 
 
 class Builder:
-    """Makes the operations of blocks. The residual stream is the value ``x``; ``h`` is the stream after a norm."""
+    """Makes operations. The residual stream is the value ``x``; ``h`` is the stream after a norm.
 
-    def __init__(self, shape: BlockShape, source: Source) -> None:
-        self.shape, self.source = shape, source
+    Tensors are read from ``source``, by names that follow ``prefix``. layer: the number of the block among those with
+    the same kind of memory, a cache or recurrent states.
+    """
 
-    def decoder(self, blocks: int, frequencies: Tensor | None, rope_scale: float = 1.0) -> Model:
-        """Embedding, ``blocks`` blocks with a tap before each and after the last, final norm, output matrix."""
-        table = self.weight("token_embd.weight")
-        head = self.weight("output.weight") if has(self.source, "output.weight") else table
-        ops: list[Op] = [Embed("x", table)]
-        attending = recurring = 0
-        for i in range(blocks):
-            recurs = has(self.source, f"blk.{i}.ssm_a")
-            ops += [Tap("x", f"hidden.{i}"), *self.block(f"blk.{i}.", recurring if recurs else attending)]
-            recurring, attending = recurring + recurs, attending + (not recurs)
-        ops.append(Tap("x", f"hidden.{blocks}"))
-        ops += self.ending("output_norm.weight", head, self.vector("output.bias"))
-        return Model(tuple(ops), frequencies, rope_scale)
+    def __init__(self, shape: BlockShape, source: TensorSource, prefix: str = "", layer: int = 0) -> None:
+        self.shape, self.source, self.prefix, self.layer = shape, source, prefix, layer
+
+    def at(self, prefix: str, layer: int, heads: HeadShape | None = None) -> Builder:
+        """A builder of one block. heads: of its attention, where they differ from the other blocks'."""
+        shape = self.shape if heads is None else replace(self.shape, heads=heads)
+        return Builder(shape, self.source, self.prefix + prefix, layer)
+
+    # the end of a model
 
     def ending(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
         """From the stream to the state after the last norm and to logits, for the requested rows."""
@@ -65,64 +61,66 @@ class Builder:
         yield Linear("h", ("logits",), (head,), (bias,))
         yield Tap("logits", "logits")
 
-    def block(self, prefix: str, layer: int, between: Iterable[Op] = ()) -> Iterator[Op]:
-        """The block whose tensors begin with ``prefix``; layer: its layer in the cache or the pool.
-
-        between: operations after attention. In a model of one block, unrequested rows need only
-        their keys and values, so there it picks the requested rows.
-        """
-        recurrent, dense = has(self.source, prefix + "ssm_a"), not has(self.source, prefix + "ffn_gate_inp.weight")
-        yield self.norm("x", "h", prefix + "attn_norm.weight")
-        yield from self.delta(prefix, layer) if recurrent else self.attention(prefix, layer)
-        yield from between
-        yield self.norm("x", "h", f"{prefix}{self.shape.feed_norm}.weight")
-        yield from self.mlp(prefix) if dense else self.mixture(prefix)
-
     # attention
 
-    def attention(self, prefix: str, layer: int, causal: bool = True) -> Iterator[Op]:
-        """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate))"""
+    def attention(
+        self, norms: bool | None = None, biases: bool | None = None, gated: bool = False, causal: bool = True
+    ) -> Iterator[Op]:
+        """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate))
+
+        norms: q and k of each head have a norm. biases: q, k and v have biases. None: if the file has them.
+        gated: ``attn_q`` holds, per head, queries and then a gate.
+        """
         shape = self.shape.heads
-        yield self.projection(prefix)
-        if has(self.source, prefix + "attn_q_norm.weight"):
-            yield self.head_norm("q", prefix + "attn_q_norm.weight")
-            yield self.head_norm("k", prefix + "attn_k_norm.weight")
+        yield self.projection(("q", "k", "v", "gate") if gated else ("q", "k", "v"), biases, gated)
+        if norms or (norms is None and self.has("attn_q_norm.weight", "attn_k_norm.weight")):
+            yield self.head_norm("q", "attn_q_norm.weight")
+            yield self.head_norm("k", "attn_k_norm.weight")
         yield Rotate("q", shape)
         yield Rotate("k", shape)
-        yield Store("k", "v", shape, layer)
-        yield Attend("q", "a", shape, layer, causal)
-        if self.shape.gated:
+        yield Store("k", "v", shape, self.layer)
+        yield Attend("q", "a", shape, self.layer, causal)
+        if gated:
             yield Gate("a", "gate", "a", "sigmoid")
-        yield self.linear("a", "x", prefix + "attn_output", add="x")
+        yield self.linear("a", "x", "attn_output", (self.shape.width, shape.q_width), add="x")
 
-    def projection(self, prefix: str) -> Linear:
-        """q, k and v, and the gate of the heads if there is one."""
-        names = ("q", "k", "v", "gate") if self.shape.gated else ("q", "k", "v")
-        weights = tuple(self.part(prefix, name) for name in names)
-        return Linear("h", names, weights, tuple(self.part_bias(prefix, name) for name in names))
+    def projection(
+        self, names: tuple[str, ...], biases: bool | None = None, gated: bool = False, x: str = "h"
+    ) -> Linear:
+        """Some of q, k, v and gate, from x."""
+        if biases is None:
+            biases = self.has(*(f"attn_{name}.bias" for name in ("q", "k", "v", "qkv")))
+        weights = tuple(self.part(name, gated) for name in names)
+        return Linear(x, names, weights, tuple(self.part_bias(name, gated) if biases else None for name in names))
 
-    def part(self, prefix: str, name: str) -> Weight:
+    def part(self, name: str, gated: bool = False) -> Weight:
         """The matrix of one of q, k, v and gate, from its own tensor or a fused one."""
-        tensor, rows = self._rows(prefix, name, "weight")
-        return self.weight(tensor, rows)
+        tensor, count = self._holder(name, "weight", gated)
+        self.declare(tensor, (count, self.shape.reads or self.shape.width))
+        return self.weight(tensor, self._rows(tensor, name, gated))
 
-    def part_bias(self, prefix: str, name: str) -> Tensor | None:
-        tensor, rows = self._rows(prefix, name, "bias")
-        bias = self.vector(tensor)
-        return None if bias is None else bias[rows]
+    def part_bias(self, name: str, gated: bool = False) -> Tensor:
+        """The bias of one of them. Raises KeyError if there is none."""
+        tensor, count = self._holder(name, "bias", gated)
+        return self.vector(tensor, count)[self._rows(tensor, name, gated)]
 
-    def _rows(self, prefix: str, name: str, kind: str) -> tuple[str, Tensor]:
-        """The tensor that holds a part, and the rows of the part."""
-        s, gated = self.shape.heads, self.shape.gated
+    def _holder(self, name: str, kind: str, gated: bool) -> tuple[str, int]:
+        """The tensor that holds a part, and its number of rows."""
+        s, fused = self.shape.heads, f"attn_qkv.{kind}"
+        if self.has(fused) and not gated:
+            return fused, s.q_width + 2 * s.kv_width
+        if name in ("q", "gate"):
+            return f"attn_q.{kind}", s.q_width * (1 + gated)
+        return f"attn_{name}.{kind}", s.kv_width
+
+    def _rows(self, tensor: str, name: str, gated: bool) -> Tensor:
+        """The rows of a part in its tensor."""
+        s, queries = self.shape.heads, name in ("q", "gate")
         order = self._pairs() if name in "qk" else torch.arange(s.dim)
-        heads = s.heads if name in ("q", "gate") else s.kv_heads
-        stride, skip = (2 * s.dim, s.dim * (name == "gate")) if gated and name in ("q", "gate") else (s.dim, 0)
-        if has(self.source, f"{prefix}attn_qkv.{kind}"):
-            begin, tensor = {"q": 0, "k": s.q_width, "v": s.q_width + s.kv_width}[name], f"{prefix}attn_qkv.{kind}"
-        else:
-            begin, tensor = 0, f"{prefix}attn_{'q' if name == 'gate' else name}.{kind}"
-        firsts = begin + skip + stride * torch.arange(heads)
-        return tensor, (firsts[:, None] + order).flatten()
+        stride, skip = (2 * s.dim, s.dim * (name == "gate")) if gated and queries else (s.dim, 0)
+        begin = {"q": 0, "k": s.q_width, "v": s.q_width + s.kv_width}[name] if "qkv" in tensor else 0
+        firsts = begin + skip + stride * torch.arange(s.heads if queries else s.kv_heads)
+        return (firsts[:, None] + order).flatten()
 
     def _pairs(self) -> Tensor:
         """int64 [dim]: stored dimensions of a head in the order in which its halves rotate together."""
@@ -132,97 +130,126 @@ class Builder:
         return torch.cat([torch.arange(s.rotary_dim).view(-1, 2).T.flatten(), torch.arange(s.rotary_dim, s.dim)])
 
     def head_norm(self, x: str, name: str) -> Norm:
-        return Norm(x, x, self.read(name)[self._pairs()], self.shape.eps)
+        """The norm of each head of x."""
+        return Norm(x, x, self.vector(name, self.shape.heads.dim)[self._pairs()], self.shape.eps)
 
     # gated delta net
 
-    def delta(self, prefix: str, layer: int) -> Iterator[Op]:
-        """x + out(norm(delta(qkv)) · silu(z))"""
-        outs = ("mix", "z", "beta", "alpha")
-        yield Linear("h", outs, tuple(self._delta_inputs(prefix)), (None,) * 4)
+    def delta(self, shape: DeltaShape, apart: bool) -> Iterator[Op]:
+        """x + out(norm(delta(qkv)) · silu(z))
+
+        apart: beta and alpha are tensors of their own, not one tensor of both by key head.
+        """
+        yield Linear("h", ("mix", "z", "beta", "alpha"), tuple(self._delta_inputs(shape, apart)), (None,) * 4)
         yield Delta(
             *("mix", "beta", "alpha", "o"),
-            shape=self.shape.delta,
-            conv=self.read(prefix + "ssm_conv1d.weight").T.contiguous(),
-            rate=self.read(prefix + "ssm_a"),
-            dt=self.read(prefix + "ssm_dt.bias"),
-            layer=layer,
+            shape=shape,
+            conv=self.read("ssm_conv1d.weight", (shape.channels, shape.kernel)).T.contiguous(),
+            rate=self.vector("ssm_a", shape.value_heads),
+            dt=self.vector("ssm_dt.bias", shape.value_heads),
+            layer=self.layer,
         )
-        yield self.norm("o", "o", prefix + "ssm_norm.weight")
+        yield self.norm("o", "o", "ssm_norm.weight", shape.value_dim)
         yield Gate("o", "z", "o", "silu")
-        yield self.linear("o", "x", prefix + "ssm_out", add="x")
+        yield self.linear("o", "x", "ssm_out", (self.shape.width, shape.value_width), add="x")
 
-    def _delta_inputs(self, prefix: str) -> Iterator[Weight]:
-        yield self.weight(prefix + "attn_qkv.weight")
-        yield self.weight(prefix + "attn_gate.weight")
-        if not has(self.source, prefix + "ssm_ba.weight"):
-            yield self.weight(prefix + "ssm_beta.weight")
-            yield self.weight(prefix + "ssm_alpha.weight")
+    def _delta_inputs(self, s: DeltaShape, apart: bool) -> Iterator[Weight]:
+        width = self.shape.width
+        yield self.matrix("attn_qkv.weight", (s.channels, width))
+        yield self.matrix("attn_gate.weight", (s.value_width, width))
+        if apart:
+            yield self.matrix("ssm_beta.weight", (s.value_heads, width))
+            yield self.matrix("ssm_alpha.weight", (s.value_heads, width))
             return
-        # qwen3next has both in one tensor, by key head: [beta | alpha] of the value heads of that key head.
-        s = self.shape.delta
+        self.declare("ssm_ba.weight", (2 * s.value_heads, width))
         grouped = torch.arange(2 * s.value_heads).view(s.key_heads, 2, -1)
-        yield self.weight(prefix + "ssm_ba.weight", grouped[:, 0].flatten())
-        yield self.weight(prefix + "ssm_ba.weight", grouped[:, 1].flatten())
+        yield self.weight("ssm_ba.weight", grouped[:, 0].flatten())
+        yield self.weight("ssm_ba.weight", grouped[:, 1].flatten())
 
     # feed-forward
 
-    def mlp(self, prefix: str, suffix: str = "", gate: str | None = None) -> Iterator[Op]:
+    def mlp(self, ff: int, suffix: str = "", gate: str | None = None) -> Iterator[Op]:
         """x + down(silu(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that."""
-        names = (f"{prefix}ffn_{name}{suffix}.weight" for name in ("gate", "up"))
-        yield Linear("h", ("up_gate", "up"), tuple(map(self.weight, names)), (None, None))
+        width = self.shape.width
+        weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in ("gate", "up"))
+        yield Linear("h", ("up_gate", "up"), weights, (None, None))
         yield SwiGLU("up_gate", "up", "f")
         if gate is not None:  # a factor of a whole row commutes with the product
             yield Gate("f", gate, "f", "sigmoid")
-        yield self.linear("f", "x", f"{prefix}ffn_down{suffix}", add="x")
+        yield self.linear("f", "x", f"ffn_down{suffix}", (width, ff), add="x")
 
-    def mixture(self, prefix: str) -> Iterator[Op]:
-        """The chosen experts, and the shared expert if there is one."""
-        router = Weight(prefix + "ffn_gate_inp.weight", *self._matrix(prefix + "ffn_gate_inp.weight"), wide=True)
-        shared = prefix + "ffn_gate_inp_shexp.weight"
-        gated = has(self.source, shared)
-        gates = (Weight(shared, 1, self.shape.width, wide=True),) if gated else ()
-        yield Linear("h", ("scores", "share")[: 1 + gated], (router, *gates), (None,) * (1 + gated))
-        gate, up = self._expert_inputs(prefix)
-        bias = self.vector(prefix + "exp_probs_b.bias")
-        down = self.weight(prefix + "ffn_down_exps.weight")
-        yield Mixture("h", "scores", "x", "x", self.shape.experts, bias, gate, up, down)
-        if has(self.source, prefix + "ffn_down_shexp.weight"):
-            yield from self.mlp(prefix, "_shexp", "share" if gated else None)
+    def mixture(self, experts: Experts, ff: int, shared_ff: int = 0, shared_gate: bool = False) -> Iterator[Op]:
+        """x + the chosen experts of width ``ff``, and a shared expert of width ``shared_ff``, 0: none.
 
-    def _expert_inputs(self, prefix: str) -> tuple[Weight, Weight]:
-        both = prefix + "ffn_gate_up_exps.weight"
-        if not has(self.source, both):
-            return self.weight(prefix + "ffn_gate_exps.weight"), self.weight(prefix + "ffn_up_exps.weight")
-        rows = torch.arange(self._matrix(both)[0])
-        gate, up = rows.chunk(2)
-        return self.weight(both, gate), self.weight(both, up)
+        shared_gate: the shared expert has a gate of width 1.
+        """
+        routers = [self._wide("ffn_gate_inp.weight", experts.count)]
+        if shared_gate:
+            routers.append(self._wide("ffn_gate_inp_shexp.weight", 1))
+        yield Linear("h", ("scores", "share")[: len(routers)], tuple(routers), (None,) * len(routers))
+        choice = experts.sigmoid and self.has("exp_probs_b.bias")
+        bias = self.vector("exp_probs_b.bias", experts.count) if choice else None
+        gate, up = self._expert_inputs(experts.count, ff)
+        down = self.matrix("ffn_down_exps.weight", (experts.count, self.shape.width, ff))
+        yield Mixture("h", "scores", "x", "x", experts, bias, gate, up, down)
+        if shared_ff:
+            yield from self.mlp(shared_ff, "_shexp", "share" if shared_gate else None)
+
+    def _wide(self, name: str, n: int) -> Weight:
+        """A small matrix that is multiplied in float32. That of one row may be stored as a vector."""
+        flat = n == 1 and self.source.shape(self.prefix + name) == (self.shape.width,)
+        self.declare(name, (self.shape.width,) if flat else (n, self.shape.width))
+        return Weight(self.prefix + name, n, self.shape.width, wide=True)
+
+    def _expert_inputs(self, count: int, ff: int) -> tuple[Weight, Weight]:
+        both, width = "ffn_gate_up_exps.weight", self.shape.width
+        if not self.has(both):
+            gate, up = (self.matrix(f"ffn_{name}_exps.weight", (count, ff, width)) for name in ("gate", "up"))
+            return gate, up
+        self.declare(both, (count, 2 * ff, width))
+        gate, up = (self.weight(both, rows) for rows in torch.arange(2 * ff).chunk(2))
+        return gate, up
 
     # pieces
 
-    def norm(self, x: str, out: str, name: str) -> Norm:
-        return Norm(x, out, self.read(name), self.shape.eps)
+    def has(self, *names: str) -> bool:
+        """Whether the file has one of these tensors."""
+        return any(has(self.source, self.prefix + name) for name in names)
 
-    def linear(self, x: str, out: str, name: str, add: str | None = None) -> Linear:
-        return Linear(x, (out,), (self.weight(name + ".weight"),), (self.vector(name + ".bias"),), add)
+    def declare(self, name: str, shape: Shape) -> None:
+        """Note the shape that a tensor must have, where a recorder reads the description."""
+        if isinstance(self.source, Recorder):
+            self.source.want(self.prefix + name, shape)
+
+    def norm(self, x: str, out: str, name: str, width: int = 0) -> Norm:
+        """width: of the pieces of x that are normalised; 0: whole rows of the stream."""
+        return Norm(x, out, self.vector(name, width or self.shape.width), self.shape.eps)
+
+    def linear(self, x: str, out: str, name: str, shape: Shape, add: str | None = None) -> Linear:
+        """A product, with the bias that the file may have."""
+        bias = self.vector(f"{name}.bias", shape[0]) if self.has(f"{name}.bias") else None
+        return Linear(x, (out,), (self.matrix(f"{name}.weight", shape),), (bias,), add)
+
+    def matrix(self, name: str, shape: Shape) -> Weight:
+        """A matrix [n, k] that must have this shape, or a stack [count, n, k]."""
+        self.declare(name, shape)
+        return self.weight(name)
 
     def weight(self, name: str, rows: Tensor | None = None) -> Weight:
         """A stored matrix, or a stack of them. Raises KeyError if there is no such tensor."""
-        n, k = self._matrix(name)
-        shape = self.source.shape(name)
+        shape = self.source.shape(self.prefix + name)
+        if shape is None:
+            raise KeyError(self.prefix + name)
+        n, k = shape[-2:]
         if rows is not None and torch.equal(rows, torch.arange(n)):
             rows = None
-        return Weight(name, n if rows is None else len(rows), k, rows, shape[0] if len(shape) == 3 else 1)
+        return Weight(self.prefix + name, n if rows is None else len(rows), k, rows, shape[0] if len(shape) == 3 else 1)
 
-    def _matrix(self, name: str) -> tuple[int, int]:
-        shape = self.source.shape(name)
-        if shape is None:
-            raise KeyError(name)
-        return shape[-2], shape[-1]
+    def vector(self, name: str, size: int) -> Tensor:
+        """float32 [size]"""
+        return self.read(name, (size,))
 
-    def read(self, name: str) -> Tensor:
-        """A vector or other small tensor, float32."""
-        return self.source.load(name).float()
-
-    def vector(self, name: str) -> Tensor | None:
-        return self.read(name) if has(self.source, name) else None
+    def read(self, name: str, shape: Shape) -> Tensor:
+        """A small tensor, float32."""
+        self.declare(name, shape)
+        return self.source.load(self.prefix + name).float()

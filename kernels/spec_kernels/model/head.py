@@ -12,12 +12,12 @@ from torch import Tensor
 
 from spec_kernels.model.build import Builder
 from spec_kernels.model.shapes import BlockShape, HeadShape
-from spec_kernels.model.source import Prefixed, Source, has
+from spec_kernels.model.source import Prefixed, TensorSource, has
 
 PREFIX = "head."
 
 
-def lent(source: Source, trunk: Any) -> Prefixed:
+def lent(source: TensorSource, trunk: Any) -> Prefixed:
     """Tensors of a head, and those of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 
@@ -25,7 +25,7 @@ def lent(source: Source, trunk: Any) -> Prefixed:
 def block_shape(head: Any, window: int = 0) -> BlockShape:
     """The shape of a head's blocks, from its description."""
     heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.head**-0.5, window)
-    return BlockShape(head.width, heads, head.eps)
+    return BlockShape(head.width, heads, head.eps, reads=head.width * (2 if head.kind == "eagle3" else 1))
 
 
 def own(builder: Builder, name: str) -> str:

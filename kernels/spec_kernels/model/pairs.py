@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.batch import Batch, SequenceRows, embedding, numbers
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import embedded
 
@@ -141,7 +141,7 @@ class PairLayer:
         """
         return self.executor.draft(self._batch(parts, True), limits, "final", self.ids, keep)
 
-    def _batch(self, parts: Sequence[Pairs], last: bool) -> Batch:
+    def _batch(self, parts: Sequence[Pairs], last: bool) -> ForwardBatch:
         tokens = numbers([t for p in parts for t in p.tokens], self.device)
         positions = numbers([at for p in parts for at in p.positions()], self.device)
         sequences, first = [], 0
@@ -155,7 +155,7 @@ class PairLayer:
             ends += range(first - p.wanted, first)
         hidden = _joined([p.hidden for p in parts])
         wanted = ends if last else []
-        return Batch(
+        return ForwardBatch(
             *(tokens, positions, sequences, given, {self.name: hidden}),
             logits=wanted,
             final=wanted,

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.attention import attention
-from spec_kernels.model.batch import Batch, SequenceRows, check_given
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
-from spec_kernels.model.source import Source
+from spec_kernels.model.source import TensorSource
 from spec_kernels.model.tiles import product
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
@@ -51,7 +51,7 @@ class Reference:
     def __init__(
         self,
         model: Model,
-        source: Source,
+        source: TensorSource,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         lent: Mapping[Any, Tensor] | None = None,
@@ -70,7 +70,7 @@ class Reference:
         self._vectors: dict[int, Tensor] = {}
         self._rotary: tuple[Tensor, Tensor] | None = None
 
-    def another(self, model: Model, source: Source) -> Reference:
+    def another(self, model: Model, source: TensorSource) -> Reference:
         """An executor of another model that shares weights of equal names with this one."""
         return Reference(model, source, self.dtype, self.device, self.weights)
 
@@ -81,14 +81,14 @@ class Reference:
         return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
 
     @torch.inference_mode()
-    def run(self, batch: Batch) -> dict[str, Tensor]:
+    def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with batch.steady():
             return Pass(self, batch).run()
 
     def draft(
         self,
-        batch: Batch,
+        batch: ForwardBatch,
         limits: Sequence[DraftLimits],
         state: str | None = None,
         ids: Tensor | None = None,
@@ -121,7 +121,7 @@ class Reference:
             inputs = {} if state is None else {batch_input(self.model): out[state][on]}
             batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
 
-    def _read(self, source: Source, weight: Weight) -> Tensor:
+    def _read(self, source: TensorSource, weight: Weight) -> Tensor:
         """[count, k, n], or [k, n] of a single matrix: the layout of products."""
         dtype = torch.float32 if weight.wide else self.dtype
         stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
@@ -149,7 +149,7 @@ class Reference:
 class Pass:
     """One forward: values by name."""
 
-    def __init__(self, of: Reference, batch: Batch) -> None:
+    def __init__(self, of: Reference, batch: ForwardBatch) -> None:
         self.of, self.batch = of, batch
         self.values: dict[str, Tensor] = {}
         self.found: dict[str, Tensor] = {}
@@ -267,12 +267,12 @@ def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
     return survival >= limits.p_min and not full
 
 
-def behind(batch: Batch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> Batch:
+def behind(batch: ForwardBatch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> ForwardBatch:
     """One row more of some sequences of a batch. on: which; tokens: one of each."""
     device, past = batch.positions.device, [batch.sequences[i] for i in on]
     positions = batch.positions[[s.first + s.rows - 1 for s in past]] + 1
     sequences = [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(past)]
-    return Batch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
+    return ForwardBatch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
 
 
 def batch_input(model: Model) -> str:

@@ -94,18 +94,14 @@ class DeltaShape:
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Facts of a model's blocks that their tensors' shapes do not show.
+    """What the blocks of a model have in common.
 
     interleaved: rows of q and k are stored so that neighbouring dimensions rotate together, else halves of a head.
-    gated: ``attn_q`` holds, per head, queries and then a gate. feed_norm: name of the norm before the feed-forward
-    layer.
+    reads: width of the rows from which q, k and v are computed; 0 means ``width``.
     """
 
     width: int
     heads: HeadShape
     eps: float
     interleaved: bool = False
-    gated: bool = False
-    feed_norm: str = "ffn_norm"
-    experts: Experts | None = None
-    delta: DeltaShape | None = None
+    reads: int = 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+Shape = tuple[int, ...]
 
-class Source(Protocol):
+
+class TensorSource(Protocol):
     """Tensors of a model by name."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -25,14 +27,43 @@ class Source(Protocol):
         """The bytes of one or more consecutive matrices, uint8 [rows, bytes of a row]."""
 
 
-def has(source: Source, name: str) -> bool:
+def has(source: TensorSource, name: str) -> bool:
     return source.shape(name) is not None
+
+
+class Recorder:
+    """Notes which tensors a description reads, and their shapes. Values are zeros that take no memory.
+
+    wanted: the shapes by name, in reading order. compare: called with the name, the shape found in ``source`` and the
+    shape wanted, before anything is computed from that shape.
+    """
+
+    def __init__(self, source: TensorSource, compare: Callable[[str, Shape | None, Shape], None] | None = None) -> None:
+        self.source, self.compare = source, compare
+        self.wanted: dict[str, Shape] = {}
+
+    def want(self, name: str, shape: Shape) -> None:
+        if self.compare is not None and name not in self.wanted:
+            self.compare(name, self.source.shape(name), shape)
+        self.wanted[name] = shape
+
+    def shape(self, name: str) -> Shape | None:
+        return self.wanted[name] if name in self.wanted else self.source.shape(name)
+
+    def type(self, name: str) -> str:
+        return self.source.type(name)
+
+    def load(self, name: str) -> Tensor:
+        return torch.zeros(()).expand(self.wanted[name])
+
+    def blocks(self, name: str) -> Tensor:
+        raise NotImplementedError("a recorder has no values")
 
 
 class Only:
     """The checked tensors of a source; others are not found."""
 
-    def __init__(self, source: Source, names: Collection[str], lender: Source | None = None) -> None:
+    def __init__(self, source: TensorSource, names: Collection[str], lender: TensorSource | None = None) -> None:
         """lender: source of tensors with other names."""
         self.source, self.names, self.lender = source, frozenset(names), lender
 
@@ -50,7 +81,7 @@ class Only:
     def blocks(self, name: str) -> Tensor:
         return self._holder(name).blocks(name)
 
-    def _holder(self, name: str) -> Source:
+    def _holder(self, name: str) -> TensorSource:
         """The source of a tensor. Raises KeyError if there is none."""
         if name in self.names:
             return self.source
@@ -62,7 +93,7 @@ class Only:
 class Prefixed:
     """Tensors of a source under prefixed names, which cannot clash with the lender's."""
 
-    def __init__(self, source: Source, prefix: str, lender: Source) -> None:
+    def __init__(self, source: TensorSource, prefix: str, lender: TensorSource) -> None:
         self.source, self.prefix, self.lender = source, prefix, lender
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -81,7 +112,7 @@ class Prefixed:
         holder, own = self._holder(name)
         return holder.blocks(own)
 
-    def _holder(self, name: str) -> tuple[Source, str]:
+    def _holder(self, name: str) -> tuple[TensorSource, str]:
         mine = name.startswith(self.prefix)
         return (self.source, name.removeprefix(self.prefix)) if mine else (self.lender, name)
 

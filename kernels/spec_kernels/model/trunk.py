@@ -14,7 +14,7 @@ from torch import Tensor
 from spec_kernels import native
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.source import Source, bytes_of
+from spec_kernels.model.source import TensorSource, bytes_of
 from spec_kernels.native import limits
 from spec_kernels.native.executor import Native
 
@@ -28,7 +28,7 @@ def trunk_of(target: Any) -> Any:
 
 
 class TargetTensors:
-    """The tensors of a target by GGUF name, as a ``Source``; float64 values become float32 in ``blocks``."""
+    """The tensors of a target by GGUF name, as a ``TensorSource``; float64 values become float32 in ``blocks``."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
@@ -63,12 +63,12 @@ class Beside:
     """
 
     def __init__(self, target: Any) -> None:
-        self.source: Source = TargetTensors(target)
+        self.source: TensorSource = TargetTensors(target)
         self.device = torch.device(target.info.device)
         self.dtype = getattr(torch, target.info.dtype)
         self._made: dict[type, Any] = {}
 
-    def another(self, model: Model, source: Source) -> Native | Reference:
+    def another(self, model: Model, source: TensorSource) -> Native | Reference:
         """An executor of this model."""
         kind = Native if self._native(model) else Reference
         if kind not in self._made:
@@ -76,7 +76,7 @@ class Beside:
             return self._made[kind]
         return self._made[kind].another(model, source)
 
-    def _first(self, kind: type, model: Model, source: Source) -> Native | Reference:
+    def _first(self, kind: type, model: Model, source: TensorSource) -> Native | Reference:
         return Native(model, source) if kind is Native else Reference(model, source, self.dtype, self.device)
 
     def _native(self, model: Model) -> bool:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model import sizes
-from spec_kernels.model.batch import Batch, SequenceRows, check_given
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.ops import Input, Model, embedded
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.rotary import cos_and_sin
-from spec_kernels.model.source import Source
+from spec_kernels.model.source import TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import activations, instruction_sets, limits, module
 from spec_kernels.native.cache import NativeCache
@@ -45,7 +45,11 @@ class Native:
     choosers = True
 
     def __init__(
-        self, model: Model, source: Source, options: Options | None = None, lent: Mapping[Any, Tiles] | None = None
+        self,
+        model: Model,
+        source: TensorSource,
+        options: Options | None = None,
+        lent: Mapping[Any, Tiles] | None = None,
     ) -> None:
         """lent: weights of another executor, which are not read again.
 
@@ -75,7 +79,7 @@ class Native:
     def isa(self) -> str:
         return self.options.isa or instruction_sets()[0]
 
-    def another(self, model: Model, source: Source) -> Native:
+    def another(self, model: Model, source: TensorSource) -> Native:
         """An executor of another model that shares weights of equal names with this one."""
         return Native(model, source, self.options, self.arena.tiles)
 
@@ -83,7 +87,7 @@ class Native:
         """Memory of one sequence for ``length`` positions; None without attention."""
         return None if self._shape is None else NativeCache(self._shape, length)
 
-    def run(self, batch: Batch) -> dict[str, Tensor]:
+    def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         found, places = self._outputs(batch)
         with batch.steady():
@@ -96,7 +100,7 @@ class Native:
 
     def draft(
         self,
-        batch: Batch,
+        batch: ForwardBatch,
         limits: Sequence[DraftLimits],
         state: str | None = None,
         ids: Tensor | None = None,
@@ -124,7 +128,7 @@ class Native:
 
     # arguments
 
-    def _outputs(self, batch: Batch, room: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
+    def _outputs(self, batch: ForwardBatch, room: int = 0) -> tuple[dict[str, Tensor], tuple[Any, ...]]:
         """Memory for what is wanted: tensors by name, and (address, stride) or None of every tap.
 
         room: rows of every output at least.
@@ -143,7 +147,7 @@ class Native:
             found[name] = memory if stride == width and count else memory[:count, :width]
         return found, tuple(places)
 
-    def _arguments(self, batch: Batch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
+    def _arguments(self, batch: ForwardBatch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
         """The arguments of C, the memory of a record, and objects that must stay alive during the call."""
         threads = torch.get_num_threads()
         if threads != self._threads:
@@ -160,11 +164,11 @@ class Native:
         where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
         return (*where, sequences, given, places_in, headings, places, states), block, (kept, inputs)
 
-    def _given(self, batch: Batch) -> list[Tensor]:
+    def _given(self, batch: ForwardBatch) -> list[Tensor]:
         check_given(batch.given, self._embedded)
         return [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
 
-    def _inputs(self, batch: Batch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
+    def _inputs(self, batch: ForwardBatch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
         """Matrices with contiguous rows, and (address, stride) of each."""
         inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
         for name, width, m in zip(self.inputs, self._input_widths, inputs, strict=True):
@@ -207,7 +211,7 @@ def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
     return [replace(chain, rows=logits[mine]) for chain, mine in zip(chains, places, strict=True)]
 
 
-def _count(batch: Batch, name: str, rows: int) -> int:
+def _count(batch: ForwardBatch, name: str, rows: int) -> int:
     """Number of rows of a tap; after a ``Pick`` there are fewer."""
     wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
     if wanted is None and name == "logits":

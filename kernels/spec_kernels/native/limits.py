@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
-from spec_kernels.model.shapes import BlockShape
+from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
 
 MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 256, 16, 64
 """Max width of an attention head and of a convolution, and max experts of a row."""
@@ -12,9 +12,8 @@ MAX_INPUTS = 32
 """Max inputs of a model, and max joined values."""
 
 
-def misfit(shape: BlockShape) -> str | None:
-    """Why blocks of a shape cannot run natively; None if they can."""
-    heads, delta, experts = shape.heads, shape.delta, shape.experts
+def misfit(heads: HeadShape, delta: DeltaShape | None = None, experts: Experts | None = None) -> str | None:
+    """Why blocks of such layers cannot run natively; None if they can."""
     if heads.dim > MAX_HEAD:
         return f"heads of {heads.dim}, at most {MAX_HEAD} run natively"
     if delta is not None and delta.kernel > MAX_TAPS:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.ops import Embed, Linear, Mixture, Model, SwiGLU, Weight
-from spec_kernels.model.source import Source, bytes_of
+from spec_kernels.model.source import TensorSource, bytes_of
 from spec_kernels.native import TYPES, module
 
 FLOATS = frozenset({"F16", "BF16", "F32"})
@@ -114,7 +114,9 @@ def room(size: int) -> Tensor:
 class Arena:
     """All weights of one model, its own and shared ones."""
 
-    def __init__(self, model: Model, source: Source, requantise: bool, lent: Mapping[Any, Tiles] | None = None) -> None:
+    def __init__(
+        self, model: Model, source: TensorSource, requantise: bool, lent: Mapping[Any, Tiles] | None = None
+    ) -> None:
         """requantise: floats become Q8_0. lent: shared weights by key, not read again."""
         self.source, self.requantise = source, requantise
         self.tiles: dict[Any, Tiles] = dict(lent or {})

@@ -20,7 +20,7 @@ from spec_cli.prompts import Prompt
 
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import Conversation, turns_of
-from spec_compare.measure import batches
+from spec_compare.measure import Terms, batches
 from spec_compare.records.files import commit, hashed
 from spec_compare.records.header import (
     FORMAT,
@@ -130,6 +130,7 @@ def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: 
         methods=entrant.methods,
         rule=settings["rule"] if entrant.methods else None,
         rollback=settings["rollback"],
+        control=settings["control"],
         label=labels.get(contender.name),
         plugins=[c.name for c in run.plugins],
         settings=in_force(entrant, run),
@@ -163,12 +164,13 @@ def method_files(name: str, plugin: Any, target: Target) -> list[File]:
     return [] if location is None else files_of(load(location, weights=False))
 
 
-def prompt_facts(prompts: list[Prompt], source: str) -> PromptFacts:
+def prompt_facts(prompts: list[Prompt], source: str, terms: Terms) -> PromptFacts:
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update((as_json([prompt.id, prompt.family, content(prompt)]) + "\n").encode())
     families = Counter(prompt.family for prompt in prompts)
-    return PromptFacts(source, digest.hexdigest(), dict(families), max(map(turns_of, prompts)))
+    turns = max(map(turns_of, prompts))
+    return PromptFacts(source, digest.hexdigest(), dict(families), turns, terms.prompt_tokens)
 
 
 def content(prompt: Prompt) -> Any:

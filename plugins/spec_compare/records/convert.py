@@ -108,11 +108,22 @@ class LapFacts:
     split: dict[str, float]
     forwards: dict[str, int]
     rows: dict[str, int]
+    reports: dict[str, Any]
     number: int
     busy_seconds: float | None
     load_average: float | None
     prompts: list[str]
     texts: int
+    drafting: dict[str, list[float]] = attrs.field(factory=dict)
+    peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    joules: float | None = None
+
+    @drafting.validator
+    def _check_drafting(self, _: Any, value: dict[str, list[float]]) -> None:
+        for length, pair in value.items():
+            if not length.isdecimal() or int(length[:9]) > MAX_DRAFTED or len(pair) != 2 or not pair[0] > 0 <= pair[1]:
+                raise ValueError(f"drafting has {shown(pair)} for the length {shown(length)}")
 
     def of(self, records: list[Record]) -> Lap:
         """The lap of these records."""

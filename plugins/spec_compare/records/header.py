@@ -56,6 +56,7 @@ class PromptFacts:
     sha256: str = field("SHA-256 of the chosen prompts: their ids, families and contents")
     families: dict[str, int] = field("number of prompts of each family")
     turns: int = field("max turns of a conversation")
+    max_tokens: int | None = field("length to which prompts of one turn were cut; null for no limit")
 
 
 @attrs.frozen
@@ -68,6 +69,7 @@ class ContenderFacts:
     methods: list[str] = field("its methods, in the order in which they draft")
     rule: str | None = field("its acceptance rule; null is the lossless default")
     rollback: str | None = field("the owner of recurrent state that was named, or null")
+    control: str = field("what decides how much is drafted: `fixed`, or a controller")
     label: str | None = field("why its texts need not equal plain decoding's, or null")
     plugins: list[str] = field("all plugins of its run, in order, the target included")
     settings: dict[str, Setting] = field("every setting in force, those of its plugins as `PLUGIN.NAME`")

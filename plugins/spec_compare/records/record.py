@@ -99,6 +99,21 @@ class Lap:
     load_average: float | None = field(
         "load average of the last minute at the end of the lap; null if not reported", default=None
     )
+    drafting: dict[str, list[float]] = field(
+        "by length of the draft, 0 for none: number of these steps, and the seconds that `draft` and `process` took",
+        factory=dict,
+    )
+    peak_bytes: int | None = field(
+        "max resident memory of this process during the lap, with the models of all contenders; null if not reported",
+        default=None,
+    )
+    device_peak_bytes: int | None = field(
+        "max memory that torch allocated on the device; null if the CPU computes", default=None
+    )
+    joules: float | None = field(
+        "energy of processors and device during the lap, all programs; null if the machine does not report it",
+        default=None,
+    )
     reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
 
 

@@ -51,7 +51,7 @@ def identity(header: Header) -> dict[str, Any]:
     found |= {f"environment {name}": header.environment.get(name) for name in MATTERS}
     for number, target in enumerate(header.targets):
         found |= _target(f"model {number}" if number else "model", target)
-    found["prompts"] = header.prompts.sha256[:12]
+    found |= {"prompts": header.prompts.sha256[:12], "prompt_tokens": header.prompts.max_tokens}
     for contender in header.contenders:
         found |= _contender(contender)
     return found | _plugins(header)

@@ -141,10 +141,10 @@ def _check_vocabulary(words: Tokenizer | None, info: TargetInfo) -> None:
 
 def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
     config = shell.config.get_text_config()
-    most = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
-    if wish.context > most:
+    context_max = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
+    if wish.context > context_max:
         raise UsageError(
-            f"{name}: context {wish.context} was requested, the model declares {most}",
+            f"{name}: context {wish.context} was requested, the model declares {context_max}",
             hint="use a smaller context, or leave it out",
         )
     return TargetInfo(
@@ -152,7 +152,7 @@ def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name
         vocab=Layout.of(shell).output.shape[0],
         width=config.hidden_size,
         layers=config.num_hidden_layers,
-        context=wish.context or min(most, MAX_POSITIONS),
+        context=wish.context or min(context_max, MAX_POSITIONS),
         states=frozenset({"attention", "recurrent"} if kinds.recurrent else {"attention"}),
         trees=kinds.plain and Layout.of(shell).positions,
         vocab_id=words.identity if words is not None else "",

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows, embedding
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
-from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Rotate, Store
+from spec_kernels.model.ops import Concat, Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
 
 FIRST_ROWS = 512
@@ -79,7 +79,7 @@ class Layers:
             first, p.context.done = first + n, p.start + n
         inputs = {f"h{i}": torch.cat(some) for i, some in enumerate(zip(*(p.states for p in parts), strict=True))}
         at = torch.tensor(positions, device=self.device)
-        self.store.run(Batch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
+        self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
     def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
         """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n for each."""
@@ -96,7 +96,7 @@ class Layers:
             positions += range(c.done, c.done + n + 1)
             wanted += range(first + 1, first + n + 1)
         both = torch.tensor([tokens, positions], device=self.device)
-        found = self.fill.run(Batch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
+        found = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
         return list(spread(found["logits"], self.ids, self.head.vocab).split(list(drafts)))
 
 
@@ -105,14 +105,13 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     names = tuple(f"h{i}" for i in range(head.inputs))
     yield from (Input(name, head.target_width) for name in names)
     yield Concat(names, "z")
-    yield builders[0].linear("z", "c", PREFIX + "fc")
+    yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
     for i, builder in enumerate(builders):
-        prefix = f"{PREFIX}blk.{i}."
-        parts = tuple(builder.part(prefix, name) for name in "kv")
-        yield Linear("c", ("k", "v"), parts, tuple(builder.part_bias(prefix, name) for name in "kv"))
+        block = builder.at(f"{PREFIX}blk.{i}.", i)
+        yield block.projection(("k", "v"), x="c")
         if head.qk_norm:
-            yield builder.head_norm("k", prefix + "attn_k_norm.weight")
+            yield block.head_norm("k", "attn_k_norm.weight")
         yield Rotate("k", builder.shape.heads)
         yield Store("k", "v", builder.shape.heads, i)
 
@@ -122,9 +121,9 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     first = builders[0]
     yield Embed("x", first.weight(own(first, "token_embd.weight")))
     for i, builder in enumerate(builders):
-        prefix = f"{PREFIX}blk.{i}."
-        yield builder.norm("x", "h", prefix + "attn_norm.weight")
-        yield from builder.attention(prefix, i, causal=bool(head.causal and head.causal[i]))
-        yield builder.norm("x", "h", prefix + "ffn_norm.weight")
-        yield from builder.mlp(prefix)
+        block = builder.at(f"{PREFIX}blk.{i}.", i)
+        yield block.norm("x", "h", "attn_norm.weight")
+        yield from block.attention(causal=bool(head.causal and head.causal[i]))
+        yield block.norm("x", "h", "ffn_norm.weight")
+        yield from block.mlp(head.ff)
     yield from first.ending(PREFIX + "output_norm.weight", output(first))

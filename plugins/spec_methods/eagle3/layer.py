@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick, Tap
@@ -38,7 +38,9 @@ class Layer(PairLayer):
         inputs = {f"h{i}": state for i, state in enumerate(states)}
         if rows > self.places.numel():
             self.places = torch.arange(2 * rows, device=self.device)
-        batch = Batch(None, self.places[:rows], [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("feature",))
+        batch = ForwardBatch(
+            None, self.places[:rows], [SequenceRows(None, 0, rows, 0)], inputs=inputs, taps=("feature",)
+        )
         return self.projection.run(batch)["feature"]
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -52,11 +54,11 @@ def projection(builder: Builder, head: Any) -> Iterator[Op]:
     for i, name in enumerate(names):
         yield Input(name, head.target_width)
         if head.fc_norm:
-            yield builder.norm(name, name, f"{PREFIX}input_norm.{i}.weight")
+            yield builder.norm(name, name, f"{PREFIX}input_norm.{i}.weight", head.target_width)
     yield Concat(names, "z")
     if head.norm_before_fc:
-        yield builder.norm("z", "z", PREFIX + "input_norm.weight")
-    yield builder.linear("z", "feature", PREFIX + "fc")
+        yield builder.norm("z", "z", PREFIX + "input_norm.weight", head.inputs * head.target_width)
+    yield builder.linear("z", "feature", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield Tap("feature", "feature")
 
 
@@ -65,16 +67,16 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
 
     Pairs without an output need only their key and value: they stop after these.
     """
-    prefix, normed = PREFIX + "blk.0.", "x" if head.norm_before_residual else "c"
+    block, normed = builder.at(PREFIX + "blk.0.", 0), "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
     yield Embed("e", builder.weight(own(builder, "token_embd.weight")))
-    yield builder.norm("e", "e", prefix + "attn_norm.weight")
-    yield builder.norm("x", normed, prefix + "attn_norm_2.weight")
+    yield block.norm("e", "e", "attn_norm.weight")
+    yield block.norm("x", normed, "attn_norm_2.weight")
     yield Concat(("e", normed), "h")
-    yield from builder.attention(prefix, 0)
+    yield from block.attention()
     yield Pick("x", "x", "final")
-    yield builder.norm("x", "h", prefix + "ffn_norm.weight")
-    yield from builder.mlp(prefix)
+    yield block.norm("x", "h", "ffn_norm.weight")
+    yield from block.mlp(head.ff)
     yield from ending(builder, head)
 
 

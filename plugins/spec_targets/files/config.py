@@ -26,12 +26,12 @@ def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
     return value
 
 
-def read_json(path: Path, most: int = MAX_BYTES) -> dict[str, Any]:
-    """A JSON object from a file of max ``most`` bytes."""
+def read_json(path: Path, bytes_max: int = MAX_BYTES) -> dict[str, Any]:
+    """A JSON object from a file of at most ``bytes_max`` bytes."""
     try:
         size = path.stat().st_size
-        if size > most:
-            raise damaged(path, f"has {size} bytes, the limit is {most}")
+        if size > bytes_max:
+            raise damaged(path, f"has {size} bytes, the limit is {bytes_max}")
         return parse_json(path, path.read_bytes())
     except OSError as error:
         raise unsupported(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from error

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from spec_core.errors import UsageError
 
+AGAIN = "the file is damaged; get it again"
+"""The hint for a file with impossible contents."""
 MOST_NAME = 1000
 """Max characters of a tensor's or key's name; published names are shorter than 100, and messages repeat them."""
 

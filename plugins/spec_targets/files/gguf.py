@@ -103,11 +103,11 @@ class Reader:
     def number(self, code: str, what: str) -> Any:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
-    def count(self, least: int, what: str) -> int:
-        """A count of items that need at least ``least`` bytes each."""
+    def count(self, item_bytes: int, what: str) -> int:
+        """A count of items that need at least ``item_bytes`` bytes each."""
         n = self.number("Q", what)
-        if n * least > self.left:
-            raise damaged(self.path, f"{n} {what}, the file has room for {self.left // least}")
+        if n * item_bytes > self.left:
+            raise damaged(self.path, f"{n} {what}, the file has room for {self.left // item_bytes}")
         return n
 
     def text(self, what: str) -> str:

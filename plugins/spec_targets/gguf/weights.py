@@ -9,8 +9,10 @@ from spec_kernels.ops.dequant import TYPES, dequantize
 from torch import Tensor
 
 from spec_core.errors import UsageError
+from spec_targets.architectures import named
 from spec_targets.files.gguf import GgufFile, TensorInfo
-from spec_targets.runtime.config import Config, arch_of
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.decoder import DIVISORS
 
 PIECE = 1 << 22
 """Values dequantised at a time; temporary memory is a multiple of this."""
@@ -33,7 +35,7 @@ class GgufWeights:
         self.file = file
         self.where = file.path.name
         self.rotary_dim = config.rotary_dim
-        self.interleaved = arch_of(config.arch, self.where).permuted
+        self.interleaved = named(config.arch).interleaved
         self._check_types()
 
     def _check_types(self) -> None:
@@ -66,7 +68,7 @@ class GgufWeights:
 
     def divisors(self) -> torch.Tensor | None:
         """Frequency divisors of llama3 scaling, if the file has them; a wrong shape is refused later."""
-        for name in ("rope_freqs.weight", "blk.0.rope_freqs.weight"):
+        for name in DIVISORS:
             if self.shape(name) == (self.rotary_dim // 2,):
                 return self.load(name)
         return None

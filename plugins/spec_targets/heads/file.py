@@ -14,7 +14,7 @@ from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
 from spec_targets.heads.head import Head, Problem
-from spec_targets.heads.tensors import Source, expected
+from spec_targets.heads.tensors import TensorSource, expected
 from spec_targets.runtime.rope import turning
 
 NO_MODEL = "this is a draft head, not a model"
@@ -25,13 +25,13 @@ class HeadFile:
     """The result of ``load(FILE, weights=False)`` for a draft head.
 
     ``info.extras`` has ``head``, its description; ``file``, its path; ``tensors``, the names that ``tensor`` knows;
-    ``source``, these tensors as a ``spec_kernels.model.source.Source``; ``misfit(target, reading="auto")``, a reason
-    and a hint where it cannot draft for a target, or None; ``turning()``, the radians per position [head / 2] float32
-    by which q and k turn, and the factor of cos and sin.
+    ``source``, these tensors as a ``TensorSource`` (spec_kernels.model.source); ``misfit(target, reading="auto")``, a
+    reason and a hint if it cannot draft for a target, or None; ``turning()``, the radians per position [head / 2]
+    float32 by which q and k are rotated, and the factor of cos and sin.
     """
 
     head: Head
-    source: Source
+    source: TensorSource
     tokenizer: Any = None
     path: Path | None = None
     info: TargetInfo = attrs.field(init=False)
@@ -71,8 +71,8 @@ class HeadFile:
         own, other = self.tokenizer, target.tokenizer
         if own is None or other is None or own.identity == other.identity:
             return None
-        most = min(own.vocab_size, other.vocab_size)
-        differs = next((i for i in range(most) if own.token_bytes(i) != other.token_bytes(i)), None)
+        count = min(own.vocab_size, other.vocab_size)
+        differs = next((i for i in range(count) if own.token_bytes(i) != other.token_bytes(i)), None)
         if differs is None:
             return None
         found = f"{self.head.name}: token {differs} is {own.token_bytes(differs)!r} for this head"

@@ -10,9 +10,9 @@ from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.keys import Keys, name_of
 from spec_targets.files.gguf import GgufFile
 from spec_targets.files.texts import Texts
-from spec_targets.gguf.metadata import Keys, name_of, scaling_of
 from spec_targets.gguf.weights import floats
 from spec_targets.heads import tensors
 from spec_targets.heads.head import Head
@@ -110,7 +110,7 @@ def _config(file: GgufFile, keys: Keys) -> Config:
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
         rope_base=float(keys.get("rope.freq_base", 10000.0)),
         rotary_dim=_all_rotated(keys, head, name_of(file)),
-        scaling=scaling_of(keys),
+        scaling=keys.scaling(),
     )
 
 

@@ -143,14 +143,14 @@ class Head:
 
     def _too_large(self, target: Any) -> Problem | None:
         """A head runs on the target's executor, which may have limits."""
-        most = target.extras.get("most_head")
-        if most is not None and self.head > most:
+        head_max = target.extras.get("head_max")
+        if head_max is not None and self.head > head_max:
             found = f"{self.name}: its attention has heads of {self.head}"
-            return f"{found}, native kernels run at most {most}", "load the model with -o kernels=reference"
-        most = target.extras.get("most_inputs")
-        if most is not None and self.inputs > most:
+            return f"{found}, native kernels run at most {head_max}", "load the model with -o kernels=reference"
+        inputs_max = target.extras.get("inputs_max")
+        if inputs_max is not None and self.inputs > inputs_max:
             found = f"{self.name}: it reads {self.inputs} hidden states of each position"
-            return f"{found}, native kernels run at most {most}", "load the model with -o kernels=reference"
+            return f"{found}, native kernels run at most {inputs_max}", "load the model with -o kernels=reference"
         return None
 
 

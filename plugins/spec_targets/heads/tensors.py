@@ -29,7 +29,7 @@ UNREAD = ("d2t", "t2d", "rope_freqs.weight")
 """Tensors that are read separately, or not needed."""
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Tensors of a file under our names."""
 
     where: str
@@ -90,7 +90,7 @@ def check_family(names: Iterable[str], where: str) -> None:
                 )
 
 
-def check(head: Head, source: Source) -> Shapes:
+def check(head: Head, source: TensorSource) -> Shapes:
     """Raise UsageError for a tensor that is missing, misshapen, unknown or not finite; returns the shapes found."""
     shapes = expected(head)
     for name, wanted in shapes.items():
@@ -114,7 +114,7 @@ def check(head: Head, source: Source) -> Shapes:
     return shapes
 
 
-def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: Source) -> None:
+def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: TensorSource) -> None:
     for name in shapes:
         if not bool(torch.isfinite(source.load(name)).all()):
             raise UsageError(f"{source.where}: tensor {name!r} has NaN or infinite numbers", hint="get the file again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import Only
 from spec_kernels.native.activations import AUTO, CHOICES
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
 from spec_targets.runtime.config import Config
+from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.weights import Weights, expected
 
 Executor = Native | Reference
@@ -73,7 +74,7 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
         return f"native kernels are for the CPU, this is {device}"
     if dtype != torch.float32:
         return f"native kernels compute in float32, dtype is {str(dtype).removeprefix('torch.')}"
-    return native.problem() or misfit(config.block(False))
+    return native.problem() or misfit(config.heads_of(0), config.delta, config.experts)
 
 
 def _check_unused(wish: Choice, why: str, dtype: str) -> None:
@@ -97,7 +98,7 @@ def executor(
 ) -> Executor:
     """The trunk, ready to run. Reads only tensors whose shapes were checked."""
     source = Only(weights, expected(config, weights))
-    model = Builder(config.block(weights.interleaved), source).decoder(config.layers, *frequencies)
+    model = Model(decoder(config, source, weights.interleaved), *frequencies)
     if choice.native:
         return Native(model, source, Options(choice.activations, choice.cache_dtype, choice.weights == "q8_0"))
     return Reference(model, source, dtype, device)

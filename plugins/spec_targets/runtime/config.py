@@ -1,4 +1,4 @@
-"""The description of a model, the same for every file format."""
+"""The sizes of a model, the same for every file format."""
 
 from __future__ import annotations
 
@@ -7,59 +7,12 @@ import math
 import attrs
 from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
 
-from spec_core.errors import UsageError, nearest
+from spec_core.errors import UsageError
 from spec_targets.runtime.rope import Scaling
 
 MAX_LAYERS = 1 << 12
 MAX_HEAD = 1 << 10
 """Upper bounds of blocks and of the head widths of attention and gated delta nets, for planning memory."""
-
-
-@attrs.frozen
-class Arch:
-    """Facts of an architecture that its files do not contain.
-
-    permuted: GGUF stores q and k rows so that neighbouring dimensions rotate together; otherwise halves of a head do.
-    qk_norm: a norm per head on q and k, True, False, or None if the file decides. biases: q, k and v have biases.
-    moe: blocks have experts. feed_norm: GGUF name of the norm before the feed-forward layer. gated: attention has an
-    output gate. recurrent: most blocks are gated delta nets. tiled: GGUF stores their value heads in tiled order.
-    plus_one: Hugging Face files store norm weights less 1. sigmoid: experts are chosen by sigmoid scores.
-    shared: every row also goes through a shared expert; shared_gate: that one is gated.
-    """
-
-    permuted: bool = False
-    qk_norm: bool | None = False
-    biases: bool = False
-    moe: bool = False
-    feed_norm: str = "ffn_norm"
-    gated: bool = False
-    recurrent: bool = False
-    tiled: bool = False
-    plus_one: bool = False
-    sigmoid: bool = False
-    shared: bool = False
-    shared_gate: bool = False
-
-
-HYBRID = Arch(qk_norm=True, feed_norm="post_attention_norm", gated=True, recurrent=True, plus_one=True)
-HYBRID_MOE = attrs.evolve(HYBRID, moe=True, shared=True, shared_gate=True)
-ARCHS: dict[str, Arch] = {
-    "llama": Arch(permuted=True),
-    "qwen2": Arch(biases=True),
-    "qwen3": Arch(qk_norm=True),
-    "qwen3moe": Arch(qk_norm=True, moe=True),
-    "glm4moe": Arch(qk_norm=None, feed_norm="post_attention_norm", moe=True, sigmoid=True, shared=True),
-    "qwen3next": HYBRID_MOE,
-    "qwen35": attrs.evolve(HYBRID, tiled=True),
-    "qwen35moe": attrs.evolve(HYBRID_MOE, tiled=True),
-}
-
-
-def arch_of(name: str, where: str) -> Arch:
-    """The facts of an architecture. Raises UsageError for an unsupported one."""
-    if name not in ARCHS:
-        raise UsageError(f"{where}: architecture {name!r} is not supported", hint=f"supported: {nearest(name, ARCHS)}")
-    return ARCHS[name]
 
 
 @attrs.frozen
@@ -94,25 +47,21 @@ class Config:
     nextn: int = 0
 
     @property
-    def facts(self) -> Arch:
-        return ARCHS[self.arch]
-
-    @property
     def attending(self) -> int:
         """Blocks of the trunk with attention."""
         return self.layers - len(self.recurrent)
 
+    def heads_of(self, i: int) -> HeadShape:
+        """The heads of attention in block i."""
+        return HeadShape(self.heads, self.kv_heads, self.head, self.rotary_dim, self.head**-0.5)
+
     def block(self, interleaved: bool) -> BlockShape:
-        return BlockShape(
-            width=self.width,
-            heads=HeadShape(self.heads, self.kv_heads, self.head, self.rotary_dim, self.head**-0.5),
-            eps=self.eps,
-            interleaved=interleaved,
-            gated=self.facts.gated,
-            feed_norm=self.facts.feed_norm,
-            experts=self.experts,
-            delta=self.delta,
-        )
+        return BlockShape(self.width, self.heads_of(0), self.eps, interleaved)
+
+    def layer_of(self, i: int) -> int:
+        """The number of block i among those with the same kind of memory."""
+        before = sum(j < i for j in self.recurrent)
+        return before if i in self.recurrent else i - before
 
     def check(self, where: str) -> None:
         """Raise UsageError for impossible sizes."""

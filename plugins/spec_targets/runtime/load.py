@@ -17,11 +17,12 @@ from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
+from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.probe import inexact
 from spec_targets.runtime.rope import turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import cut
-from spec_targets.runtime.weights import Weights, check, nextn
+from spec_targets.runtime.weights import Misfit, Weights, check, nextn
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""
@@ -69,8 +70,8 @@ def make_target(
         "weight_bytes": size,
         "row_bytes": row_bytes(config, choice, kind),
         "kernels": build.said(choice, executor),
-        "most_head": MAX_HEAD if choice.native else None,
-        "most_inputs": MAX_INPUTS if choice.native else None,
+        "head_max": MAX_HEAD if choice.native else None,
+        "inputs_max": MAX_INPUTS if choice.native else None,
         "options": choice.options(),
         "executor": lambda: executor,
         "rotated": (config.head, config.rotary_dim),
@@ -99,27 +100,26 @@ def check_apart(where: str, weights_wanted: bool) -> None:
 
 
 def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None) -> dict[str, Any]:
-    """What a method needs to build the first block after the trunk; ``source``: the tensors it may read.
+    """What a method needs to build the first block after the trunk.
 
-    ``turning()``: radians per position by which its queries and keys turn, and the factor of cos and sin.
+    source: the tensors it may read    operations: from a source of tensors to its operations
+    rotations: radians per position by which its queries and keys are rotated, and the factor of cos and sin
     """
+    problem = nextn_problem(config, weights)
     return {
-        "block": config.layers,
-        "shape": config.block(weights.interleaved),
-        "problem": nextn_problem(config, weights),
-        "turning": lambda: rotations(config, divisors),
-        "source": Only(weights, nextn(config, weights, config.layers)),
+        "problem": problem,
+        "rotations": lambda: rotations(config, divisors),
+        "source": Only(weights, () if problem else nextn(config, weights)),
+        "operations": lambda source: nextn_layer(config, source, weights.interleaved),
     }
 
 
 def nextn_problem(config: Config, weights: Weights) -> str | None:
     """The first fault in the tensors of the first block after the trunk; None if there is none."""
-    for name, wanted in nextn(config, weights, config.layers).items():
-        found = weights.shape(name)
-        if found is None:
-            return f"{weights.where}: tensor {name!r} of the NextN layer is missing"
-        if found != wanted:
-            return f"{weights.where}: tensor {name!r} of the NextN layer is {list(found)}, {list(wanted)} was needed"
+    try:
+        nextn(config, weights)
+    except Misfit as fault:
+        return str(fault)
     return None
 
 

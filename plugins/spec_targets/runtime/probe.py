@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Delta, Embed, Mixture, Model, Op, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.reference import Reference
@@ -133,7 +133,7 @@ class Probe:
             lines.add(place, start, pending, range(-1, drafts - 1), [], 0)
         at = torch.tensor(positions)
         recurrence = None if self.pool is None else Recurrence(self.pool, lines.lineage(), None, [])
-        return self.part.run(Batch(self.tokens[at], at, sequences, recurrence=recurrence))["logits"]
+        return self.part.run(ForwardBatch(self.tokens[at], at, sequences, recurrence=recurrence))["logits"]
 
     def _room(self) -> tuple[Any, int]:
         """The whole model's, which has the layers of every part."""

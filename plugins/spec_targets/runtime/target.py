@@ -36,10 +36,10 @@ class Memory:
 class TorchTarget:
     """A decoder of attention and gated delta layers. ``executor`` is None when only metadata was read.
 
-    every, most: a hybrid keeps checkpoints of its recurrent state, at the end of a prompt and twice in ``every``
-    tokens, ``most`` (at least 3) of them: the last two of the prompt, where the next turn may part from this one, and
-    the last of all. So a slot's prefix can be used again, and no more than ``every`` of its tokens are evaluated
-    again, those of a last draft that was kept but not evaluated into the state included.
+    every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
+    the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
+    and at the last token. A slot's prefix can be reused from them, and at most ``every`` of its tokens are evaluated
+    again, including those of a last draft that was kept but not evaluated into the state.
     """
 
     info: TargetInfo
@@ -48,7 +48,7 @@ class TorchTarget:
     weights: Weights
     executor: Executor | None
     every: int = 256
-    most: int = 8
+    checkpoints_max: int = 8
     pool: StatePool | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -60,7 +60,7 @@ class TorchTarget:
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
         logits = self._logit_rows(batch, needs)
-        asked = rows_of.Batch(
+        asked = rows_of.ForwardBatch(
             tokens=batch.tokens,
             positions=batch.positions,
             sequences=[self._sequence_rows(part) for part in batch.parts],
@@ -92,14 +92,14 @@ class TorchTarget:
         """
         return self.executor.draft(self._continuing(parts, [of.depth for of in limits]), limits, keep=keep)
 
-    def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.Batch:
+    def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.ForwardBatch:
         """Rows that drafts begin with, and room for so many behind each."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
             cache = self._reserve(seq.slot.state, start + len(tokens) + room)
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         wanted = [end - 1 for end in ends]
-        return rows_of.Batch(
+        return rows_of.ForwardBatch(
             tokens=numbers([token for _, _, tokens in parts for token in tokens]),
             positions=numbers([at for s in sequences for at in range(s.start, s.end)]),
             sequences=sequences,
@@ -171,7 +171,7 @@ class TorchTarget:
         if here == seq.prompt_len or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
-        while len(kept) > self.most:
+        while len(kept) > self.checkpoints_max:
             del kept[min(p for p in kept if p not in stay)]
 
     # inside a forward

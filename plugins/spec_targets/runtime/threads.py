@@ -54,9 +54,9 @@ def cut(threads: int, executor: Executor) -> str:
     return _chosen[torch.get_num_threads()]
 
 
-def measured(forward: Callable[[], object], most: int) -> tuple[int, dict[int, float]]:
+def measured(forward: Callable[[], object], threads_max: int) -> tuple[int, dict[int, float]]:
     """The number of threads to use, and {number: median seconds of a forward}."""
-    times: dict[int, list[float]] = {n: [] for n in counts(most)}
+    times: dict[int, list[float]] = {n: [] for n in counts(threads_max)}
     began = perf_counter()
     for turn in range(ROUNDS):
         if turn >= 3 and perf_counter() - began > SECONDS:
@@ -71,9 +71,9 @@ def measured(forward: Callable[[], object], most: int) -> tuple[int, dict[int, f
     return chosen(medians), medians
 
 
-def counts(most: int) -> list[int]:
-    """1, 2, 4 and so on, and ``most`` itself."""
-    return sorted({min(1 << i, most) for i in range(most.bit_length() + 1)})
+def counts(threads_max: int) -> list[int]:
+    """1, 2, 4 and so on, and ``threads_max`` itself."""
+    return sorted({min(1 << i, threads_max) for i in range(threads_max.bit_length() + 1)})
 
 
 def chosen(seconds: dict[int, float]) -> int:

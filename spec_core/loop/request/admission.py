@@ -44,7 +44,7 @@ def sequence(
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
-        stream=checks.below("stream", request.stream, checks.STREAMS),
+        noise_stream=checks.below("noise_stream", request.noise_stream, checks.STREAMS),
         name=checks.name(request.name),
     )
     if target.tokenizer is not None:

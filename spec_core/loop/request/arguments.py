@@ -32,7 +32,7 @@ ELSEWHERE = {
         "max_tokens is the most tokens of the output",
     ),
     "n": "max_tokens is the most tokens of the output; "
-    "for several texts of one prompt: generate([Request(prompt, stream=i) for i in range(n)])",
+    "for several texts of one prompt: generate([Request(prompt, noise_stream=i) for i in range(n)])",
     "do_sample": "temperature=0 is greedy, a higher temperature draws",
     "stop_strings": "stop takes texts, stop_tokens takes ids",
     "prompt": "give the prompt once, as the first argument: run.generate(prompt)",

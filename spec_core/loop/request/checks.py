@@ -66,10 +66,10 @@ def below(name: str, given: Any, count: int) -> int:
     return value
 
 
-def within(name: str, given: Any, most: int) -> int:
+def within(name: str, given: Any, limit: int) -> int:
     value = whole(given)
-    if value is None or not -most <= value <= most:
-        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from {-most} to {most}")
+    if value is None or not -limit <= value <= limit:
+        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from {-limit} to {limit}")
     return value
 
 

@@ -138,7 +138,7 @@ class MemoryChecks(DraftChecks):
             [Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, max_sequences=1, rule=Cut(1)
         )
         drafts = recorded(run)
-        requests, reused = self._turns(), 0
+        requests, reused = self._conversation(), 0
         for request in requests:
             seq = run.submit(request)
             together(run, [])
@@ -154,7 +154,7 @@ class MemoryChecks(DraftChecks):
             fresh = self.drafts_of([request], reuse=False, rule=Cut(1))
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
 
-    def _turns(self) -> list[Request]:
+    def _conversation(self) -> list[Request]:
         """A text; another text that differs from it near the end, where every target can continue; the first again."""
         first = self.long_requests()[0]
         text = self.text_of(first, self.long_model)

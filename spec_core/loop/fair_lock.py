@@ -8,7 +8,7 @@ from typing import Any
 from spec_core.toolkit import dropped
 
 
-class Turns:
+class FairLock:
     """A fair reentrant lock: a waiting thread gets it before the thread that held it last.
 
     A plain lock is not fair: a thread that steps without pause takes it again before a waiting thread wakes up.

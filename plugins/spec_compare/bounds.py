@@ -1,0 +1,99 @@
+"""What bounds the speedup of a contender: the machine, its drafts' own cost, and their acceptance."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+from spec_costs.bounds import Bound, Cost, as_drafted, constant_length, perfect
+from spec_costs.curve import Curve, Curves
+
+from spec_compare.records.record import Lap, Record
+from spec_core.toolkit import Tally
+
+SURE = 30
+"""Min number of tests of a position: the acceptance of fewer says little about the positions after it."""
+
+
+@attrs.frozen
+class Bounds:
+    """Upper bounds of a speedup. hardware: of a free drafter whose drafts are all accepted. drafter: the same with this
+    drafter's cost, up to its longest draft; acceptance: with its cost and its measured acceptance. drafts: the draft
+    length that reaches ``hardware``. drafter, acceptance: None if it drafted nothing.
+    """
+
+    hardware: float
+    drafts: int
+    drafter: float | None
+    acceptance: float | None
+
+
+def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: Tally, costs: Curves, draft_max: int) -> Bounds:
+    """Of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its records.
+    draft_max: longest draft that a run allows.
+    """
+    records = [record for lap in laps for record in lap.records]
+    step = costs.at(depth(records))
+    best = perfect(step, draft_max)
+    if not tally.drafts:
+        return Bounds(best.speedup, best.drafts, None, None)
+    added = drafting(laps, step(1) / (seconds_per_step(plain) or step(1)))
+    return Bounds(
+        best.speedup,
+        best.drafts,
+        perfect(step, len(tally.reached), added).speedup,
+        accepted(step, tally, records, added),
+    )
+
+
+def depth(records: Iterable[Record]) -> float:
+    """Mean number of cached rows of a step."""
+    return statistics.fmean(record.prompt_tokens + len(record.tokens) / 2 for record in records)
+
+
+def seconds_per_step(laps: Iterable[Lap]) -> float:
+    """Mean over the laps, 0 without a step."""
+    seconds = [s for lap in laps for record in lap.records for s in record.steps.seconds]
+    return statistics.fmean(seconds) if seconds else 0.0
+
+
+def drafting(laps: Iterable[Lap], speed: float) -> Curve:
+    """Seconds that the methods added to a step, by the length of its longest draft: means over the laps.
+
+    speed: of the machine during the laps, over that while the costs of steps were measured.
+    """
+    total: dict[int, list[float]] = {}
+    for lap in laps:
+        for length, (steps, seconds) in lap.drafting.items():
+            mine = total.setdefault(int(length), [0.0, 0.0])
+            mine[0] += steps
+            mine[1] += seconds
+    return Curve({0: 0.0} | {length: speed * seconds / steps for length, (steps, seconds) in total.items()})
+
+
+def accepted(step: Cost, tally: Tally, records: list[Record], drafting: Cost) -> float:
+    """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
+    lengths as they were drafted.
+
+    A method that chooses its lengths well exceeds every constant length. Of trees only the second is defined.
+    """
+    lengths = as_drafted(step, _steps(records), drafting) or 1.0
+    return max(lengths, _constant(step, tally, drafting).speedup if tally.drafted == tally.depth else 1.0)
+
+
+def _constant(step: Cost, tally: Tally, drafting: Cost) -> Bound:
+    """Up to the last position that was tested often enough."""
+    pairs = zip(tally.kept, tally.tested, strict=False)
+    sure = []
+    for kept, tested in pairs:
+        if tested < SURE:
+            break
+        sure.append(kept / tested)
+    return constant_length(step, sure, drafting, tally.drafts / tally.steps)
+
+
+def _steps(records: Iterable[Record]) -> Iterator[tuple[int, int, int]]:
+    for record in records:
+        steps = record.steps
+        yield from zip(steps.drafted, steps.depth, steps.emitted, strict=True)

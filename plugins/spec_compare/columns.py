@@ -1,0 +1,100 @@
+"""The columns of the tables of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from spec_compare.summary import INTERVAL, Row
+
+POSITIONS = 4
+"""Number of draft positions whose acceptance is shown."""
+FEW = 30
+"""A rate of fewer drafts than this is shown with their number: its standard error may exceed nine points."""
+EACH, ALL_TOGETHER = "tokens/s", "tokens/s of all"
+GIB = 1 << 30
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "method": lambda r: r.contender,
+    EACH: lambda r: _number(r.rate, ".1f"),
+    ALL_TOGETHER: lambda r: _number(r.machine_rate, ".1f"),
+    "speedup": lambda r: _number(r.speedup, ".2f", "×"),
+    f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
+    "of bound": lambda r: of_bound(r),
+    "hardware": lambda r: _number(r.hardware_bound, ".2f", "×"),
+    "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
+    "with prefill": lambda r: _number(r.whole, ".2f", "×"),
+    "Spec-Bench × / MAT": lambda r: as_spec_bench(r),
+    "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
+    "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
+    "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
+    "by position": lambda r: by_position(r),
+    "first token ms": lambda r: milliseconds(r.first_token, ("p50", "p90")),
+    "between tokens ms": lambda r: milliseconds(r.between_tokens, ("p50", "p90", "p99")),
+    "memory GiB": lambda r: _number(_gib(r.peak_bytes), ".2f"),
+    "device GiB": lambda r: _number(_gib(r.device_peak_bytes), ".2f"),
+    "J/token": lambda r: _number(r.joules_per_token, ".3g"),
+    "identical": lambda r: identical(r),
+}
+COMPACT = ("method", EACH, ALL_TOGETHER, "speedup", f"{INTERVAL:.0%}", "tokens/step", "acceptance", "identical")
+"""Columns of the table without ``--wide``."""
+FIRST_OUT = ("acceptance", f"{INTERVAL:.0%}", "tokens/step", ALL_TOGETHER)
+"""Columns that are left out if the table does not fit, in this order."""
+LEFT = ("method", "by position", "identical")
+EMPTY = ("", "-")
+
+
+def chosen(rows: Sequence[Row], wide: bool, batch: int) -> list[str]:
+    """The names of the columns that say something about these rows.
+
+    batch: prompts that ran together; with one, the rate of a sequence is nearly that of the machine.
+    """
+    names = [name for name in COLUMNS if wide or name in COMPACT]
+    if batch == 1 and not wide:
+        names.remove(ALL_TOGETHER)
+    always = (EACH, "speedup", "identical", "method")
+    return [name for name in names if name in always or any(COLUMNS[name](row) not in EMPTY for row in rows)]
+
+
+def title(name: str, batch: int) -> str:
+    """The heading of a column."""
+    return "tokens/s of each" if name == EACH and batch > 1 else name
+
+
+def by_position(row: Row) -> str:
+    """Conditional acceptance of the first positions; with the count if there are few drafts: ``100% of 3``."""
+    tested = row.tested_per_pos[:POSITIONS]
+    pairs = zip(row.conditional, tested, strict=False)
+    return ", ".join(f"{rate:.0%}" if n >= FEW else f"{rate:.0%} of {n}" for rate, n in pairs) or "-"
+
+
+def identical(row: Row) -> str:
+    """Whether the texts equal plain decoding's."""
+    if row.label is not None:
+        return f"{row.label} ({row.identical} of {row.prompts} identical)"
+    return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
+
+
+def of_bound(row: Row) -> str:
+    """The share of the acceptance bound, and the bound: ``0.93 of 1.85×``."""
+    if row.acceptance_bound is None:
+        return "-"
+    return f"{_number(row.roof_fraction, '.2f')} of {row.acceptance_bound:.2f}×"
+
+
+def as_spec_bench(row: Row) -> str:
+    """Spec-Bench's own speedup and mean accepted tokens: ``1.43× / 2.10``."""
+    mat, speedup = (row.spec_bench.get(name) for name in ("mean_accepted_tokens", "speedup"))
+    return "-" if mat is None else f"{_number(speedup, '.2f', '×')} / {mat:.2f}"
+
+
+def milliseconds(times: dict[str, float], names: Sequence[str]) -> str:
+    """Percentiles, separated by slashes: ``1.2/1.9``."""
+    return "/".join(f"{times[name] * 1e3:.3g}" for name in names) if times else "-"
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else size / GIB

@@ -1,0 +1,1 @@
+"""Prompts in the formats of others: text files, Spec-Bench, SPEED-Bench, HumanEval."""

@@ -1,0 +1,134 @@
+"""The texts of a report: which method proposed each token, and where drafts were rejected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from spec_compare.outcome import Outcome
+from spec_compare.records.record import Record
+
+MOST = 40_000
+"""Max tokens of all texts of a report; further texts are only counted."""
+UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""Control characters, also those that change the direction of writing, and halves of surrogate pairs."""
+
+
+@attrs.frozen
+class Span:
+    """Tokens of one source, a method or None for the target. rejected: a draft was rejected before them."""
+
+    text: str
+    source: str | None
+    rejected: bool = False
+
+
+@attrs.frozen
+class Text:
+    """One text by one contender. spans: empty if its tokens were not recorded."""
+
+    contender: str
+    turn: int
+    spans: list[Span]
+    plain: str
+    drafted: int
+    tokens: int
+    rejections: int
+    finish: str
+
+
+@attrs.frozen
+class PromptTexts:
+    """All texts of a prompt."""
+
+    prompt: str
+    family: str
+    texts: list[Text]
+
+
+def texts(found: Outcome, most: int = MOST) -> tuple[list[PromptTexts], int]:
+    """The first repeat of every prompt, family by family, and the number of prompts that were left out."""
+    by_prompt: dict[tuple[str, str], list[Record]] = {}
+    for record in (r for lap in found.laps if lap.repeat == 0 for r in lap.records):
+        by_prompt.setdefault((record.family, record.prompt), []).append(record)
+    shown: list[PromptTexts] = []
+    left = most
+    for (family, prompt), records in _in_turns(by_prompt):
+        left -= sum(len(record.tokens) for record in records)
+        if left >= 0:
+            ordered = sorted(records, key=lambda r: (r.turn, r.contender != r.baseline))
+            shown.append(PromptTexts(clean(prompt), clean(family), [text(record) for record in ordered]))
+    return shown, len(by_prompt) - len(shown)
+
+
+def _in_turns(
+    by_prompt: dict[tuple[str, str], list[Record]],
+) -> Iterator[tuple[tuple[str, str], list[Record]]]:
+    """One prompt of each family after the other."""
+    families: dict[str, list[tuple[str, str]]] = {}
+    for key in by_prompt:
+        families.setdefault(key[0], []).append(key)
+    for i in range(max(map(len, families.values()), default=0)):
+        for keys in families.values():
+            if i < len(keys):
+                yield keys[i], by_prompt[keys[i]]
+
+
+def text(record: Record) -> Text:
+    spans = list(merged(_tokens(record))) if record.pieces is not None and record.trace is not None else []
+    drafted = sum(record.steps.accepted)
+    rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
+    return Text(
+        record.contender,
+        record.turn,
+        spans,
+        "" if spans else clean(record.text),
+        min(drafted, len(record.tokens)),
+        len(record.tokens),
+        rejections,
+        record.finish,
+    )
+
+
+def _tokens(record: Record) -> Iterator[Span]:
+    """One span per token. The first token and the last of each step are the target's own."""
+    pieces, trace, steps = record.pieces or [], record.trace, record.steps
+    at = 1
+    yield from (Span(clean(piece), None) for piece in pieces[:1])
+    assert trace is not None
+    for i, emitted in enumerate(steps.emitted):
+        mine, path = pieces[at : at + emitted], trace.path[i]
+        for n, piece in enumerate(mine):
+            own = n >= len(path)
+            source = None if own or not path[n] < len(trace.sources[i]) else trace.sources[i][path[n]]
+            yield Span(clean(piece), source, own and steps.accepted[i] < steps.depth[i])
+        at += emitted
+
+
+def merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """Neighbours of one source as one span; a span begins where a draft was rejected."""
+    last: Span | None = None
+    for span in spans:
+        if last is not None and span.source == last.source and not span.rejected:
+            last = attrs.evolve(last, text=last.text + span.text)
+            continue
+        if last is not None:
+            yield last
+        last = span
+    if last is not None:
+        yield last
+
+
+def clean(text: str) -> str:
+    """Text for a page: control characters as replacement characters."""
+    return UNPRINTABLE.sub("\ufffd", text)
+
+
+def sources(shown: Sequence[PromptTexts]) -> list[str]:
+    """The methods that drafted a token, in order of appearance."""
+    spans = (span for prompt in shown for one in prompt.texts for span in one.spans)
+    return list(dict.fromkeys(span.source for span in spans if span.source is not None))

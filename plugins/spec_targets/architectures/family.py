@@ -1,0 +1,69 @@
+"""What a file of this folder says about one architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import attrs
+from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Op
+from torch import Tensor
+
+from spec_targets.architectures.config_json import ConfigJson
+from spec_targets.architectures.keys import Keys
+from spec_targets.runtime.config import Config
+
+
+@attrs.frozen
+class Stored:
+    """Where Hugging Face checkpoints have a tensor, and what is done to it.
+
+    names: alternatives, the first that exists counts. They follow the prefix of the block or of the model; one that
+    begins with ``/`` is whole. ``{}`` stands for the number of an expert: one tensor for each, which are stacked.
+    change: from the stored tensor to GGUF's; it is also called with tensors without values, for their shape.
+    """
+
+    names: tuple[str, ...]
+    change: Callable[[Tensor, Config], Tensor] | None = None
+
+
+Name = str | Stored
+
+
+def stored(*names: str, change: Callable[[Tensor, Config], Tensor] | None = None) -> Stored:
+    return Stored(names, change)
+
+
+def plus_one(names: Mapping[str, Name], *but: str) -> dict[str, Name]:
+    """The same names where checkpoints store the weights of norms less 1. but: norms that they store whole."""
+    return {
+        name: Stored((where,), add_one) if isinstance(where, str) and "norm" in name and name not in but else where
+        for name, where in names.items()
+    }
+
+
+def add_one(value: Tensor, config: Config) -> Tensor:
+    return value.float() + 1
+
+
+@attrs.frozen(eq=False)
+class Family:
+    """One architecture: how its files describe it, the names of its tensors, and the operations of its blocks.
+
+    name: ``general.architecture`` in GGUF files. classes: ``architectures`` in config.json; model_types: ``model_type``
+    in it, for configs without the former.
+    gguf, hf: from the keys of a file to sizes. They raise UsageError for what is not supported.
+    block: the operations of block ``i`` of the trunk, or after it, in reading order; the tensors that a file must
+    contain are those that it reads.
+    names: by GGUF's name, without ``blk.N.``, where checkpoints have a tensor.
+    interleaved: GGUF files store rows of q and k so that neighbouring dimensions of a head rotate together.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    model_types: tuple[str, ...]
+    gguf: Callable[[Keys], Config]
+    hf: Callable[[ConfigJson], Config]
+    block: Callable[[Builder, Config, int], Iterator[Op]]
+    names: Mapping[str, Name]
+    interleaved: bool = False

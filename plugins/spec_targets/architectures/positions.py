@@ -1,0 +1,80 @@
+"""The rotary parameters of a config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spec_kernels.ops.rope import llama3_factors
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_targets.architectures.values import read_float
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.rope import Scaling
+
+
+def check_rope(raw: Mapping[str, Any], where: str) -> None:
+    """Raise UsageError for rotary parameters that are not one object for all layers."""
+    for key in ("rope_parameters", "rope_scaling"):
+        value = raw.get(key)
+        plain = isinstance(value, dict) and not any(isinstance(inner, dict) for inner in value.values())
+        if value is not None and not plain:
+            raise UsageError(
+                f"{where}: config.json has {key} = {repr(value)[:60]}",
+                hint="one object of rotary parameters, for every layer, is needed",
+            )
+
+
+def rope_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rotary parameters, by the old or the new key."""
+    return raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+
+
+def partial_of(raw: Mapping[str, Any], where: str, default: float) -> float:
+    """Share of a head that rotates; published configs of some families omit the family's default."""
+    older = read_float(raw, "partial_rotary_factor", where, default)
+    return read_float(rope_of(raw), "partial_rotary_factor", where, older)
+
+
+def _kind(rope: Mapping[str, Any]) -> str:
+    return str(rope.get("rope_type", rope.get("type", "default")))
+
+
+def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
+    rope = rope_of(raw)
+    kind = _kind(rope)
+    if kind in ("default", "llama3"):
+        return Scaling()
+    if kind not in ("linear", "yarn"):
+        raise UsageError(
+            f"{where}: rope scaling {kind!r} is not supported", hint="supported: default, linear, llama3, yarn"
+        )
+    unknown = {"attention_factor", "mscale", "mscale_all_dim"} & {k for k, v in rope.items() if v is not None}
+    if unknown or rope.get("truncate") is False:
+        raise UsageError(
+            f"{where}: yarn with {', '.join(sorted(unknown)) or 'truncate=false'} is not supported",
+            hint="use another model",
+        )
+    length = read_float(raw, "max_position_embeddings", where)
+    return Scaling(
+        kind="yarn" if kind == "yarn" else "linear",
+        factor=read_float(rope, "factor", where),
+        original=int(read_float(rope, "original_max_position_embeddings", where, length)),
+        fast=read_float(rope, "beta_fast", where, 32.0),
+        slow=read_float(rope, "beta_slow", where, 1.0),
+    )
+
+
+def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
+    """Frequency divisors of llama3 scaling, or None."""
+    rope = rope_of(raw)
+    if _kind(rope) != "llama3":
+        return None
+    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    factor, low, high, original = (read_float(rope, name, config.name) for name in names)
+    if not low < high:
+        raise UsageError(
+            f"{config.name}: llama3 rope scaling from {low} to {high} turns", hint="the first must be the smaller one"
+        )
+    return llama3_factors(config.rotary_dim, config.rope_base, factor, low, high, int(original))

@@ -1,0 +1,182 @@
+"""Bounds beside measured speedups, on a clock that only the target and the drafter advance; nothing waits."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import attrs
+import pytest
+from spec_cli.prompts import Prompt
+from spec_compare import calibration, measure
+from spec_compare.calibration import Calibration
+from spec_compare.measure import Contender, Setup, Terms
+from spec_compare.summary import rows
+from spec_costs import steps
+
+from spec_core import Run, Sampling, hookimpl
+from spec_core.loop import guard, run
+from spec_core.testing import Oracle, QuickTarget
+
+PROMPTS = [Prompt(f"p{i}", "f", [1 + i, 2, 3, 4]) for i in range(4)]
+TERMS = Terms(max_tokens=61, sampling=Sampling())
+LONGEST = 8
+
+
+@attrs.define
+class Simulated:
+    """Seconds that passed."""
+
+    time: float = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class TimedTarget(QuickTarget):
+    """A forward of n rows takes ``seconds[n]``."""
+
+    def __init__(self, clock: Simulated, seconds: Any) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, seconds
+
+    def forward(self, batch, needs):
+        self.clock.time += self.seconds(batch.tokens.numel())
+        return super().forward(batch, needs)
+
+
+class TimedOracle(Oracle):
+    """A draft takes ``each`` seconds per token."""
+
+    def __init__(self, clock: Simulated, each: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.clock, self.each = clock, each
+
+    @hookimpl
+    def draft(self, step) -> None:
+        super().draft(step)
+        self.clock.time += self.each * max((p.draft.depth for p in step.parts if p.draft), default=0)
+
+
+COSTS = {
+    "flat": lambda n: 1.0,
+    "linear": lambda n: 0.7 + 0.3 * n,
+    "tiles": lambda n: 0.5 + 0.5 * -(-n // 4),
+    "dear": lambda n: float(n),
+}
+RIGHT = {
+    "all": lambda i, seq: True,
+    "none": lambda i, seq: False,
+    "first two": lambda i, seq: i < 2,
+    "mixed": lambda i, seq: (seq.t + i) % 5 != 0,
+    "by text": lambda i, seq: seq.name in ("p0", "p2") or i < 1,
+}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The only clock of the loop, of the measurement and of the costs."""
+    clock = Simulated()
+    for module in (run, guard, steps, calibration):
+        monkeypatch.setattr(module, "perf_counter", clock)
+    monkeypatch.setattr(measure, "now", lambda: measure.Clock(clock.time, clock.time))
+    return clock
+
+
+def measured(clock: Simulated, cost: str, right: str, length: int, each: float = 0.0, slower: float = 1.0):
+    """The row of a drafter over all prompts. slower: factor of all times after the costs were measured."""
+    target = TimedTarget(clock, COSTS[cost])
+    with Run(target, reuse=False) as plain:
+        texts = {p.id: p.given + plain.generate(p.given, max_tokens=61).result.tokens for p in PROMPTS}
+    setup = Setup("plain", target, TERMS, PROMPTS)
+    drafter = lambda: TimedOracle(clock, each, text=texts, right=RIGHT[right], length=length, vocab=48)
+    contenders = [
+        Contender("plain", lambda: Run(target, reuse=False), setup),
+        Contender("drafter", lambda: Run(target, [("drafter", drafter())], draft_max=LONGEST, reuse=False), setup),
+    ]
+    costs = calibration.of({"plain": setup}, {"plain": LONGEST + 1})
+    costs.begin()
+    target.seconds, each = lambda n: slower * COSTS[cost](n), slower * each
+    laps = list(measure.measure(contenders, 1))
+    curves = costs.costs()["plain"].curves(1)
+    return next(
+        r for r in rows(laps, {}, dict.fromkeys(("plain", "drafter"), (curves, LONGEST))) if r.contender == "drafter"
+    )
+
+
+@pytest.mark.parametrize(("cost", "right"), list(product(COSTS, RIGHT)))
+def test_no_speedup_exceeds_its_bound(clock, cost, right):
+    for length, each in ((1, 0.0), (3, 0.05), (8, 0.02)):
+        row = measured(clock, cost, right, length, each)
+
+        assert row.speedup <= row.acceptance_bound + 1e-9
+        assert row.roof_fraction == pytest.approx(row.speedup / row.acceptance_bound)
+        assert row.acceptance_bound <= row.drafter_bound + 1e-9 <= row.hardware_bound + 2e-9
+
+
+@pytest.mark.parametrize("cost", ["flat", "linear", "tiles"])
+def test_a_drafter_without_cost_and_error_reaches_the_bound_of_the_machine(clock, cost):
+    """The last step of a text is cut at its limit: 60 tokens are not a multiple of every step."""
+    row = measured(clock, cost, "all", LONGEST)
+    best = max((k + 1) / COSTS[cost](k + 1) for k in range(LONGEST + 1)) * COSTS[cost](1)
+
+    assert row.hardware_bound == pytest.approx(best)
+    if cost != "tiles":
+        assert row.hardware_drafts == LONGEST
+        assert row.speedup == pytest.approx(60 / (6 * COSTS[cost](9) + COSTS[cost](6)) * COSTS[cost](1), rel=0.02)
+
+
+def test_time_beside_the_forward_lowers_the_share_of_the_bound(clock, monkeypatch):
+    """A loop that wastes half a plain step with every draft: the costs of steps do not contain it."""
+    target_forward = TimedTarget.forward
+    quick = measured(clock, "flat", "first two", 4)
+
+    def slow(self, batch, needs):
+        self.clock.time += 0.5 if batch.tokens.numel() == 5 and batch.parts[0].seq.name.startswith("p") else 0.0
+        return target_forward(self, batch, needs)
+
+    monkeypatch.setattr(TimedTarget, "forward", slow)
+    wasteful = measured(clock, "flat", "first two", 4)
+
+    assert quick.roof_fraction == pytest.approx(1, abs=0.03)
+    assert wasteful.roof_fraction == pytest.approx(1 / 1.5, abs=0.03)
+    assert wasteful.acceptance_bound == pytest.approx(quick.acceptance_bound)
+
+
+def test_a_machine_that_slowed_down_changes_no_bound(clock):
+    """Twice the time for everything after the costs of steps were measured."""
+    quick, slow = (measured(clock, "linear", "mixed", 4, 0.1, slower=factor) for factor in (1.0, 2.0))
+
+    assert slow.rate == pytest.approx(quick.rate / 2)
+    assert slow.acceptance_bound == pytest.approx(quick.acceptance_bound)
+    assert slow.roof_fraction == pytest.approx(quick.roof_fraction)
+
+
+def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):
+    target = TimedTarget(clock, COSTS["linear"])
+    setup = Setup("plain", target, TERMS, PROMPTS)
+    costs = calibration.of({"plain": setup}, {"plain": 5})
+    costs.begin()
+    laps = list(measure.measure([Contender("plain", lambda: Run(target, reuse=False), setup)], 1))
+    row = rows(laps, {}, {"plain": (costs.costs()["plain"].curves(1), 4)})[0]
+
+    assert row.hardware_bound == pytest.approx(5 / COSTS["linear"](5))
+    assert (row.drafter_bound, row.acceptance_bound, row.roof_fraction) == (None, None, None)
+
+
+def test_turns_between_laps_take_a_share_of_their_time(clock):
+    """Laps of 18 seconds allow a turn of 18 seconds after every tenth lap on average, and one long lap allows two."""
+    target = TimedTarget(clock, COSTS["flat"])
+    costs = calibration.of({"plain": Setup("plain", target, TERMS, PROMPTS)}, {"plain": 3})
+    costs.begin()
+    (turns, _) = costs.measured["plain"]
+    count = lambda: len(turns.timings[1]) - calibration.FIRST
+
+    for _ in range(40):
+        costs.after(6.0)
+    spread = count()
+    costs.after(10_000.0)
+
+    assert 2 <= spread <= 4, "24 seconds for turns of six steps, and some for texts that are started again"
+    assert count() - spread == calibration.MOST
+    Calibration().after(10_000.0)
