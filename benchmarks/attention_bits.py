@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from spec_kernels.model.batch import Batch, SequenceRows
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.reference import Pass, Reference
 from torch import Tensor
 from torch.nn import functional as F
@@ -56,7 +56,7 @@ class RoundedAttention(Reference):
 
     scores = values = False
 
-    def run(self, batch: Batch) -> dict[str, Tensor]:
+    def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         with torch.inference_mode(), batch.steady():
             return RoundedPass(self, batch).run()
 
