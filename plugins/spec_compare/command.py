@@ -91,5 +91,5 @@ def _check_alone(ctx: click.Context) -> None:
             )
 
 
-for command in (stored.show, stored.merge, stored.export, stored.report):
+for command in (stored.show, stored.merge, stored.export, stored.report, stored.bundle, stored.check):
     compare.add_command(command)
