@@ -33,6 +33,8 @@ PROMPTS = 15
 """Of four contenders: 60 laps in one repeat."""
 PAUSE = 0.05
 """Seconds after each lap."""
+STRIDE = 9
+"""Max lines between two kills: ten kills are spread over most of the 60 laps."""
 
 
 def main() -> int:
@@ -52,7 +54,7 @@ def main() -> int:
             kills.command(command, 0.0), cwd=folder, check=True, capture_output=True, env=kills.environment()
         )
         (folder / "out").rename(folder / "whole")
-        lines = kills.killed_and_continued(command, folder, args.kills, random.Random(args.seed), PAUSE)
+        lines = kills.killed_and_continued(command, folder, args.kills, random.Random(args.seed), PAUSE, STRIDE)
         whole, found = read(folder / "whole"), read(folder / "out")
         report = {
             "laps": found.header.laps,

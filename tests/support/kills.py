@@ -20,14 +20,17 @@ PATIENCE = 120
 """Seconds that a process may take to reach the moment of its end."""
 
 
-def killed_and_continued(arguments: list[str], folder: Path, kills: int, rng: random.Random, pause: float) -> list[int]:
+def killed_and_continued(
+    arguments: list[str], folder: Path, kills: int, rng: random.Random, pause: float, stride: int = 4
+) -> list[int]:
     """Run the comparison in ``folder``, with ``--out out``, and kill it ``kills`` times with SIGKILL.
 
-    pause: seconds after each lap. Returns the number of complete lines of the results after each kill.
+    pause: seconds after each lap. stride: max lines between two kills. Returns the number of complete lines of the
+    results after each kill.
     """
     found = []
     for _ in range(kills):
-        _until_killed(arguments, folder, more=rng.randint(1, 4), pause=pause, after=rng.random() * pause)
+        _until_killed(arguments, folder, more=rng.randint(1, stride), pause=pause, after=rng.random() * pause)
         found.append(_lines(folder))
     subprocess.run(command(arguments, 0.0), cwd=folder, check=True, capture_output=True, env=environment())
     return found

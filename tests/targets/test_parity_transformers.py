@@ -238,7 +238,7 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path):
         ({"rope_parameters": "yarn"}, "rope_parameters = 'yarn'"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 5}}}, "rope_parameters = "),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types = "),
-        ({"architectures": None, "model_type": "mistral", "sliding_window": 64}, "a sliding window of 64"),
+        ({"architectures": None, "model_type": "mistral", "sliding_window": 64}, "sliding_window = 64 is not"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "longrope"),
         ({"num_attention_heads": 0}, "num_attention_heads = '0'"),
