@@ -1,15 +1,17 @@
 """Threads of plain decoding and of the forward, alone and beside busy loops.
 
     python benchmarks/threads.py [-m MODEL] [--busy 2] [--rounds 5] [-n 48] [--kernels native]
-    python benchmarks/threads.py --bursts [-m MODEL] [--busy 2] [--rows 1 8] [--seconds 20]
+    python benchmarks/threads.py --bursts [-m MODEL] [--busy 1] [--rows 1 8] [--seconds 20] [--pin]
 
 The first form compares the default number of threads with one and two: tokens per second of plain decoding, alone and
 beside the loops. Every measurement is a process of its own, since OpenMP reads its settings once; all take turns, and
 ratios are those of one round. ``spinning 2`` is two threads that wait as torch's own threads do.
 
-The second form compares two threads with one beside the loops: forwards per second, in pairs of bursts of an eighth of
-a second, the first of which alternates. The scheduler's slices are milliseconds long, so the median ratio of many
-short pairs varies less than that of a few long rounds. Its 90 % interval is a bootstrap interval.
+The second form compares T(n), milliseconds of a forward of n rows, with one and with two threads, alone and beside the
+loops, in pairs of bursts of an eighth of a second, the first of which alternates. The scheduler's slices are
+milliseconds long, so the median ratio of many short pairs varies less than that of a few long rounds. Its 90 % interval
+is a bootstrap interval; above 1, two threads are faster. ``--pin``, on Linux: the calling thread keeps the first core
+that this process may use, its other threads and the loops keep the second.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -59,11 +62,27 @@ print(json.dumps({"rate": n / (perf_counter() - start), "threads": target.info.e
 """
 
 
+def two_cores() -> list[int]:
+    """The first two that this process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        sys.exit(f"--pin needs two cores, and this process may use {len(cores)}; run it without taskset")
+    return cores[:2]
+
+
+def pin_threads(cores: list[int]) -> None:
+    """The calling thread to the first core, all other threads of this process to the second."""
+    for thread in map(int, os.listdir("/proc/self/task")):
+        os.sched_setaffinity(thread, {cores[thread != threading.get_native_id()]})
+
+
 @contextmanager
-def busy(loops: int) -> Iterator[None]:
-    """Runs this number of other processes that never wait."""
+def busy(loops: int, core: int | None = None) -> Iterator[None]:
+    """Runs this number of other processes that never wait, all on one core if it is given."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
     try:
+        for other in others if core is not None else ():
+            os.sched_setaffinity(other.pid, {core})
         yield
     finally:
         for other in others:
@@ -79,14 +98,14 @@ def decode_rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str
     return said["rate"], said["threads"]
 
 
-def forward(model: str) -> Callable[[int], object]:
+def forward(model: str, activations: str) -> Callable[[int], object]:
     """A function that runs a forward of a number of rows after DEPTH cached ones."""
     import torch
     from spec_kernels.model.batch import ForwardBatch, SequenceRows
 
     from spec_core import load
 
-    executor = load(model, kernels="native", threads=2).executor
+    executor = load(model, kernels="native", threads=2, activations=activations).executor
     cache = executor.cache(512)
 
     def run(rows: int, at: int = DEPTH) -> object:
@@ -148,30 +167,37 @@ def rounds(args: argparse.Namespace) -> None:
 
 
 def bursts(args: argparse.Namespace) -> None:
-    """Compare two threads with one beside busy loops."""
-    model = args.model or "zoo:pico"
-    run = forward(model)
-    with busy(args.busy):
-        for rows in args.rows:
-            found = pairs(run, rows, args.seconds)
-            ratios = [two / one for one, two in found]
-            low, high = interval(ratios)
-            one, two = (statistics.median(rates) for rates in zip(*found, strict=True))
-            print(
-                f"{model}, {rows} rows, beside {args.busy} busy loops: {one:.1f} and {two:.1f} forwards/s, "
-                f"ratio {statistics.median(ratios):.2f} ({low:.2f}-{high:.2f}), {len(found)} pairs",
-                flush=True,
-            )
+    """Compare forwards of two threads with those of one, alone and beside busy loops."""
+    model, cores = args.model or "zoo:smollm2", two_cores() if args.pin else None
+    run = forward(model, args.activations)
+    if cores:
+        pin_threads(cores)
+    print(f"{model}, depth {DEPTH}{', pinned' if cores else ''}; ms of a forward with one and with two threads")
+    for loops in (0, args.busy):
+        with busy(loops, cores[1] if cores else None):
+            for rows in args.rows:
+                print(f"  beside {loops} busy loops: {comparison(rows, pairs(run, rows, args.seconds))}", flush=True)
+
+
+def comparison(rows: int, rates: list[tuple[float, float]]) -> str:
+    """rates: of one thread and of two, pair by pair."""
+    one, two = (1e3 / statistics.median(found) for found in zip(*rates, strict=True))
+    ratios = [two / one for one, two in rates]
+    low, high = interval(ratios)
+    said = f"{statistics.median(ratios):.2f} times as fast ({low:.2f}-{high:.2f})"
+    return f"T({rows}) {one:.2f} and {two:.2f}, {said}, {len(rates)} pairs"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model", help="default: 100 M random weights; of --bursts zoo:pico")
+    parser.add_argument("-m", "--model", help="default: 100 M random weights; of --bursts zoo:smollm2")
     parser.add_argument("--busy", type=int, default=2, help="number of busy loops")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-n", type=int, default=48, help="tokens")
     parser.add_argument("--kernels", default="auto")
     parser.add_argument("--bursts", action="store_true", help="two threads against one, in short bursts")
+    parser.add_argument("--pin", action="store_true", help="of --bursts: every thread and loop keeps a core")
+    parser.add_argument("--activations", default="auto", help="of --bursts: auto, int15 or int8")
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 8], help="rows of a forward of --bursts")
     parser.add_argument("--seconds", type=float, default=20, help="of --bursts, for each number of rows")
     args = parser.parse_args()

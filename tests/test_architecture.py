@@ -53,12 +53,13 @@ ROOMS = (
     "toolkit",
     "assembly",
     "loop",
+    "host",
     "commands",
     "testing",
 )
 """Rooms of the core, from the ground up: each imports only those before it."""
 
-PUBLIC = ("errors", "toolkit", "testing", "commands")
+PUBLIC = ("errors", "toolkit", "host", "testing", "commands")
 """Modules of the core that plugins import from, beside ``spec_core`` itself: by these names and none below them."""
 
 OFFLINE = ("spec_zoo.training",)

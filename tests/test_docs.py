@@ -37,6 +37,7 @@ FOLLOWED = (
     "write-a-rollback.md",
     "write-a-target.md",
     "write-a-controller.md",
+    "write-an-engine-adapter.md",
     "train-a-head.md",
     "kernels.md",
 )

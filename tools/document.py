@@ -14,6 +14,7 @@ from spec_core.assembly.discovery import TABLES as COMMANDS
 from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+from tools.engines import engines
 from tools.formats import output
 from tools.reference import api, prose, split
 
@@ -98,7 +99,14 @@ def _first_line(plugin: type) -> str:
     return (inspect.getdoc(plugin) or "").split("\n")[0]
 
 
-PAGES = {"hooks.md": hooks, "settings.md": settings, "plugins.md": plugins, "api.md": api, "output.md": output}
+PAGES = {
+    "hooks.md": hooks,
+    "settings.md": settings,
+    "plugins.md": plugins,
+    "api.md": api,
+    "output.md": output,
+    "engines.md": engines,
+}
 
 
 def document(page: str) -> str:

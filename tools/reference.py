@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 import spec_core
-from spec_core import commands, testing, toolkit
+from spec_core import commands, host, testing, toolkit
 
 GROUPS = {
     "A run": ("load", "load_tokenizer", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
@@ -27,7 +27,8 @@ GROUPS = {
 }
 """Names of ``spec_core`` in reading order. ``CONTRACT`` and ``hookimpl`` are described in the introduction."""
 INTRODUCTION = """\
-What `spec_core`, `spec_core.toolkit`, `spec_core.testing` and `spec_core.commands` export, from their docstrings.
+What `spec_core`, `spec_core.toolkit`, `spec_core.host`, `spec_core.testing` and `spec_core.commands` export.
+The text is that of their docstrings.
 The arguments of the hooks are described in [hooks](hooks.md); what stays stable in [contract](contract.md).
 `spec_core.CONTRACT` is the version of the contract, and `spec_core.hookimpl` marks a method of a plugin as a hook.
 In shapes, K is the number of drafted tokens of one sequence, R rows of one forward, V vocabulary size, D width."""
@@ -37,11 +38,11 @@ PLAIN = (type(None), bool, int, float, str)
 
 
 def api() -> str:
-    """The page: a section per group, then the toolkit, the test kit, and the functions for commands."""
+    """The page: a section per group, then the toolkit, the host, the test kit, and the functions for commands."""
     parts = ["# Python API", INTRODUCTION]
     for title, names in GROUPS.items():
         parts += [f"## {title}", *(described(name, getattr(spec_core, name)) for name in names)]
-    for package in (toolkit, testing, commands):
+    for package in (toolkit, host, testing, commands):
         parts += [f"## {package.__name__}", inspect.getdoc(package) or ""]
         parts += [described(name, value) for name, value in exported(package)]
     return "\n\n".join(parts) + "\n"

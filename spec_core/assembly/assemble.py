@@ -26,9 +26,14 @@ def assemble(
     Raises Refused with all refusals together. Weights are read last, if no plugin refuses.
     """
     plugins = check(target, methods, rule, rollback, given, control)
+    load_weights(plugins, target)
+    return plugins
+
+
+def load_weights(plugins: Iterable[Chosen], target: Any) -> None:
+    """Call ``Compat.load`` of every plugin, in the user's order."""
     for c in plugins:
         _load(c, target)
-    return plugins
 
 
 def _load(chosen: Chosen, target: Any) -> None:

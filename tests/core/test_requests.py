@@ -122,9 +122,8 @@ ANYTHING = st.recursive(
     ),
     max_leaves=4,
 )
-FIELDS = st.sampled_from(
-    "prompt max_tokens seed stop stop_tokens ignore_eos methods draft_max embeds offset noise_stream name sampling".split()
-)
+NAMES = "prompt max_tokens seed stop stop_tokens ignore_eos methods draft_max embeds offset noise_stream name sampling"
+FIELDS = st.sampled_from(NAMES.split())
 
 
 @given(st.dictionaries(FIELDS, ANYTHING, min_size=1, max_size=3))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
 import pytest
 import torch
 
-pytest.importorskip("transformers", "5.20")
-
-from spec_core import load
+from spec_core import Refused, Run, UsageError, load
 from spec_core.testing import TargetConformance
 from tests.engines.models import directory
+from tests.support.hugging_face import directory as written
+from tests.targets.tiny import saved
+
+transformers = pytest.importorskip("transformers", "5.20")
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +52,198 @@ class TestQwen3Next(TestLlama):
 
     def make(self):
         return load(f"transformers:{directory('qwen3next')}", dtype="float64", device="cpu")
+
+
+def target(arch: str, **options):
+    return load(f"transformers:{directory(arch)}", **{"dtype": "float32", "device": "cpu"} | options)
+
+
+METHODS = {
+    "ngram": ("zoo:pico", ("ngram", {})),
+    "suffix": ("zoo:pico", ("suffix", {})),
+    "recycling": ("zoo:pico", ("recycling", {"width": 3})),
+    "draft-model": ("zoo:pico", ("draft-model", {"file": "zoo:pico-draft"})),
+    "eagle3": ("zoo:pico", ("eagle3", {"file": "zoo:pico-eagle3"})),
+    "eagle3 in trees": ("zoo:pico", ("eagle3", {"file": "zoo:pico-eagle3", "width": 3, "p_min": 0.05})),
+    "dflash": ("zoo:pico", ("dflash", {"file": "zoo:pico-dflash"})),
+    "mtp": ("zoo:pico-hybrid", ("mtp", {})),
+    "ngram on a hybrid": ("zoo:pico-hybrid", ("ngram", {})),
+}
+PROMPTS = ["def add(a, b):\n    return", "one two three one two three one two three one"]
+REQUEST = {"max_tokens": 24, "ignore_eos": True}
+
+
+@cache
+def of_the_zoo(model: str):
+    return load(f"transformers:{written(model)}", dtype="float32", device="cpu")
+
+
+@cache
+def plain(model: str, temperature: float) -> list[list[int]]:
+    run = Run(of_the_zoo(model), max_sequences=1)
+    return [run.generate(p, **REQUEST, temperature=temperature, seed=i).result.tokens for i, p in enumerate(PROMPTS)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_drafts_and_changes_no_text(name, temperature):
+    model, method = METHODS[name]
+    run = Run(of_the_zoo(model), [method])
+    texts = [run.generate(p, **REQUEST, temperature=temperature, seed=i) for i, p in enumerate(PROMPTS)]
+
+    assert [made.result.tokens for made in texts] == plain(model, temperature)
+    assert temperature or run.stats.report()["accepted"] > 0
+
+
+@pytest.mark.parametrize("model", ["zoo:pico", "zoo:pico-hybrid"])
+def test_plain_decoding_gives_the_text_of_generate(model):
+    made = of_the_zoo(model)
+    for prompt, tokens in zip(PROMPTS, plain(model, 0.0), strict=True):
+        given = torch.tensor([made.tokenizer.encode(prompt)])
+        found = made.model.generate(
+            given, attention_mask=torch.ones_like(given), max_new_tokens=24, do_sample=False, eos_token_id=None,
+            pad_token_id=0,
+        )  # fmt: skip
+        assert found[0, given.shape[1] :].tolist() == tokens
+
+
+@pytest.mark.parametrize("kind, model", [("eagle3", "zoo:pico"), ("dflash", "zoo:pico"), ("mtp", "zoo:pico-hybrid")])
+def test_a_head_is_accepted_as_often_as_on_the_target_that_shares_its_executor(kind, model):
+    """The heads read the same hidden states and matrices, up to rounding."""
+    settings = {} if kind == "mtp" else {"file": f"{model}-{kind}"}
+    counts = []
+    for made in (of_the_zoo(model), load(model, threads=1)):
+        run = Run(made, [(kind, settings)])
+        for i, prompt in enumerate(PROMPTS):
+            assert run.generate(prompt, **REQUEST, seed=i).result.tokens
+        counts.append([run.stats.report()[name] for name in ("drafted", "accepted", "steps")])
+
+    assert counts[0] == pytest.approx(counts[1], rel=0.02)
+
+
+def test_trees_are_refused_where_a_mask_of_the_caller_is_not_followed():
+    """Windows and recurrent layers; positions that the model derives itself, as with ALiBi."""
+    config = transformers.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)
+    bloom = saved(transformers.BloomForCausalLM(config), Path(mkdtemp()))
+
+    assert target("llama").info.trees
+    assert not target("gemma").info.trees
+    assert not target("qwen3next").info.trees
+    assert not load(f"transformers:{bloom}", device="cpu").info.trees
+
+
+def test_a_model_that_ignores_the_mask_is_found_out_when_it_is_loaded(monkeypatch):
+    forward = transformers.LlamaForCausalLM.forward
+    assert target("llama").info.trees
+    monkeypatch.setattr(
+        transformers.LlamaForCausalLM,
+        "forward",
+        lambda self, tokens, attention_mask=None, logits_to_keep=0, position_ids=None, **more: forward(
+            self, tokens, logits_to_keep=logits_to_keep, position_ids=position_ids, **more
+        ),
+    )
+
+    assert not target("llama").info.trees
+
+
+def test_learned_positions_are_given_too():
+    """A model of 2019 with other names for everything; its kit runs on one text only."""
+    config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    made = load(f"transformers:{saved(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
+
+    assert made.info.trees
+    assert (made.info.width, made.info.layers, made.info.context, made.tokenizer) == (32, 2, 64, None)
+    assert made.tensor("output.weight").shape == (64, 32)
+    prompt = [1, 2, 3, 1, 2, 3, 1, 2]
+    plain = Run(made).generate(prompt, max_tokens=20).result.tokens
+    assert Run(made, ["recycling"]).generate(prompt, max_tokens=20).result.tokens == plain
+
+
+# refusals
+
+
+def test_metadata_are_read_without_weights(monkeypatch):
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("was read"))
+    info = target("qwen3next", weights=False).info
+
+    assert (info.vocab, info.layers, info.states) == (320, 3, {"attention", "recurrent"})
+
+
+def test_a_run_is_refused_before_weights_are_read(monkeypatch):
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("was read"))
+    with pytest.raises(Refused, match="has no NextN layer"):
+        Run(f"transformers:{directory('llama')}", ["mtp"], device="cpu")
+
+
+def copied(tmp_path: Path, arch: str = "llama") -> Path:
+    return Path(shutil.copytree(directory(arch), tmp_path / arch))
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"kernels": "native"}, "kernels=native is not an option"),
+        ({"weights": "q8_0"}, "weights=q8_0 is not an option"),
+        ({"dtype": "int3"}, "dtype 'int3' is unknown"),
+        ({"device": "moon"}, "device 'moon' is unknown"),
+        ({"context": 1000}, "context 1000 was requested, the model declares 128"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        target("llama", **options)
+
+
+def test_a_directory_without_a_config_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"there is no config\.json"):
+        load(f"transformers:{tmp_path}")
+
+
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "no-such-model"}', '{"model_type": "bert"}', "\0"])
+def test_a_config_of_another_kind_is_refused(tmp_path, text, weights):
+    path = copied(tmp_path)
+    (path / "config.json").write_text(text)
+    with pytest.raises(UsageError, match=r"transformers cannot load it|were not found"):
+        load(f"transformers:{path}", device="cpu", weights=weights)
+
+
+def test_code_in_a_directory_is_not_run(tmp_path):
+    path = copied(tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    config |= {"model_type": "strange", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(UsageError, match="transformers cannot load it"):
+        load(f"transformers:{path}", device="cpu")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pickled_weights_are_not_read(tmp_path):
+    path = copied(tmp_path)
+    (path / "model.safetensors").unlink()
+    torch.save({}, path / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="transformers cannot load it"):
+        load(f"transformers:{path}", device="cpu")
+
+
+def test_damaged_weights_are_refused(tmp_path):
+    path = copied(tmp_path)
+    whole = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="transformers cannot load it"):
+        load(f"transformers:{path}", device="cpu")
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    path = copied(tmp_path)
+    shutil.copy(written("zoo:pico") / "tokenizer.json", path)
+    with pytest.raises(UsageError, match="the tokenizer has 3072 tokens, the output matrix 320 rows"):
+        load(f"transformers:{path}", device="cpu", weights=False)
+
+
+def test_without_transformers_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UsageError, match="transformers is not installed") as caught:
+        load(f"transformers:{directory('llama')}", device="cpu")
+    assert "pip install 'spec-core[transformers]'" in caught.value.hint

@@ -23,7 +23,13 @@ def tokenizer_json(vocab: int = 300, salt: str = "") -> str:
 
 @cache
 def tiny_gguf(
-    seed: int = 0, layers: int = 2, width: int = 32, vocab: int = 300, salt: str = "", context: int = 256
+    seed: int = 0,
+    layers: int = 2,
+    width: int = 32,
+    vocab: int = 300,
+    salt: str = "",
+    context: int = 256,
+    kind: str = "Q8_0",
 ) -> Path:
     """A random qwen3 model of ``vocab`` tokens in a GGUF file; another salt gives another vocabulary."""
     torch.manual_seed(seed)
@@ -32,12 +38,12 @@ def tiny_gguf(
     with torch.no_grad():
         model.embed.weight.mul_(12)
     path = Path(mkdtemp()) / f"tiny-{seed}.gguf"
-    write(path, f"tiny-{seed}", shape, model.state_dict(), json.loads(tokenizer_json(vocab, salt)))
+    write(path, f"tiny-{seed}", shape, model.state_dict(), json.loads(tokenizer_json(vocab, salt)), kind)
     return path
 
 
 @cache
-def tiny_hybrid(seed: int = 0, vocab: int = 300, mtp: bool = True, context: int = 256) -> Path:
+def tiny_hybrid(seed: int = 0, vocab: int = 300, mtp: bool = True, context: int = 256, kind: str = "Q8_0") -> Path:
     """A random qwen35 model of two gated delta nets and two attention layers, with a random MTP layer after them."""
     torch.manual_seed(seed)
     sizes = {"vocab": vocab, "width": 32, "layers": 4, "heads": 2, "kv_heads": 1, "head": 32, "ff": 64}
@@ -50,5 +56,5 @@ def tiny_hybrid(seed: int = 0, vocab: int = 300, mtp: bool = True, context: int 
             block.down.weight.mul_(6)
     path = Path(mkdtemp()) / f"tiny-hybrid-{seed}.gguf"
     tokenizer = json.loads(tokenizer_json(vocab))
-    write_hybrid(path, path.stem, shape, trunk.state_dict(), head.state_dict() if mtp else None, tokenizer)
+    write_hybrid(path, path.stem, shape, trunk.state_dict(), head.state_dict() if mtp else None, tokenizer, kind)
     return path

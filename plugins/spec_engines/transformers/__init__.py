@@ -10,9 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spec_core.errors import UsageError
+from spec_engines.declared import Engine
 
 if TYPE_CHECKING:
     from spec_engines.transformers.target import TransformersTarget
+
+ENGINE = Engine(
+    scheme="transformers",
+    extra="transformers",
+    models="directories with config.json and safetensors of any architecture that `AutoModelForCausalLM` knows",
+    devices="CPU, CUDA; float32, bfloat16, float16, float64",
+    logits="yes",
+    hidden="between all blocks, and after the final norm",
+    trees="if the model follows a mask of the caller, which is measured when it is loaded; not with sliding windows, "
+    "not with recurrent layers",
+    recurrent="copied after the pending rows; a partly accepted draft is evaluated again",
+    weights="embedding and output matrix",
+    rules="all",
+    exact="no: libraries sum each shape of a product in their own order",
+)
 
 
 def load(

@@ -51,7 +51,7 @@ class Memory:
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.cache = self._fresh()
+        self.cache: Any = self._fresh()
         self.before: States | None = None
 
     def _fresh(self) -> DynamicCache:

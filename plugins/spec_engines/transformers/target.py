@@ -23,8 +23,8 @@ EVERY, MOST = 256, 4
 class TransformersTarget:
     """A causal language model of transformers. ``model`` is None when only metadata was read.
 
-    Each sequence has a call of its own, with its own cache; a model with recurrent layers has two: one for pending
-    rows, after which its state is copied, and one for draft rows. Calls of several threads take turns.
+    Each sequence has a call of its own, with its own cache; two of them with recurrent layers, whose state is copied
+    between pending rows and draft rows. Calls of several threads take turns.
     """
 
     info: TargetInfo

@@ -80,12 +80,14 @@ def checkpoint(path: Path) -> dict[str, Tensor]:
     return torch.load(path, weights_only=True)["model"]
 
 
-def write(path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict) -> None:
-    """Writes a dense model."""
+def write(
+    path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict, kind: str = "Q8_0"
+) -> None:
+    """Writes a dense model. kind: the type of matrices."""
     with output.atomic(path) as part, written(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         _add_tokenizer(writer, tokenizer)
-        add_tensors(writer, floats(tensors(state, shape)), "Q8_0")
+        add_tensors(writer, floats(tensors(state, shape)), kind)
 
 
 def write_hybrid(
@@ -95,14 +97,15 @@ def write_hybrid(
     trunk: Mapping[str, Tensor],
     mtp: Mapping[str, Tensor] | None,
     tokenizer: dict,
+    kind: str = "Q8_0",
 ) -> None:
-    """Writes a hybrid model, with its MTP layer if there is one."""
+    """Writes a hybrid model, with its MTP layer if there is one. kind: the type of matrices."""
     nextn = int(mtp is not None)
     with output.atomic(path) as part, written(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)
         _add_tokenizer(writer, tokenizer)
-        add_tensors(writer, floats(export_hybrid.tensors(trunk, mtp, shape)), "Q8_0")
+        add_tensors(writer, floats(export_hybrid.tensors(trunk, mtp, shape)), kind)
 
 
 def floats(named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

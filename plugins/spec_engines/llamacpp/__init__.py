@@ -1,0 +1,74 @@
+"""``llamacpp:FILE``: a GGUF model that llama.cpp runs, as a target, through the low-level API of llama-cpp-python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spec_core.errors import UsageError
+from spec_engines.declared import Engine
+
+if TYPE_CHECKING:
+    from spec_engines.llamacpp.target import LlamaCppTarget
+
+VERSION = "0.3.36"
+"""Of llama-cpp-python. Its functions and structures are llama.cpp's own, which change without notice."""
+ENGINE = Engine(
+    scheme="llamacpp",
+    extra="llamacpp",
+    models="GGUF files with a tokenizer that this project reads",
+    devices="every device that the installed llama.cpp was built for",
+    logits="yes",
+    hidden="between all blocks, and after the final norm",
+    trees="no",
+    recurrent="by llama.cpp's snapshots; where it keeps none, copied after the pending rows",
+    weights="embedding and output matrix, if this project knows the architecture",
+    rules="all",
+    exact="chains, if the rows that are compared when the model is loaded are equal; else no",
+)
+
+
+def load(
+    location: str | Path,
+    *,
+    weights: bool | str = "auto",
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int = 0,
+    context: int = 0,
+    cache_dtype: str = "float16",
+    **others: Any,
+) -> LlamaCppTarget:
+    """Load a model. options: see ``spec_core.load``; those of this project's kernels are refused.
+
+    device: ``auto`` offloads all layers if the build can, ``cpu`` none. threads: 0 takes torch's number. Raises
+    UsageError for a damaged file, a model that llama.cpp cannot load, and another version of llama-cpp-python.
+    """
+    _check_options(weights, dtype, others)
+    check_installed()
+    from spec_engines.llamacpp.loading import Wish, loaded
+
+    return loaded(Path(location), Wish(device, threads, context, cache_dtype, weights is not False))
+
+
+def check_installed() -> None:
+    """Raise UsageError unless the known version of llama-cpp-python is installed."""
+    hint = "pip install 'spec-core[llamacpp]'"
+    try:
+        import llama_cpp
+    except Exception as error:  # importing it loads a shared library
+        raise UsageError(f"llama-cpp-python cannot be imported: {str(error)[:200]}", hint=hint) from error
+    if llama_cpp.__version__ != VERSION:
+        raise UsageError(f"llama-cpp-python is {llama_cpp.__version__}, {VERSION} was needed", hint=hint)
+
+
+def _check_options(weights: bool | str, dtype: str, others: dict[str, Any]) -> None:
+    """Refuse settings that llama.cpp does not have."""
+    usual = {"kernels": "auto", "activations": "auto"}
+    given = {name: value for name, value in others.items() if usual.get(name) != value}
+    if weights not in (True, False, "auto"):
+        given["weights"] = weights
+    if dtype not in ("auto", "float32"):
+        given["dtype"] = dtype
+    for name, value in given.items():
+        raise UsageError(f"{name}={value} is not an option of llamacpp: targets", hint=f"leave {name} out")

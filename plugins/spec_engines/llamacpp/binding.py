@@ -1,0 +1,242 @@
+"""The functions of llama.cpp that the target calls. No other module knows their names."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import llama_cpp as api
+import numpy as np
+import torch
+from llama_cpp import _ggml
+from torch import Tensor
+
+from spec_core.errors import TargetError, UsageError
+
+ROWS = 512
+"""Max rows of one call."""
+SNAPSHOTS = 16
+"""Snapshots of recurrent state in a sequence: drafts up to this length are rolled back by llama.cpp."""
+CACHES = {"float32": 0, "float16": 1, "q8": 8}
+"""Our names of cache types, and ggml's numbers."""
+FLASH_ATTENTION = 1
+PARTIAL = 1
+"""Flag of state functions: recurrent state alone."""
+EMBEDDING = ("embd", "inp_embd", "inp_scaled", "model.input_embed")
+"""Names of what enters block 0, by architecture; the last one that is computed does."""
+FINAL = "result_norm"
+
+_base = ctypes.CDLL(str(next(_ggml.libggml_base_path.glob("*ggml-base*"))))
+_base.ggml_get_name.restype = ctypes.c_char_p
+_base.ggml_nbytes.restype = ctypes.c_size_t
+_base.ggml_nrows.restype = ctypes.c_int64
+for _function in (_base.ggml_get_name, _base.ggml_nbytes, _base.ggml_nrows):
+    _function.argtypes = [ctypes.c_void_p]
+_base.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+
+
+@api.llama_log_callback
+def _silent(level: int, text: bytes, data: Any) -> None:
+    """llama.cpp writes hundreds of lines for a model."""
+
+
+@attrs.frozen
+class Facts:
+    """What llama.cpp says about a model. layers: blocks of the trunk, without those for drafting."""
+
+    width: int
+    layers: int
+    context: int
+    vocab: int
+    recurrent: bool
+
+
+class Model:
+    """A loaded model; freed when it is garbage collected. allocate: False reads metadata only."""
+
+    def __init__(self, path: str, allocate: bool = True, offload: bool = False) -> None:
+        """Raises UsageError for a file that llama.cpp cannot load."""
+        api.llama_log_set(_silent, None)
+        api.llama_backend_init()
+        wish = api.llama_model_default_params()
+        if not allocate:
+            wish.no_alloc, wish.load_mode = True, api.LLAMA_LOAD_MODE_NONE
+        wish.n_gpu_layers = -1 if offload else 0
+        self.handle = api.llama_model_load_from_file(path.encode(), wish)
+        if not self.handle:
+            raise UsageError(f"{path}: llama.cpp cannot load it", hint="check that llama.cpp supports its architecture")
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            api.llama_model_free(self.handle)
+            self.handle = None
+
+    @property
+    def facts(self) -> Facts:
+        handle = self.handle
+        return Facts(
+            api.llama_model_n_embd(handle),
+            api.llama_model_n_layer(handle),
+            api.llama_model_n_ctx_train(handle),
+            api.llama_vocab_n_tokens(api.llama_model_get_vocab(handle)),
+            api.llama_model_is_recurrent(handle) or api.llama_model_is_hybrid(handle),
+        )
+
+
+def offloads() -> bool:
+    """Whether the installed llama.cpp can compute on another device than the CPU."""
+    return bool(api.llama_supports_gpu_offload())
+
+
+@attrs.frozen
+class Size:
+    """Settings of a sequence's memory. cache: ggml's number of the type of keys and values."""
+
+    positions: int
+    threads: int
+    cache: int
+
+
+class Context:
+    """Memory of one sequence, and the calls on it; freed when it is garbage collected."""
+
+    def __init__(self, model: Model, size: Size, tapped: bool = False) -> None:
+        """tapped: hidden states can be read, at the cost of a call into Python for every operation.
+
+        Raises TargetError if there is not enough memory.
+        """
+        self.model, self.size, self.taps = model, size, Taps() if tapped else None
+        wish = api.llama_context_default_params()
+        wish.n_ctx, wish.n_batch, wish.n_ubatch, wish.n_seq_max = size.positions, ROWS, ROWS, 1
+        wish.n_rs_seq, wish.flash_attn_type, wish.swa_full = SNAPSHOTS, FLASH_ATTENTION, True
+        wish.n_threads = wish.n_threads_batch = size.threads
+        wish.type_k = wish.type_v = size.cache
+        if self.taps is not None:
+            wish.cb_eval = self.taps.callback
+        self.handle = api.llama_init_from_model(model.handle, wish)
+        if not self.handle:
+            raise TargetError(
+                f"llama.cpp has no memory for {size.positions} positions",
+                hint="load the model with a smaller --context, or run fewer sequences at once",
+            )
+        self.memory = api.llama_get_memory(self.handle)
+        self.vocab = model.facts.vocab
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            api.llama_free(self.handle)
+            self.handle = None
+
+    @property
+    def snapshots(self) -> int:
+        """How many rows back recurrent state can be rolled; 0 without recurrent layers."""
+        return int(api.llama_n_rs_seq(self.handle))
+
+    def decode(self, rows: Sequence[int] | Tensor, start: int, wanted: Sequence[bool]) -> Tensor:
+        """Evaluate tokens, or embeddings [n, D], at positions from ``start`` on; logits [W, V] of the wanted rows.
+
+        Raises TargetError if llama.cpp fails.
+        """
+        count, given = len(rows), None
+        positions = _positions(start, count)
+        one, ids = (ctypes.c_int32 * 1)(0), (ctypes.c_int32 * count)(*[1] * count)
+        sequences = (ctypes.POINTER(ctypes.c_int32) * count)(
+            *[ctypes.cast(one, ctypes.POINTER(ctypes.c_int32))] * count
+        )
+        flags = (ctypes.c_int8 * count)(*wanted)
+        batch: Any = api.llama_batch(n_tokens=count, pos=positions, n_seq_id=ids, seq_id=sequences, logits=flags)
+        if isinstance(rows, Tensor):
+            given = rows.float().contiguous()
+            batch.embd = ctypes.cast(given.data_ptr(), ctypes.POINTER(ctypes.c_float))
+        else:
+            batch.token = (ctypes.c_int32 * count)(*rows)
+        code = api.llama_decode(self.handle, batch)
+        if code != 0:
+            raise TargetError(
+                f"llama.cpp returned {code} for {count} rows at position {start}",
+                hint="load the model with a larger --context, or report it",
+            )
+        if self.taps is not None:
+            self.taps.collect(given)
+        if not any(wanted):
+            return torch.empty(0, self.vocab)
+        found = np.ctypeslib.as_array(api.llama_get_logits(self.handle), (sum(wanted), self.vocab))
+        return torch.from_numpy(found.copy())
+
+    def cut(self, length: int) -> bool:
+        """Drop positions from ``length`` on; False if recurrent state cannot be rolled back so far."""
+        if length == 0:
+            api.llama_memory_clear(self.memory, True)
+            return True
+        return bool(api.llama_memory_seq_rm(self.memory, 0, length, -1))
+
+    def copied(self, partial: bool = True) -> bytes:
+        """The state as bytes that llama.cpp can read. partial: of recurrent layers only."""
+        flags = PARTIAL if partial else 0
+        size = api.llama_state_seq_get_size_ext(self.handle, 0, flags)
+        buffer = (ctypes.c_uint8 * size)()
+        written = api.llama_state_seq_get_data_ext(self.handle, buffer, size, 0, flags)
+        return bytes(buffer[:written]) if written < size else bytes(buffer)
+
+    def put(self, state: bytes, partial: bool = True) -> None:
+        """Restore what ``copied`` returned. Raises TargetError if llama.cpp refuses it."""
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        if not api.llama_state_seq_set_data_ext(self.handle, buffer, len(state), 0, PARTIAL if partial else 0):
+            raise TargetError("llama.cpp did not restore a state that it had written", hint="report it")
+
+
+def _positions(start: int, count: int) -> Any:
+    """Positions of rows. Models with positions in several dimensions read four of each row given as an embedding."""
+    once = [*range(start, start + count)]
+    return (ctypes.c_int32 * (4 * count))(*once, *once, *once)
+
+
+class Taps:
+    """Reads hidden states while llama.cpp computes."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, int] = {}
+        self.found: dict[int, list[Tensor]] = {}
+        self.now: dict[int, Tensor] = {}
+        self.callback = api.ggml_backend_sched_eval_callback(self._evaluated)
+
+    def _evaluated(self, tensor: int, ask: bool, data: Any) -> bool:
+        """Called for every operation: first whether its result is wanted, then with the result."""
+        if not self.keys:
+            return not ask
+        key = self.keys.get(_base.ggml_get_name(tensor).decode("utf-8", "replace"))
+        if ask:
+            return key is not None
+        if key is not None:
+            rows, size = _base.ggml_nrows(tensor), _base.ggml_nbytes(tensor)
+            value = torch.empty(rows, size // 4 // max(rows, 1))
+            _base.ggml_backend_tensor_get(tensor, value.data_ptr(), 0, size)
+            self.now[key] = value
+        return True
+
+    def request(self, names: Mapping[int, Sequence[str]]) -> None:
+        """names: {hidden state: names of tensors, of which the last that is computed is meant}."""
+        self.keys = {name: key for key, several in names.items() for name in several}
+        self.found = {key: [] for key in names}
+
+    def collect(self, given: Tensor | None) -> None:
+        """After a call. given: the embeddings of its rows, which no operation computes.
+
+        Raises TargetError if llama.cpp computed nothing of the requested names.
+        """
+        if given is not None and 0 in self.found:
+            self.now.setdefault(0, given)
+        for key, pieces in self.found.items():
+            if key not in self.now:
+                raise TargetError(
+                    f"llama.cpp computed no hidden state {key} that is known by name for this architecture",
+                    hint="run a method that reads no hidden states, or use another target for this model",
+                )
+            pieces.append(self.now[key])
+        self.now = {}
+
+    def take(self) -> dict[int, Tensor]:
+        """{hidden state: [n, D]} since the request."""
+        return {key: torch.cat(pieces) for key, pieces in self.found.items()}

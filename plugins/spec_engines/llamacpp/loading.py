@@ -1,0 +1,113 @@
+"""Reads a file: first its metadata, by this project's reader and by llama.cpp, then its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core import Target, TargetInfo, load, load_tokenizer
+from spec_core.errors import SpecError, UsageError, nearest
+from spec_engines.llamacpp.binding import CACHES, Context, Model, Size, offloads
+from spec_engines.llamacpp.probe import inexact
+from spec_engines.llamacpp.target import LlamaCppTarget
+
+MAX_POSITIONS = 1 << 14
+"""Memory is reserved for the whole context: a larger one is reduced to this, unless it was requested."""
+DEVICES = ("auto", "cpu", "gpu")
+
+
+@attrs.frozen
+class Wish:
+    """How a model is to be loaded; weights: False reads metadata only."""
+
+    device: str = "auto"
+    threads: int = 0
+    context: int = 0
+    cache_dtype: str = "float16"
+    weights: bool = True
+
+    @property
+    def offload(self) -> bool:
+        """Whether layers are computed on another device. Raises UsageError if it is requested and not possible."""
+        if self.device not in DEVICES:
+            raise UsageError(f"device {self.device!r} is unknown", hint=f"give one of {', '.join(DEVICES)}")
+        if self.device == "gpu" and not offloads():
+            raise UsageError(
+                "device gpu was requested, this llama.cpp computes on the CPU only", hint="use --device cpu"
+            )
+        return self.device != "cpu" and offloads()
+
+    @property
+    def cache(self) -> int:
+        if self.cache_dtype not in CACHES:
+            raise UsageError(
+                f"cache_dtype {self.cache_dtype!r} is unknown", hint=f"give one of {nearest(self.cache_dtype, CACHES)}"
+            )
+        return CACHES[self.cache_dtype]
+
+
+def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
+    """The target. The file is checked by this project's reader before llama.cpp, which trusts its files, reads it."""
+    words = load_tokenizer("gguf", path)
+    cache, offload = wish.cache, wish.offload
+    known = _known(path)
+    facts = Model(str(path), allocate=False).facts
+    if wish.context > facts.context:
+        raise UsageError(
+            f"{path.name}: context {wish.context} was requested, the model declares {facts.context}",
+            hint="use a smaller context, or leave it out",
+        )
+    info = TargetInfo(
+        name=known.info.name if known is not None else path.stem,
+        vocab=facts.vocab,
+        width=facts.width,
+        layers=facts.layers,
+        context=wish.context or min(facts.context, MAX_POSITIONS),
+        states=frozenset({"attention", "recurrent"} if facts.recurrent else {"attention"}),
+        trees=False,
+        vocab_id=words.identity if words is not None else "",
+        dtype="float32",
+        family=known.info.family if known is not None else "",
+        bos=words.bos if words is not None else None,
+        eog=words.eog if words is not None else frozenset(),
+        extras=_extras(known),
+    )
+    weights = _weights(known)
+    if not wish.weights:
+        return LlamaCppTarget(info, words, None, weights)
+    model = Model(str(path), offload=offload)
+    size = Size(info.context, wish.threads or torch.get_num_threads(), cache)
+    target = LlamaCppTarget(info, words, partial(Context, model, size), weights)
+    why = inexact(target)
+    target.info = attrs.evolve(info, exact="no" if why else "chains", exact_why=why or "llama.cpp is given no trees")
+    return target
+
+
+def _known(path: Path) -> Target | None:
+    """The file by this project's reader, without weights; None for an architecture that only llama.cpp knows."""
+    try:
+        read = load(f"gguf:{path}", weights=False)
+    except SpecError:
+        return None
+    if "head" in read.info.extras:
+        raise UsageError(f"{path.name}: this is a draft head, not a model", hint="give the model that it drafts for")
+    return read
+
+
+def _extras(known: Target | None) -> dict[str, Any]:
+    """The layer for drafting that the file has."""
+    extras = {} if known is None else known.info.extras
+    return {name: extras[name] for name in ("nextn", "rotated") if name in extras}
+
+
+def _weights(known: Target | None) -> Callable[[str], Tensor]:
+    def unknown(name: str) -> Tensor:
+        raise KeyError(name)
+
+    return unknown if known is None else known.tensor

@@ -1,0 +1,73 @@
+"""The memory of a slot: a context of llama.cpp with one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from spec_core.errors import TargetError
+from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context
+
+
+class Memory:
+    """Rows of one sequence.
+
+    make: a new context; with True, one whose hidden states can be read. length: rows that it holds. before: recurrent
+    state after the pending rows, where llama.cpp cannot roll it back.
+    """
+
+    def __init__(self, make: Callable[[bool], Context]) -> None:
+        self.make, self.context, self.length = make, make(False), 0
+        self.before: bytes | None = None
+
+    def tapped(self) -> Context:
+        """The context, replaced by one whose hidden states can be read if it is not."""
+        if self.context.taps is None:
+            old, self.context = self.context, self.make(True)
+            if self.length:
+                self.context.put(old.copied(partial=False), partial=False)
+        return self.context
+
+    def cut(self, length: int) -> None:
+        """Drop rows from position ``length`` on. Raises TargetError if recurrent state cannot be rolled back so far."""
+        if length < self.length:
+            if not self.context.cut(length):
+                raise TargetError(
+                    f"llama.cpp cannot roll its state back from position {self.length} to {length}",
+                    hint="report it; drafts of at most 16 tokens avoid it (-o draft_max=16)",
+                )
+            self.length = length
+
+    def restore(self, state: bytes | None, length: int) -> None:
+        """Back to a state of recurrent layers after ``length`` rows; None is the beginning."""
+        if state is None:
+            self.context.cut(0)
+        else:
+            self.context.put(state)
+            self.context.cut(length)
+        self.length = length
+
+    def evaluate(self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool]) -> Tensor:
+        """Append rows; logits [W, V] of the wanted ones. embeds: {index: [D]} of rows given as embeddings."""
+        found = []
+        for first, last in _runs(len(tokens), embeds):
+            rows = torch.stack([embeds[i] for i in range(first, last)]) if first in embeds else tokens[first:last]
+            found.append(self.context.decode(rows, self.length, wanted[first:last]))
+            self.length += last - first
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _runs(count: int, embeds: Mapping[int, Tensor]) -> list[tuple[int, int]]:
+    """Ranges of rows for one call each: a call has tokens or embeddings, and a max number of rows."""
+    edges = [0, *(i for i in range(1, count) if (i in embeds) != (i - 1 in embeds)), count]
+    return [(start, min(start + ROWS, last)) for first, last in pairwise(edges) for start in range(first, last, ROWS)]
+
+
+def names_of(i: int, layers: int) -> tuple[str, ...]:
+    """Names of the tensors that may hold hidden state i, or with i = layers + 1 the one after the final norm."""
+    if i > layers:
+        return (FINAL,)
+    return EMBEDDING if i == 0 else (f"l_out-{i - 1}",)

@@ -1,0 +1,140 @@
+"""The Target: calls of llama.cpp for the rows of each sequence, and the rollback of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
+from spec_engines.llamacpp.binding import Context
+from spec_engines.llamacpp.memory import Memory, names_of
+
+EVERY, MOST = 256, 4
+"""A model with recurrent layers keeps checkpoints at the end of a prompt and once in EVERY tokens, the last MOST."""
+
+
+@attrs.define(eq=False)
+class LlamaCppTarget:
+    """A model of llama.cpp. ``make`` is None when only metadata was read.
+
+    Each sequence has a context of its own. Calls of several threads take turns.
+    make: a new context, with True one whose hidden states can be read. weights: name -> tensor, for draft heads.
+    """
+
+    info: TargetInfo
+    tokenizer: Tokenizer | None
+    make: Callable[[bool], Context] | None
+    weights: Callable[[str], Tensor]
+    _turns: Lock = attrs.field(factory=Lock, init=False)
+
+    @property
+    def recurrent(self) -> bool:
+        return "recurrent" in self.info.states
+
+    # the Target protocol
+
+    def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
+        tokens = batch.tokens.tolist()
+        with self._turns:
+            found = [self._part(part, tokens, batch, needs) for part in batch.parts]
+        return TargetOutput(
+            logits=torch.cat([logits for logits, _ in found]),
+            hidden={i: torch.cat([states[i] for _, states in found]) for i in needs.hidden},
+            final=torch.cat([states[self.info.layers + 1] for _, states in found]) if needs.final else None,
+        )
+
+    def _part(self, part: Part, tokens: list[int], batch: Batch, needs: Needs) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits and hidden states of one sequence. Hidden states are those of rows with logits: all of them then."""
+        memory: Memory = part.seq.slot.state
+        memory.cut(part.start)
+        asked = {*needs.hidden, *((self.info.layers + 1,) if needs.final else ())}
+        names = {i: names_of(i, self.info.layers) for i in asked}
+        context = memory.tapped() if names else memory.context
+        if context.taps is not None:
+            context.taps.request(names)
+        logits = self._rows(part, memory, tokens, batch, needs, everything=bool(names))
+        return logits, context.taps.take() if names else {}
+
+    def _rows(
+        self, part: Part, memory: Memory, tokens: list[int], batch: Batch, needs: Needs, everything: bool
+    ) -> Tensor:
+        """Logits of the rows that decide. everything: llama.cpp computes those of all rows."""
+        first = part.row if needs.all_logits else part.spec - 1
+        end = part.spec + part.drafted
+        decides = part.decides or needs.all_logits
+        wanted = [everything or (decides and row >= first) for row in range(part.row, end)]
+        embeds = {row - part.row: batch.embeds[row] for row in range(part.row, end) if row in batch.embeds}
+        ids = tokens[part.row : end]
+        pending = len(part.pending)
+        memory.before = None
+        if self.recurrent and part.drafted > memory.context.snapshots:
+            found = memory.evaluate(ids[:pending], embeds, wanted[:pending])
+            memory.before = memory.context.copied()
+            found = torch.cat([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
+        else:
+            found = memory.evaluate(ids, embeds, wanted)
+        return found[first - part.row if decides else end - part.row :] if everything else found
+
+    def tensor(self, name: str) -> Tensor:
+        """A weight by its GGUF name. Raises KeyError if this project cannot read the architecture."""
+        return self.weights(name)
+
+    def open(self, seq: Sequence, want: int) -> int:
+        """A model with recurrent layers continues only from checkpoints of its slot."""
+        slot = seq.slot
+        if slot.state is None:
+            slot.state = Memory(self.make)
+            return 0
+        if not self.recurrent:
+            return want
+        start = max((p for p in slot.checkpoints if p <= want), default=0)
+        self.restore(seq, start)
+        return start
+
+    def close(self, seq: Sequence) -> None:
+        seq.slot.state = None
+
+    def checkpoint(self, seq: Sequence) -> bytes | None:
+        """The recurrent state in llama.cpp's own format; None if there is none."""
+        return seq.slot.state.context.copied() if self.recurrent else None
+
+    def restore(self, seq: Sequence, position: int) -> None:
+        if self.recurrent:
+            seq.slot.state.restore(seq.slot.checkpoints[position] if position else None, position)
+
+    # the plugin
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(owns=self.info.states)
+
+    @hookimpl
+    def rollback(self, step: Step) -> None:
+        """Drop rejected rows; where recurrent state cannot be rolled back, evaluate accepted ones again."""
+        for seq, verdict in step.verdicts.items():
+            part, memory = step.part(seq), seq.slot.state
+            if memory.before is not None and len(verdict.path) < part.drafted:
+                memory.restore(memory.before, part.end)
+                if verdict.path:
+                    step.rewind(seq, part.end)
+            elif self.recurrent:
+                memory.cut(part.end + len(verdict.path))
+            memory.before = None
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        """Make checkpoints, from which a later request with the same beginning can continue."""
+        if self.recurrent:
+            for seq in rows.spans:
+                self._keep(seq)
+
+    def _keep(self, seq: Sequence) -> None:
+        kept, here = seq.slot.checkpoints, seq.evaluated
+        if here == seq.prompt_len or here // EVERY > max(kept, default=0) // EVERY:
+            kept[here] = self.checkpoint(seq)
+        while len(kept) > MOST:
+            del kept[min(kept)]

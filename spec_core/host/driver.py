@@ -1,0 +1,198 @@
+"""The host: plugins' draft, rollback and process, in the order of a run, for a loop that an engine owns."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial, reduce
+from itertools import count
+from operator import or_
+from typing import Any, cast
+
+import attrs
+
+from spec_core.assembly.assemble import check, load_weights
+from spec_core.assembly.construct import Chosen
+from spec_core.assembly.matching import drafted_proposals
+from spec_core.contract.batch import Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Draft, Needs
+from spec_core.errors import PluginError, UsageError, shown
+from spec_core.host.engine import EngineModel, Serves, refuse
+from spec_core.host.progress import Progress, output, verified
+from spec_core.loop.commit import commit
+from spec_core.loop.guard import Hooks, forget
+from spec_core.loop.request.admission import sequence
+from spec_core.loop.request.arguments import parted, request_of
+from spec_core.loop.schedule import draft_limit, remaining
+from spec_core.loop.stats import Stats
+from spec_core.settings.tables import RunSettings
+
+log = logging.getLogger("spec_core")
+
+
+class Host:
+    """Plugins in the loop of another engine, which decides what is accepted. Not for several threads at once.
+
+    needs: what each ``Progress`` has to contain. stats: counts as in a run.
+
+    :param model: what plugins know of the engine's model.
+    :param methods: as in ``Run``: names, ``"name=FILE"``, ``(name, settings)``, instances; controllers too.
+    :param serves: what the engine tells after a step.
+    :param coupled: the engine chooses its tokens with the noise of ``step.noise``; else drafters get their own.
+    :param plugin_settings: ``{plugin: {field: value}}`` for plugins given by name.
+    :param settings: ``draft_max``, ``nodes_max`` and ``on_error`` apply; keywords override them.
+
+    Raises UsageError, or Refused with everything that plugins need and the engine does not serve, before a weight is
+    read.
+    """
+
+    def __init__(
+        self,
+        model: EngineModel,
+        methods: Iterable[Any],
+        serves: Serves | None = None,
+        coupled: bool = False,
+        plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: RunSettings | None = None,
+        **keywords: Any,
+    ) -> None:
+        serves = serves or Serves()
+        self.settings, loading = parted(settings, keywords)
+        if loading:
+            raise UsageError(f"a host has no {', '.join(sorted(loading))}", hint="the engine loads its model itself")
+        self.model = cast(Any, attrs.evolve(model, info=attrs.evolve(model.info, trees=serves.trees)))
+        self.plugins = self._assembled(methods, serves, plugin_settings or {})
+        self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
+        self.proposals = drafted_proposals(self.plugins)
+        self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
+        self.stats = Stats(exact=self.model.info.exactness)
+        self._private = not coupled
+        self._hooks = Hooks(self.plugins, self._failed)
+        self._sequences: dict[Hashable, Sequence] = {}
+        self._drafted: dict[Hashable, Part] = {}
+        self._numbers = count()
+        self._observers: list[Callable[[Step], None]] = []
+        self._new_step = partial(
+            Step,
+            self.model,
+            self.proposals,
+            frozenset(),
+            frozenset(c.name for c in self.plugins if c.compat.extends),
+            trees=self.needs.trees,
+            private=self._private,
+        )
+        weakref.finalize(self, forget, self._hooks.manager).atexit = False
+
+    def _assembled(self, methods: Iterable[Any], serves: Serves, given: Any) -> list[Chosen]:
+        named = [methods] if isinstance(methods, str) else list(methods)
+        plugins = check(self.model, named, None, None, given)
+        refuse(plugins, serves, self.model)
+        load_weights(plugins, self.model)
+        return plugins
+
+    # requests
+
+    def begin(self, key: Hashable, request: Any, **keywords: Any) -> None:
+        """A request begins. key: its name in this host, until ``end``. request, keywords: as in ``Run.generate``.
+
+        Raises UsageError for a request that does not fit the model, and for a key that is in use.
+        """
+        if key in self._sequences:
+            raise UsageError(f"a request with the key {shown(key)} is running", hint="call end(key) first")
+        always = frozenset(c.name for c in self.plugins) - self.drafters
+        made = request_of(request, keywords)
+        seq = sequence(made, self.model, always, self.drafters, self.stats.switched_off, self._private)
+        seq.text, seq.number = None, next(self._numbers)
+        self._sequences[key] = seq
+
+    def end(self, key: Hashable) -> dict[str, Any]:
+        """A request ends, for whatever reason; returns its statistics. Plugins' data about it are dropped."""
+        seq = self._sequence(key)
+        del self._sequences[key]
+        self._drafted.pop(key, None)
+        return self.stats.close(seq).report()
+
+    def _sequence(self, key: Hashable) -> Sequence:
+        if key not in self._sequences:
+            raise UsageError(f"no request has the key {shown(key)}", hint="call begin(key, prompt) first")
+        return self._sequences[key]
+
+    # steps
+
+    def step(
+        self, told: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int] | None = None
+    ) -> dict[Any, Draft]:
+        """The engine made a step: tell the plugins, and draft for the next step.
+
+        told: the requests of the step. budgets: {key: longest draft} where it is less than ``draft_max``. Returns
+        {key: Draft} for the requests that plugins drafted for.
+
+        Raises UsageError for progress that contradicts a draft or lacks what ``needs`` names, before a plugin is asked;
+        a plugin's error only with ``on_error="raise"``.
+        """
+        self._learn(told)
+        return self._draft(told, budgets or {})
+
+    def _learn(self, told: Mapping[Hashable, Progress]) -> None:
+        """Rollback and process for what the engine committed."""
+        step = self._new_step()
+        for key, one in told.items():
+            step.add(verified(self._sequence(key), self._drafted.get(key), one))
+        step.output = output(step.parts, told.values(), self.needs)
+        for key in told:
+            self._drafted.pop(key, None)
+        step.forwards["target"] = 1
+        step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
+        self._ask("rollback", step, step)
+        rows = commit(step, self._hooks.learning)
+        self._ask("process", step, rows)
+        self._count(step)
+
+    def _draft(self, told: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
+        step = self._new_step()
+        parts = {key: self._share(key, budgets) for key, one in told.items() if one.tokens}
+        for part in parts.values():
+            step.add(part)
+        if step.drafting:
+            self._ask("draft", step, step)
+            self._count(step)
+        self._drafted |= {key: part for key, part in parts.items() if part.draft is not None}
+        return {key: part.draft for key, part in parts.items() if part.draft is not None}
+
+    def _share(self, key: Hashable, budgets: Mapping[Hashable, int]) -> Part:
+        """A sequence's share of a step in which it drafts."""
+        seq = self._sequences[key]
+        longest = min(draft_limit(seq, self.settings), remaining(seq, self.model.info.context) - 1)
+        budget = max(0, min(longest, budgets.get(key, longest))) if self.drafters else 0
+        nodes = max(budget, self.settings.nodes_max) if budget else 0
+        return Part(seq, len(seq.tokens) - 1, seq.tokens[-1:], decides=True, budget=budget, nodes=nodes)
+
+    def _ask(self, hook: str, step: Step, argument: Any) -> None:
+        step.phase = hook
+        self._hooks.call[hook](argument)
+        if step.failures:
+            raise step.failures[0]
+
+    def _count(self, step: Step) -> None:
+        self.stats.add(step)
+        for look in self._observers:
+            look(step)
+
+    def observe(self, look: Callable[[Step], None]) -> None:
+        """Call ``look(step)`` after each step of verified tokens and each step of drafts."""
+        self._observers.append(look)
+
+    def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
+        """A plugin raised: it is switched off, or with ``on_error="raise"`` the call raises."""
+        failure = PluginError(name, hook, error, step.about.name if step.about else "")
+        failure.__cause__ = error
+        if self.settings.on_error == "raise":
+            step.failures.append(failure)
+            return
+        log.warning("%s; it is switched off for this host", failure.reason)
+        self.stats.switched_off[name] = failure.reason
+        self._hooks.switch_off(name)
+        self.drafters -= {name}

@@ -1,0 +1,92 @@
+"""An engine as plugins see it: facts about its model, and what it gives to a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+import attrs
+from torch import Tensor
+
+from spec_core.assembly.construct import Chosen
+from spec_core.contract.target import Tokenizer
+from spec_core.contract.values import Compat, TargetInfo
+from spec_core.errors import Refused, UsageError
+from spec_core.hookspecs import hookimpl
+
+
+@attrs.frozen
+class Serves:
+    """What an engine tells after a step, in each ``Progress``.
+
+    logits: rows of logits, of the last committed token and of each verified draft token. hidden: hidden states between
+    blocks. final: the hidden state after the final norm. trees: drafts may branch. limits: drafts of any length up to
+    the one allowed; without it a plugin that limits lengths is refused.
+    """
+
+    logits: bool = False
+    hidden: bool = False
+    final: bool = False
+    trees: bool = False
+    limits: bool = True
+
+
+@attrs.define(eq=False)
+class EngineModel:
+    """The model that an engine runs, in the place of a Target: plugins read ``info``, ``tokenizer`` and ``tensor``.
+
+    info: ``trees`` is replaced by what the engine serves. tensors: name -> weight as in ``Target.tensor``, for draft
+    heads that use the embedding or the output matrix; None if the engine shares none.
+    """
+
+    info: TargetInfo
+    tokenizer: Tokenizer | None = None
+    tensors: Callable[[str], Tensor] | None = None
+
+    def tensor(self, name: str) -> Tensor:
+        """A weight by its GGUF name. Raises KeyError if the engine does not share it."""
+        if self.tensors is None:
+            raise KeyError(name)
+        return self.tensors(name)
+
+    def forward(self, *_: Any) -> NoReturn:
+        """Raises UsageError: the engine runs its model itself."""
+        raise UsageError(
+            f"a plugin called forward of {self.info.name}, which another engine runs",
+            hint="use a target of this project's own loop for that plugin",
+        )
+
+    @hookimpl
+    def compat(self) -> Compat:
+        """The engine rolls its own state back."""
+        return Compat(owns=self.info.states)
+
+
+def refuse(plugins: Iterable[Chosen], serves: Serves, model: EngineModel) -> None:
+    """Raise Refused with everything that plugins need and the engine does not serve."""
+    plugins = [c for c in plugins if c.plugin is not model]
+    found = [f"{c.name}: {reason}" for c in plugins for reason in unserved(c, serves)]
+    if found:
+        hint = "run it in this project's own loop, or leave it out: see which engine serves what in the documentation"
+        raise Refused("\n".join(found), hint=hint)
+
+
+def unserved(chosen: Chosen, serves: Serves) -> Iterator[str]:
+    """What one plugin needs and an engine does not serve."""
+    needs = chosen.compat.needs
+    if "accept" in chosen.hooks:
+        yield "it decides which drafts are accepted; this engine decides itself"
+    if chosen.controls and not serves.limits:
+        yield "it limits the lengths of drafts; this engine asks for one length"
+    if needs.trace is not None:
+        yield f"it reads {needs.trace} of recurrent layers; this engine does not give them"
+    if needs.all_logits:
+        yield "it reads logits of all rows of a prompt; this engine does not give them"
+    for name, wanted, what in (
+        ("logits", needs.logits, "rows of logits"),
+        ("hidden", bool(needs.hidden), f"hidden states {sorted(needs.hidden)}"),
+        ("final", needs.final, "the hidden state after the final norm"),
+        ("trees", needs.trees, "drafts that branch"),
+    ):
+        if wanted and not getattr(serves, name):
+            yield f"it needs {what}; this engine does not serve them"

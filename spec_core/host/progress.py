@@ -1,0 +1,149 @@
+"""What an engine did for one request in one of its steps, as a part of a step of the plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core.contract.batch import Part, Piece, TargetOutput
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.values import Draft, Needs, Verdict
+from spec_core.errors import UsageError
+
+
+@attrs.frozen(eq=False)
+class Progress:
+    """One request in one step of an engine.
+
+    tokens: those committed by the step: accepted draft tokens, then the one after them. Empty for a part of a prompt
+        that more of it follows.
+    checked: how many tokens of the last draft were verified; None means all. The others count as not drafted.
+    start: position of the first row of ``hidden`` and ``final``; None means the first that was not told yet.
+    prompt_rows: rows of the prompt that a step without tokens evaluated.
+    logits: [1 + checked, V] of the last committed token and the verified draft tokens.
+    hidden: {i: [n, D]} and final: [n, D], of the tokens that were committed before the step, from ``start`` on, then of
+        the draft tokens in their order, at least up to the last accepted one. Only what ``Host.needs`` names.
+    """
+
+    tokens: tuple[int, ...] = attrs.field(default=(), converter=tuple)
+    checked: int | None = None
+    start: int | None = None
+    prompt_rows: int = 0
+    logits: Tensor | None = None
+    hidden: Mapping[int, Tensor] = attrs.field(factory=dict)
+    final: Tensor | None = None
+
+
+def verified(seq: Sequence, last: Part | None, told: Progress) -> Part:
+    """The share of a step: committed rows, the draft as far as it was verified, and the verdict that the engine made.
+
+    last: the share in which the draft was made. Raises UsageError for a progress that contradicts the draft.
+    """
+    start = seq.delivered if told.start is None else told.start
+    if start > seq.delivered:
+        raise UsageError(
+            f"{_name(seq)}: rows {seq.delivered} to {start - 1} were left out",
+            hint="tell every committed row once: do not reuse a cached prefix for requests with plugins",
+        )
+    end = len(seq.tokens) if told.tokens else start + told.prompt_rows
+    part = Part(seq, start, seq.tokens[start:end], decides=bool(told.tokens))
+    if not told.tokens:
+        return part
+    if last is not None and last.draft is not None:
+        part.draft, part.pieces = _cut(last, len(last.draft) if told.checked is None else told.checked)
+    part.verdict = part.uncut = _verdict(part.draft, told.tokens, _name(seq))
+    part.emitted = list(told.tokens)
+    return part
+
+
+def _name(seq: Sequence) -> str:
+    return seq.name or "a request"
+
+
+def _cut(last: Part, checked: int) -> tuple[Draft | None, list[Piece]]:
+    """The first tokens of a draft, and the pieces that they are of."""
+    whole = last.draft
+    if checked >= len(whole):
+        return whole, last.pieces
+    pieces = [
+        attrs.evolve(piece, draft=first(piece.draft, checked - piece.first))
+        for piece in last.pieces
+        if piece.first < checked
+    ]
+    return (first(whole, checked), pieces) if checked > 0 else (None, [])
+
+
+def first(draft: Draft, n: int) -> Draft:
+    """The first n tokens of a draft: every token's parent is among them."""
+    if n >= len(draft):
+        return draft
+    probs = None if draft.probs is None else draft.probs[:n]
+    parents = None if draft.parents is None else draft.parents[:n]
+    return Draft(
+        draft.ids[:n], draft.proposal, probs, parents, None if draft.confidence is None else draft.confidence[:n]
+    )
+
+
+def _verdict(draft: Draft | None, tokens: tuple[int, ...], name: str) -> Verdict:
+    """The path that the engine accepted: all tokens but the last, which a drafted stop token may be."""
+    path: list[int] = []
+    for token in tokens[:-1]:
+        node = None if draft is None else draft.children(path[-1] if path else -1).get(token)
+        if node is None:
+            raise UsageError(
+                f"{name}: {len(tokens)} tokens were committed, of which only the first {len(path)} were drafted",
+                hint="call step with every token that was committed since the last call, and with checked if the "
+                "draft was shortened",
+            )
+        path.append(node)
+    return Verdict(path, tokens[-1])
+
+
+def output(parts: Iterable[Part], told: Iterable[Progress], needs: Needs) -> TargetOutput:
+    """What plugins read of a step, rows of all parts one behind the other. Raises UsageError for missing rows."""
+    rows = at = 0
+    both = list(zip(parts, told, strict=True))
+    for part, one in both:
+        part.row, part.at = rows, at
+        part.spec = rows + len(part.pending)
+        wanted = len(part.pending) + (1 + max(part.verdict.path, default=-1) if part.verdict else 0)
+        rows += _checked_rows(part, one, needs, wanted)
+        at += 1 + part.drafted if part.decides else 0
+    return TargetOutput(
+        logits=_logits(both, needs),
+        hidden={i: torch.cat([one.hidden[i] for _, one in both]) for i in needs.hidden} if both else {},
+        final=torch.cat([one.final for _, one in both]) if needs.final and both else None,
+    )
+
+
+def _checked_rows(part: Part, told: Progress, needs: Needs, wanted: int) -> int:
+    """Number of rows that were told, equal for all hidden states. Raises UsageError if there are too few."""
+    given = {f"hidden[{i}]": told.hidden.get(i) for i in needs.hidden} | ({"final": told.final} if needs.final else {})
+    counts = {0 if rows is None else len(rows) for rows in given.values()} or {wanted}
+    if len(counts) > 1 or min(counts) < wanted:
+        found = ", ".join(f"{name}: {0 if rows is None else len(rows)}" for name, rows in given.items())
+        raise UsageError(
+            f"{_name(part.seq)}: {wanted} rows from position {part.start} on were needed, got {found}",
+            hint="give the hidden states that Host.needs names for every committed row",
+        )
+    return min(counts)
+
+
+def _logits(both: Iterable[tuple[Part, Progress]], needs: Needs) -> Tensor:
+    if not needs.logits:
+        return torch.empty(0, 0)
+    found = []
+    for part, told in both:
+        if not part.decides:
+            continue
+        if told.logits is None or len(told.logits) < 1 + part.drafted:
+            raise UsageError(
+                f"{_name(part.seq)}: {1 + part.drafted} rows of logits were needed, "
+                f"got {0 if told.logits is None else len(told.logits)}",
+                hint="give a row for the last committed token and one for each verified draft token",
+            )
+        found.append(told.logits[: 1 + part.drafted])
+    return torch.cat(found) if found else torch.empty(0, 0)
