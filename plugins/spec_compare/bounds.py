@@ -53,23 +53,33 @@ def depth(records: Iterable[Record]) -> float:
 
 
 def seconds_per_step(laps: Iterable[Lap]) -> float:
-    """Mean over the laps, 0 without a step."""
+    """Median over the steps, 0 without a step."""
     seconds = [s for lap in laps for record in lap.records for s in record.steps.seconds]
-    return statistics.fmean(seconds) if seconds else 0.0
+    return statistics.median(seconds) if seconds else 0.0
 
 
 def drafting(laps: Iterable[Lap], speed: float) -> Curve:
-    """Seconds that the methods added to a step, by the length of its longest draft: means over the laps.
+    """Seconds that the methods added to a step, by the length of its longest draft.
 
+    Medians over the laps, each weighted by its steps: a disturbed lap does not count.
     speed: of the machine during the laps, over that while the costs of steps were measured.
     """
-    total: dict[int, list[float]] = {}
+    found: dict[int, list[tuple[float, float]]] = {}
     for lap in laps:
         for length, (steps, seconds) in lap.drafting.items():
-            mine = total.setdefault(int(length), [0.0, 0.0])
-            mine[0] += steps
-            mine[1] += seconds
-    return Curve({0: 0.0} | {length: speed * seconds / steps for length, (steps, seconds) in total.items()})
+            found.setdefault(int(length), []).append((seconds / steps, steps))
+    return Curve({0: 0.0} | {length: speed * weighted_median(pairs) for length, pairs in found.items()})
+
+
+def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
+    """The smallest value at which half of the weight is reached. pairs: (value, weight)."""
+    ordered = sorted(pairs)
+    half, reached = sum(weight for _, weight in ordered) / 2, 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= half:
+            return value
+    return 0.0
 
 
 def accepted(step: Cost, tally: Tally, records: list[Record], drafting: Cost) -> float:

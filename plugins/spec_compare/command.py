@@ -40,6 +40,7 @@ COMPARE = [
         help="Add a contender that knows the text and drafts K tokens.",
     ),
     click.option("--bounds/--no-bounds", default=True, help="Measure steps first, for the bounds of speedups."),
+    click.option("--exact", is_flag=True, help="Say whether texts are equal by construction; explain differences."),
     click.option("--costs", type=click.Path(path_type=Path), help="Costs that spec bench step --out wrote."),
 ]
 
@@ -63,7 +64,7 @@ def compare(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return None
-    from spec_compare import table
+    from spec_compare import exactness, table
     from spec_compare.comparison import measured
 
     if report is not None:
@@ -71,6 +72,7 @@ def compare(
 
         svg.check()
         flags["trace"] = True
+    exact = flags["exact"]
     found = measured(out, flags)
     if report is not None:
         page.write(report, found)
@@ -78,6 +80,8 @@ def compare(
         click.echo(common.as_json(found.body()))
     else:
         table.show(found.rows, found.differences, found.warnings, wide=wide, batch=found.header.batch)
+        for line in [exactness.statement(target) for target in found.header.targets] if exact else []:
+            click.echo(line)
     return 1 if found.differences else 0
 
 
@@ -91,5 +95,5 @@ def _check_alone(ctx: click.Context) -> None:
             )
 
 
-for command in (stored.show, stored.merge, stored.export, stored.report):
+for command in (stored.show, stored.merge, stored.export, stored.report, stored.bundle, stored.check):
     compare.add_command(command)

@@ -10,7 +10,7 @@ from typing import Any
 from spec_cli import common
 from spec_cli.common import Settings
 
-from spec_compare import calibration, contenders, difference, oracle, prompts
+from spec_compare import calibration, contenders, difference, exactness, oracle, prompts
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
@@ -37,7 +37,7 @@ SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
 def measured(out: Path | None, flags: dict[str, Any]) -> Outcome:
     """The whole comparison; with ``out`` it is written there, and continued if it was interrupted."""
     choice, scale, place = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE))
-    wanted = common.take(flags, "contenders_file", "sweeps", "oracles", "bounds", "costs")
+    wanted = common.take(flags, "contenders_file", "sweeps", "oracles", "bounds", "costs", "exact")
     settings = common.settings_of(flags)
     results = None if out is None else Results(out)
     entered = entries(settings, wanted["contenders_file"], wanted["sweeps"])
@@ -60,7 +60,10 @@ def measured(out: Path | None, flags: dict[str, Any]) -> Outcome:
         calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
-    found = outcome(header, laps, labels, difference.differences(laps, labels, setups, chosen), costs.costs())
+    differing = difference.differences(laps, labels, setups, chosen)
+    if wanted["exact"]:
+        differing = exactness.explained(differing, laps, setups, chosen)
+    found = outcome(header, laps, labels, differing, costs.costs())
     if results is not None:
         recorded_costs.write(results.out, found.costs)
         results.conclude(found.body())

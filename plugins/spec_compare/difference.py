@@ -23,7 +23,9 @@ class Difference:
     """position: output position of the first difference; gap: between the two best scores of the target there, None if
     it was not computed.
 
-    plain, other: the tokens; None at the end of a text.
+    plain, other: the tokens; None at the end of a text. best, scores: the target's two best tokens and their scores,
+    before noise. rows: of the step in which the contender chose its token. flips: whether plain decoding, in steps with
+    as many rows as the contender's, differs there or before too. Empty and None if they were not computed.
     """
 
     contender: str
@@ -32,6 +34,10 @@ class Difference:
     gap: float | None
     plain: int | None
     other: int | None
+    best: list[int] = attrs.field(factory=list)
+    scores: list[float] = attrs.field(factory=list)
+    rows: int | None = None
+    flips: bool | None = None
 
 
 def differences(
@@ -79,7 +85,8 @@ def difference(record: Record, plain: list[int], given: Any, target: Target, ter
     history = prompt + plain[:at]
     row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)
-    return Difference(record.contender, record.prompt, at, apart, _at(plain, at), _at(record.tokens, at))
+    scores, best = (part.tolist() for part in row.topk(2))
+    return Difference(record.contender, record.prompt, at, apart, _at(plain, at), _at(record.tokens, at), best, scores)
 
 
 def first_difference(a: list[int], b: list[int]) -> int:

@@ -54,6 +54,36 @@ def report(directory: Path, file: Path) -> None:
 
 
 @click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("file", metavar="FILE", type=DIRECTORY)
+@click.option("--report/--no-report", default=True, help="With the HTML report; needs the extra [report].")
+def bundle(directory: Path, file: Path, report: bool) -> None:
+    """Write results as one zip file with hashes, for a paper to cite: records, summary, schema, costs and report."""
+    from spec_compare import bundle as bundles
+
+    digest = bundles.write(directory, file, report)
+    common.note(f"written: {file}")
+    click.echo(f"sha256 {digest}")
+
+
+@click.command()
+@click.argument("file", metavar="BUNDLE", type=DIRECTORY)
+@click.option("--wide", is_flag=True, help="All columns, however wide.")
+def check(file: Path, wide: bool) -> None:
+    """Verify a bundle, and print its tables, recomputed from its records.
+
+    A bundle that is truncated, that was altered, or whose summary does not follow from its records is refused.
+    """
+    from spec_compare import bundle as bundles
+    from spec_compare import table
+
+    found, digest = bundles.check(file)
+    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch)
+    common.note(f"{file}: hashes and figures agree with {found.header.laps} laps of {found.header.date}")
+    click.echo(f"sha256 {digest}")
+
+
+@click.command()
 @click.argument("directories", metavar="DIR DIR...", nargs=-1, required=True, type=DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="The rows of every machine as one JSON object.")
 def merge(directories: tuple[Path, ...], as_json: bool) -> None:

@@ -73,7 +73,18 @@ def reading(row: Row) -> str:
 def said(d: Difference) -> str:
     other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
     gap = "" if d.gap is None else f"; the target's two best scores there are {d.gap:.2g} apart"
-    return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}"
+    return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}{_why(d)}"
+
+
+def _why(d: Difference) -> str:
+    """The explanation of ``--exact``; empty without it."""
+    if d.flips is None:
+        return ""
+    scores = ", ".join(f"{score:.6g} of token {token}" for score, token in zip(d.scores, d.best, strict=True))
+    cause = (
+        "flips there too: numerics" if d.flips else "does not flip: the method, its rule or its rollback is at fault"
+    )
+    return f" ({scores}); plain decoding in steps of the same rows, {d.rows} here, {cause}"
 
 
 def _print(console: Console, heading: str, rows: list[Row], names: list[str], batch: int) -> None:

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from spec_cli.prompts import Prompt
 from spec_compare import calibration, measure
+from spec_compare.bounds import drafting, weighted_median
 from spec_compare.calibration import Calibration
 from spec_compare.measure import Contender, Setup, Terms
 from spec_compare.summary import rows
@@ -17,6 +18,7 @@ from spec_costs import steps
 from spec_core import Run, Sampling, hookimpl
 from spec_core.loop import guard, run
 from spec_core.testing import Oracle, QuickTarget
+from tests.compare.test_summary import lap
 
 PROMPTS = [Prompt(f"p{i}", "f", [1 + i, 2, 3, 4]) for i in range(4)]
 TERMS = Terms(max_tokens=61, sampling=Sampling())
@@ -150,6 +152,17 @@ def test_a_machine_that_slowed_down_changes_no_bound(clock):
     assert slow.rate == pytest.approx(quick.rate / 2)
     assert slow.acceptance_bound == pytest.approx(quick.acceptance_bound)
     assert slow.roof_fraction == pytest.approx(quick.roof_fraction)
+
+
+def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
+    """Three laps of ten steps, in one of which drafting was interrupted; and a short lap, which weighs less."""
+    made = lap("x", "a", 1, [1])
+    laps = [attrs.evolve(made, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
+    laps.append(attrs.evolve(made, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
+
+    assert drafting(laps, 1.0).seconds == pytest.approx({0: 0.0, 2: 0.2, 4: 0.12})
+    assert drafting(laps, 0.5)(4) == pytest.approx(0.06)
+    assert weighted_median([(1.0, 1), (2.0, 1), (9.0, 3)]) == 9.0
 
 
 def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):

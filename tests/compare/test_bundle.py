@@ -1,0 +1,198 @@
+"""Bundles: what was measured can be checked and recomputed from one file; a truncated or altered file is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import zipfile
+
+import pytest
+from spec_cli.main import run
+from spec_compare import bundle
+from spec_compare.bundle import MANIFEST, entry, zipped
+
+from tests.compare.test_compare import compare, folder  # noqa: F401
+
+LAPS, SUMMARY = "results.jsonl", "summary.json"
+
+
+@pytest.fixture
+def made(compare, folder, capsys):  # noqa: F811
+    """The path of a bundle without a report."""
+    assert compare("--method", "repeat", "--out", "out")[0] == 0
+    assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
+    capsys.readouterr()
+    return folder / "b.zip"
+
+
+def files(path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def refused(path, capsys) -> str:
+    """The message with which the bundle is refused."""
+    code = run(["compare", "check", str(path)])
+    out, err = capsys.readouterr()
+
+    assert code == 2, err
+    assert "Traceback" not in err and "speedup" not in out
+    return err
+
+
+def rebuilt(path, change) -> None:
+    """The bundle with other contents and a manifest that agrees with them."""
+    contents = {name: data for name, data in files(path).items() if name != MANIFEST}
+    change(contents)
+    path.write_bytes(zipped(contents))
+
+
+def test_a_bundle_gives_the_table_again(made, folder, capsys):  # noqa: F811
+    assert run(["compare", "show", "out"]) == 0
+    shown = capsys.readouterr().out
+    assert run(["compare", "check", "b.zip"]) == 0
+    checked = capsys.readouterr()
+
+    assert checked.out.startswith(shown)
+    assert checked.out.endswith(f"sha256 {hashlib.sha256(made.read_bytes()).hexdigest()}\n")
+    assert "hashes and figures agree with 6 laps" in checked.err
+
+
+def test_a_bundle_has_the_records_their_schema_and_the_hashes_of_all(made, folder):  # noqa: F811
+    found = files(made)
+    manifest = json.loads(found.pop(MANIFEST))
+
+    assert set(found) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl"}
+    assert found[LAPS] == (folder / "out" / LAPS).read_bytes()
+    assert manifest["files"] == {name: entry(data) for name, data in found.items()}
+
+
+def test_equal_results_make_equal_bundles(made, folder):  # noqa: F811
+    run(["compare", "bundle", "out", "again.zip", "--no-report"])
+
+    assert (folder / "again.zip").read_bytes() == made.read_bytes()
+
+
+def test_a_bundle_has_the_report_if_it_can_be_made(made):
+    pytest.importorskip("matplotlib")
+    assert run(["compare", "bundle", "out", "full.zip"]) == 0
+
+    assert files("full.zip")["report.html"].startswith(b"<!doctype html>")
+
+
+def test_a_truncated_bundle_is_refused_wherever_it_ends(made, capsys):
+    data = made.read_bytes()
+    for share in (0.0, 0.1, 0.5, 0.9, 0.999):
+        made.write_bytes(data[: int(len(data) * share)])
+        assert "not a bundle" in refused(made, capsys)
+
+
+def test_a_bundle_with_one_other_byte_is_refused(made, capsys):
+    """Or the byte means nothing: then the figures are the same."""
+    data, rng = made.read_bytes(), random.Random(3)
+    refusals = 0
+    for _ in range(60):
+        at = rng.randrange(len(data))
+        altered = bytearray(data)
+        altered[at] ^= 1 << rng.randrange(8)
+        made.write_bytes(bytes(altered))
+        code = run(["compare", "check", "b.zip"])
+        said = capsys.readouterr()
+        assert code in (0, 2) and "Traceback" not in said.err
+        refusals += code == 2
+
+    assert refusals > 50
+
+
+def test_an_altered_file_is_refused_by_its_hash(made, capsys):
+    contents = files(made)
+    contents[SUMMARY] = contents[SUMMARY].replace(b'"prompts"', b'"Prompts"', 1)
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, data in contents.items():
+            archive.writestr(name, data)
+
+    assert "summary.json is not what its manifest says" in refused(made, capsys)
+
+
+def test_a_summary_that_does_not_follow_from_the_records_is_refused(made, capsys):
+    def faster(contents):
+        body = json.loads(contents[SUMMARY])
+        body["rows"][-1]["speedup"] *= 2
+        contents[SUMMARY] = json.dumps(body).encode()
+
+    rebuilt(made, faster)
+    assert "summary.json says speedup" in refused(made, capsys)
+
+
+def test_records_that_were_removed_are_noticed(made, capsys):
+    def fewer(contents):
+        contents[LAPS] = b"".join(contents[LAPS].splitlines(keepends=True)[:-1])
+
+    rebuilt(made, fewer)
+    assert "5 of 6 laps: its records were cut" in refused(made, capsys)
+
+
+def test_records_that_were_changed_are_noticed_by_the_summary(made, capsys):
+    """A lap that became twice as fast, with new hashes."""
+
+    def faster(contents):
+        *lines, last = contents[LAPS].splitlines()
+        record = json.loads(last)
+        record["decode_seconds"] /= 2
+        contents[LAPS] = b"\n".join([*lines, json.dumps(record).encode(), b""])
+
+    rebuilt(made, faster)
+    assert "the records give" in refused(made, capsys)
+
+
+HOSTILE = {
+    "a path": ("../evil", "other files"),
+    "an unknown file": ("more.txt", "which no bundle has"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_other_file_is_accepted(made, capsys, name):
+    added, said = HOSTILE[name]
+
+    if name == "a path":
+        with zipfile.ZipFile(made, "a") as archive:
+            archive.writestr(added, "x")
+    else:
+        rebuilt(made, lambda contents: contents.update({added: b"x"}))
+    assert said in refused(made, capsys)
+
+
+def test_a_file_that_unpacks_to_more_than_announced_is_not_unpacked(made, capsys, monkeypatch):
+    """A thousand times its size: no more than one byte too many is read."""
+    contents = files(made)
+    manifest = contents.pop(MANIFEST)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(MANIFEST, manifest)
+        for name, data in contents.items():
+            archive.writestr(name, b"0" * (50 << 20) if name == SUMMARY else data)
+    made.write_bytes(out.getvalue())
+    sizes = []
+    monkeypatch.setattr(bundle, "entry", lambda data: (sizes.append(len(data)), entry(data))[1])
+
+    assert "summary.json is not what its manifest says" in refused(made, capsys)
+    assert max(sizes) <= max(len(data) for data in contents.values()) + 1
+
+
+def test_an_unfinished_comparison_is_not_bundled(made, folder, capsys):  # noqa: F811
+    lines = (folder / "out" / LAPS).read_bytes().splitlines(keepends=True)
+    (folder / "out" / LAPS).write_bytes(b"".join(lines[:-1]))
+
+    assert run(["compare", "bundle", "out", "c.zip", "--no-report"]) == 2
+    assert "out has 5 of 6 laps" in capsys.readouterr().err
+    assert not (folder / "c.zip").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"text", b'{"format": 1}'])
+def test_a_file_that_is_no_bundle_is_refused(folder, capsys, content):  # noqa: F811
+    (folder / "x.zip").write_bytes(content)
+
+    assert "not a bundle" in refused(folder / "x.zip", capsys)

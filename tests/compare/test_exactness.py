@@ -1,0 +1,113 @@
+"""``--exact``: says what is equal by construction, and whether the shape of steps explains a difference."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+from spec_cli.prompts import Prompt
+from spec_compare import difference, exactness, measure
+from spec_compare.exactness import explained, rows_at, starts, statement
+from spec_compare.measure import Contender, Setup, Terms
+from spec_compare.records.header import TargetFacts
+from spec_compare.records.record import Steps
+from spec_compare.table import said
+
+from spec_core import Run, Sampling
+from spec_core.contract.batch import TargetOutput
+from spec_core.testing import QuickTarget
+from tests.compare.test_compare import compare, folder  # noqa: F401
+from tests.support.toy_plugins import Liar, Repeat
+
+PROMPTS = [Prompt("a", "f", [1, 2, 3]), Prompt("b", "f", [4, 5])]
+TERMS = Terms(24, Sampling())
+
+
+class Rounding(QuickTarget):
+    """Steps of at least ``rows`` rows round their logits coarsely: close scores become equal, and the lower id wins."""
+
+    def __init__(self, rows: int = 3) -> None:
+        super().__init__(seed=5)
+        self.rows = rows
+
+    def forward(self, batch, needs):
+        output = super().forward(batch, needs)
+        if batch.tokens.numel() < self.rows or len(batch.parts[0].pending) > 1:
+            return output
+        return TargetOutput(output.logits.round(), output.hidden, output.final)
+
+
+def differences(target, *methods):
+    """Explained differences of a contender, and its laps."""
+    setup = Setup("plain", target, TERMS, PROMPTS)
+    contenders = [
+        Contender("plain", lambda: Run(target, reuse=False), setup),
+        Contender("other", lambda: Run(target, [("repeat", Repeat()), *methods], reuse=False), setup),
+    ]
+    laps = list(measure.measure(contenders, 1))
+    found = difference.differences(laps, [], {"plain": setup}, PROMPTS)
+    return explained(found, laps, {"plain": setup}, PROMPTS), laps
+
+
+def test_a_difference_of_numerics_flips_in_plain_decoding_of_the_same_shape():
+    found, _ = differences(Rounding())
+
+    assert found
+    for d in found:
+        assert d.flips is True
+        assert d.rows == 4 and len(d.best) == len(d.scores) == 2
+        assert d.scores[0] - d.scores[1] == pytest.approx(d.gap)
+        assert "flips there too: numerics" in said(d)
+
+
+def test_a_difference_that_the_shape_does_not_explain_is_a_fault():
+    """A rule that decides wrongly on a target with equal rows in every shape."""
+    found, _ = differences(QuickTarget(seed=5), ("liar", Liar()))
+
+    assert {(d.prompt, d.position) for d in found} == {("a", 4), ("b", 4)}
+    assert all(d.flips is False and "is at fault" in said(d) for d in found)
+
+
+def test_without_the_flag_nothing_is_replayed(compare, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(exactness, "explained", lambda *_: pytest.fail("replayed"))
+    code, out, _ = compare("--method", "liar", "--json")
+    (first, *_) = json.loads(out)["differences"]
+
+    assert code == 1
+    assert (first["flips"], first["rows"]) == (None, None)
+    assert first["scores"][0] - first["scores"][1] == pytest.approx(first["gap"])
+
+
+def test_the_command_explains_every_difference(compare):  # noqa: F811
+    code, out, _ = compare("--method", "liar", "--exact")
+
+    assert code == 1
+    assert out.count("does not flip: the method, its rule or its rollback is at fault") == 3
+    assert "not exact by construction" in out
+
+
+def facts(exact: str | None) -> TargetFacts:
+    return TargetFacts("m", "m", "f", "cpu", "float32", 64, "v", exact, None, None, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("exact", "expected"),
+    [
+        ("yes", "exact by construction: rows of m have equal bits"),
+        ("no: bfloat16", "not exact by construction (no: bfloat16)"),
+        (None, "not exact by construction (its target does not report it)"),
+    ],
+)
+def test_what_is_known_beforehand_is_said(exact, expected):
+    assert statement(facts(exact)).startswith(expected)
+
+
+def test_rows_are_those_of_the_step_that_chose_the_token():
+    """Steps at positions 1, 4 and 5, with two drafts, none, and three."""
+    _, laps = differences(QuickTarget())
+    steps = Steps([2, 0, 3], [2, 0, 3], [2, 0, 1], [3, 1, 2], [0.0] * 3, [2, 0, 2])
+    record = attrs.evolve(laps[0].records[0], steps=steps)
+
+    assert starts(record) == [(1, 2), (4, 0), (5, 3)]
+    assert [rows_at(record, i) for i in (0, 1, 3, 4, 5, 6)] == [3, 3, 3, 1, 4, 4]
