@@ -62,7 +62,7 @@ OPS: dict[str, ops.Op] = {
         layer=0,
     ),
     "up": ops.Linear("h", ("g", "u"), (weight("g", INNER, WIDTH), weight("u", INNER, WIDTH)), (None, None)),
-    "swiglu": ops.SwiGLU("g", "u", "f"),
+    "glu": ops.GLU("g", "u", "f"),
     "scores": ops.Linear("h", ("scores",), (weight("router", EXPERTS, WIDTH),), (None,)),
     "mixture": ops.Mixture(
         *("h", "scores", "x", "x"),
@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     "attend: layer": (model(attend={"layer": -1}), "Attend of 'q': the layer is -1"),
     "attend: no cache": (without("store"), "Attend of 'q': no operation stores keys and values"),
     "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
-    "swiglu": (model(swiglu={"up": "q"}), "SwiGLU of 'g': the width of 'q' is 48, 40 is needed"),
+    "glu": (model(glu={"up": "q"}), "GLU of 'g': the width of 'q' is 48, 40 is needed"),
     "concat": (model(concat={"xs": ("h", "h", "given")}), "Linear of 'both': the width of 'both' is 72, 48 is needed"),
     "concat of nothing": (model(concat={"xs": ()}), "Concat of 'both': it joins 0 values"),
     "mixture: scores": (

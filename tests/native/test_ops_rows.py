@@ -152,7 +152,7 @@ def test_gates_and_sums_are_formulas(isa, width):
     out, gated, added, scaled = np.empty_like(a), a.copy(), a.copy(), a.copy()
     dots = np.empty(3, np.float32)
     ops = table(isa)
-    ops.swiglu(at(a), width, at(b), width, 3, width, at(out), width)
+    ops.glu(0, at(a), width, at(b), width, 3, width, at(out), width)
     ops.gate(at(gated), width, at(b), width, 3, width)
     ops.add(at(added), width, at(b), 0, None, 3, width)
     ops.add(at(scaled), width, at(b), width, at(s), 3, width)
@@ -293,7 +293,7 @@ def test_pairs_of_tiles_become_rows(isa, rows):
     y, out = normal(pairs, 2, rows, 16), np.full((rows, stride), 7, np.float32)
     silu = apply(isa, "silu", np.ascontiguousarray(y[:, 0])).reshape(pairs, rows, 16)
 
-    table(isa).lay_pairs(at(y), pairs, rows, at(out), stride)
+    table(isa).lay_pairs(0, at(y), pairs, rows, at(out), stride)
 
     assert same(out[:, : 16 * pairs], (silu * y[:, 1]).transpose(1, 0, 2).reshape(rows, -1))
     assert (out[:, 16 * pairs :] == 7).all()
