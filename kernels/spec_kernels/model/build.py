@@ -24,6 +24,7 @@ from spec_kernels.model.ops import (
     Op,
     Pick,
     Rotate,
+    SoftCap,
     Store,
     Tap,
     Weight,
@@ -49,17 +50,22 @@ class Builder:
 
     # the end of a model
 
-    def ending(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
-        """From the stream to the state after the last norm and to logits, for the requested rows."""
-        yield Pick("x", "x", "final")
-        yield from self.closing(norm, head, bias)
+    def ending(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
+        """From the stream to the state after the last norm and to logits, for the requested rows.
 
-    def closing(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
+        cap: of the logits, see ``SoftCap``; 0: none.
+        """
+        yield Pick("x", "x", "final")
+        yield from self.closing(norm, head, bias, cap)
+
+    def closing(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
         """The same if only requested rows are left."""
         yield self.norm("x", "h", norm)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
         yield Linear("h", ("logits",), (head,), (bias,))
+        if cap:
+            yield SoftCap("logits", cap)
         yield Tap("logits", "logits")
 
     # attention
