@@ -230,13 +230,17 @@ def attend(
     window: int = 0,
     gate: np.ndarray | None = None,
     jobs: Sequence[tuple[int, int]] | None = None,
+    cap: float = 0.0,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
-    """q: [R, H, Dk] of the whole batch; jobs: (row, rows) of the sequence, all rows at once by default -> [n, H, Dv]"""
+    """q: [R, H, Dk] of the whole batch; sinks: float32 [H]
+
+    jobs: (row, rows) of the sequence, all rows at once by default -> [n, H, Dv]"""
     q = np.ascontiguousarray(q, dtype=np.float32)
     rows, heads, _ = q.shape
     out = np.full((rows, heads, kv.value_dim), np.nan, dtype=np.float32)
     stride = heads * kv.value_dim
-    a = Attention(heads, window, scale, at(q), heads * kv.key_dim, at(out), stride, at(gate), stride)
+    a = Attention(heads, window, scale, at(q), heads * kv.key_dim, at(out), stride, at(gate), stride, cap, at(sinks))
     s = sequence.c()
     scratch = memory(library().spec_attention_scratch(sequence.start + sequence.rows))
     for row, count in jobs or [(0, sequence.rows)]:
