@@ -62,7 +62,9 @@ OPS: dict[str, ops.Op] = {
         layer=0,
     ),
     "up": ops.Linear("h", ("g", "u"), (weight("g", INNER, WIDTH), weight("u", INNER, WIDTH)), (None, None)),
-    "swiglu": ops.SwiGLU("g", "u", "f"),
+    "glu": ops.GLU("g", "u", "f"),
+    "add": ops.Add("f", "u", "f"),
+    "cap": ops.SoftCap("f", 5.0),
     "scores": ops.Linear("h", ("scores",), (weight("router", EXPERTS, WIDTH),), (None,)),
     "mixture": ops.Mixture(
         *("h", "scores", "x", "x"),
@@ -71,6 +73,7 @@ OPS: dict[str, ops.Op] = {
         gate=weight("gates", INNER, WIDTH, EXPERTS),
         up=weight("ups", INNER, WIDTH, EXPERTS),
         down=weight("downs", WIDTH, INNER, EXPERTS),
+        biases=(torch.zeros(EXPERTS, INNER), torch.zeros(EXPERTS, INNER), torch.zeros(EXPERTS, WIDTH)),
     ),
     "pick final": ops.Pick("x", "x", "final"),
     "final": ops.Tap("x", "final"),
@@ -147,7 +150,25 @@ WRONG: dict[str, tuple[Model, str]] = {
     "attend: layer": (model(attend={"layer": -1}), "Attend of 'q': the layer is -1"),
     "attend: no cache": (without("store"), "Attend of 'q': no operation stores keys and values"),
     "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
-    "swiglu": (model(swiglu={"up": "q"}), "SwiGLU of 'g': the width of 'q' is 48, 40 is needed"),
+    "glu": (model(glu={"up": "q"}), "GLU of 'g': the width of 'q' is 48, 40 is needed"),
+    "add": (model(add={"y": "q"}), "Add of 'f': the width of 'q' is 48, 40 is needed"),
+    "cap": (model(cap={"cap": 0.0}), "SoftCap of 'f': the cap is 0.0, a positive number is needed"),
+    "attend: sinks": (
+        model(attend={"sinks": torch.zeros(3)}),
+        r"Attend of 'q': the shape of the sinks is \(3,\), \(4,\) is needed",
+    ),
+    "attend: cap": (
+        model(attend={"shape": replace(HEADS, cap=-1.0)}),
+        "Attend of 'q': the cap of scores is -1.0, 0 or more is needed",
+    ),
+    "rotate: table": (
+        model(rotate={"shape": replace(HEADS, table=1)}),
+        "Rotate of 'q': the number of rotated dimensions is 8, 0 is needed",
+    ),
+    "mixture: biases": (
+        model(mixture={"biases": (torch.zeros(EXPERTS, INNER), torch.zeros(EXPERTS, INNER), torch.zeros(EXPERTS, 4))}),
+        r"Mixture of 'h': the shape of the bias of 'downs' is \(4, 4\), \(4, 24\) is needed",
+    ),
     "concat": (model(concat={"xs": ("h", "h", "given")}), "Linear of 'both': the width of 'both' is 72, 48 is needed"),
     "concat of nothing": (model(concat={"xs": ()}), "Concat of 'both': it joins 0 values"),
     "mixture: scores": (

@@ -37,7 +37,7 @@ Cache = structure(
 )
 SequenceOf = structure("SequenceOf", first=I, rows=I, start=I, chain=I, causal=I, parents=P)
 Attention = structure(
-    "Attention", heads=I, window=I, scale=F, q=P, q_stride=S, out=P, out_stride=S, gate=P, gate_stride=S
+    "Attention", heads=I, window=I, scale=F, q=P, q_stride=S, out=P, out_stride=S, gate=P, gate_stride=S, cap=F, sinks=P
 )
 Delta = structure(
     "Delta",
@@ -66,11 +66,12 @@ Router = structure("Router", experts=I, top=I, normalise=I, sigmoid=I, groups=I,
 FUNCTIONS = {
     "norm": (None, P, S, P, F, I, I, P, S),
     "heads": (None, P, S, I, I, I, P, F, P, P, S, I),
-    "swiglu": (None, P, S, P, S, I, I, P, S),
+    "glu": (None, I, P, S, P, S, I, I, P, S),
+    "softcap": (None, P, S, I, I, F),
     "gate": (None, P, S, P, S, I, I),
     "add": (None, P, S, P, S, P, I, I),
     "lay_down": (None, P, I, I, P, P, S, P, S),
-    "lay_pairs": (None, P, I, I, P, S),
+    "lay_pairs": (None, I, P, I, I, P, S),
     "dot": (None, P, S, P, S, I, I, P),
     "apply": (None, I, P, S, P),
     "widen": (None, I, P, S, P),
@@ -229,13 +230,17 @@ def attend(
     window: int = 0,
     gate: np.ndarray | None = None,
     jobs: Sequence[tuple[int, int]] | None = None,
+    cap: float = 0.0,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
-    """q: [R, H, Dk] of the whole batch; jobs: (row, rows) of the sequence, all rows at once by default -> [n, H, Dv]"""
+    """q: [R, H, Dk] of the whole batch; sinks: float32 [H]
+
+    jobs: (row, rows) of the sequence, all rows at once by default -> [n, H, Dv]"""
     q = np.ascontiguousarray(q, dtype=np.float32)
     rows, heads, _ = q.shape
     out = np.full((rows, heads, kv.value_dim), np.nan, dtype=np.float32)
     stride = heads * kv.value_dim
-    a = Attention(heads, window, scale, at(q), heads * kv.key_dim, at(out), stride, at(gate), stride)
+    a = Attention(heads, window, scale, at(q), heads * kv.key_dim, at(out), stride, at(gate), stride, cap, at(sinks))
     s = sequence.c()
     scratch = memory(library().spec_attention_scratch(sequence.start + sequence.rows))
     for row, count in jobs or [(0, sequence.rows)]:

@@ -31,7 +31,9 @@ SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromk
 )
 """Offsets of float16 numbers in a block."""
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss")
+UNSHARED = ("qwen3moe", "gpt-oss")
+WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 SHALLOW = 3
 """Max blocks of a row in most models."""
 WEIGHT = 0.06
@@ -68,10 +70,26 @@ def config(rng: random.Random) -> Config:
         rotary_dim=rng.choice([head, head // 2]),
         experts=experts,
         expert_ff=rng.choice([20, 32, 64, 72, 96]) if moe else 0,
-        shared_ff=rng.choice([20, 32, 64]) if moe and arch != "qwen3moe" else 0,
+        shared_ff=rng.choice([20, 32, 64]) if moe and arch not in UNSHARED else 0,
         delta=delta,
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
+        **_attention(rng, arch, layers),
     )
+
+
+def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
+    """Windows shorter than the texts, caps that are reached, a second rotary table."""
+    if arch not in WINDOWED:
+        return {}
+    gemma = {
+        "scale": rng.choice([0.0, 0.3]),
+        "embed_scale": rng.choice([1.0, 6.5]),
+        "score_cap": rng.choice([0.0, 2.0]) if arch == "gemma2" else 0.0,
+        "logit_cap": rng.choice([0.0, 1.5]) if arch == "gemma2" else 0.0,
+        "local_base": 3e3 if arch == "gemma3" else 0.0,
+    }
+    windows = tuple(rng.choice([0, 1, 5, 16, 33]) for _ in range(layers))
+    return {"windows": windows} | (gemma if arch.startswith("gemma") else {})
 
 
 def depth(rng: random.Random) -> int:

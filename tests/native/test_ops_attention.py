@@ -55,14 +55,17 @@ class Text:
                 out.append(attend(cache, self.q[[row]], Chain(0, 1, i), self.scale, window))
         return np.concatenate(out)
 
-    def formula(self, row: int, seen: Sequence[int]) -> np.ndarray:
+    def formula(self, row: int, seen: Sequence[int], cap: float = 0.0, sinks: np.ndarray | None = None) -> np.ndarray:
         """[H, Dv] in float64."""
         h, kv, _, _ = self.heads
         q, k, v = self.q[row].astype(np.float64), self.k[seen].astype(np.float64), self.v[seen].astype(np.float64)
         k, v = (m.repeat(h // kv, axis=1) for m in (k, v))
         scores = np.einsum("hd,thd->ht", q, k) * self.scale
-        weights = np.exp(scores - scores.max(1, keepdims=True))
-        return np.einsum("ht,thd->hd", weights / weights.sum(1, keepdims=True), v)
+        scores = cap * np.tanh(scores / cap) if cap else scores
+        most = scores.max(1, keepdims=True) if sinks is None else np.maximum(scores.max(1), sinks)[:, None]
+        weights = np.exp(scores - most)
+        total = weights.sum(1, keepdims=True) + (0 if sinks is None else np.exp(sinks[:, None] - most))
+        return np.einsum("ht,thd->hd", weights / total, v)
 
 
 def path_to(parents: Sequence[int], row: int) -> list[int]:
@@ -315,6 +318,48 @@ def test_a_kept_path_moved_together_is_the_linear_cache(isa, kind, seed):
     got = attend(cache, text.q[[start + rows - 1]], Chain(0, 1, start + len(path) - 1), text.scale)
 
     assert same(got, text.decode(isa, kind, [*range(start), *(start + p for p in path)], 1))
+
+
+CAPS = [(0.7, None), (0.0, (-3, 0, 4, 90, 1, -90)), (2.0, (5, -1, 0, 2, -2, 1))]
+"""Caps of scores, and sinks: far below the scores, among them, and far above."""
+
+
+def as_sinks(given: tuple[int, ...] | None) -> np.ndarray | None:
+    return None if given is None else np.array(given, np.float32)
+
+
+@each_isa
+@pytest.mark.parametrize("cap, sinks", CAPS)
+@pytest.mark.parametrize("window", [0, 9])
+def test_capped_scores_and_sinks_are_the_formula(isa, cap, sinks, window):
+    text, sinks = Text(50), as_sinks(sinks)
+    cache = text.cache(isa, rows=range(50))
+    low = [max(0, i - window + 1) if window else 0 for i in range(50)]
+    wanted = np.stack([text.formula(i, range(low[i], i + 1), cap, sinks) for i in range(50)])
+
+    got = attend(cache, text.q, Chain(0, 50, 0), text.scale, window, cap=cap, sinks=sinks)
+
+    assert np.abs(got - wanted).max() < 2e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cap, sinks", CAPS)
+def test_capped_scores_and_sinks_of_a_tree_have_the_bits_of_its_paths_everywhere(kind, cap, sinks):
+    sinks, parents = as_sinks(sinks), random_tree(14, np.random.default_rng(3))
+    text, results = Text(60), []
+    more = {"window": 20, "cap": cap, "sinks": sinks}
+    for isa in here():
+        cache = text.cache(isa, kind, range(60))
+        tree = attend(cache, text.q[46:], Chain(0, 14, 46, parents), text.scale, **more)
+        for row in (5, 13):
+            path = [46 + i for i in path_to(parents, row)]
+            alone = text.cache(isa, kind, [*range(46), *path])
+            n = len(path)
+            line = attend(alone, text.q[path], Chain(0, n, 46), text.scale, **more)
+            assert same(tree[row], line[-1])
+        results.append(tree)
+
+    assert all(same(results[0], r) for r in results[1:])
 
 
 @each_isa

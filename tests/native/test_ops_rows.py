@@ -17,8 +17,9 @@ FUNCTIONS = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "softplus": lambda x: np.logaddexp(0, x),
+    "tanh": np.tanh,
 }
-ERRORS = {"exp": 1, "sigmoid": 3, "silu": 4, "softplus": 3}
+ERRORS = {"exp": 1, "sigmoid": 3, "silu": 4, "softplus": 3, "tanh": 3}
 """Units in the last place."""
 
 
@@ -61,6 +62,7 @@ def test_functions_at_their_ends(isa):
     assert apply(isa, "sigmoid", x).tolist() == [0, 0, 0, 0.5, 1, 1, 1]
     assert apply(isa, "silu", x)[1:].tolist() == [0, 0, 0, 100, np.float32(1e30), np.inf]
     assert apply(isa, "softplus", x).tolist() == [0, 0, 0, np.float32(np.log(2)), 100, np.float32(1e30), np.inf]
+    assert apply(isa, "tanh", x).tolist() == [-1, -1, -1, 0, 1, 1, 1]
     for name in FUNCTIONS:
         assert np.isnan(apply(isa, name, np.full(3, np.nan, np.float32))).all()
 
@@ -152,7 +154,7 @@ def test_gates_and_sums_are_formulas(isa, width):
     out, gated, added, scaled = np.empty_like(a), a.copy(), a.copy(), a.copy()
     dots = np.empty(3, np.float32)
     ops = table(isa)
-    ops.swiglu(at(a), width, at(b), width, 3, width, at(out), width)
+    ops.glu(0, at(a), width, at(b), width, 3, width, at(out), width)
     ops.gate(at(gated), width, at(b), width, 3, width)
     ops.add(at(added), width, at(b), 0, None, 3, width)
     ops.add(at(scaled), width, at(b), width, at(s), 3, width)
@@ -164,6 +166,51 @@ def test_gates_and_sums_are_formulas(isa, width):
     assert same(added, a + b[0])
     assert same(scaled, a + b * s[:, None])
     np.testing.assert_allclose(dots, (wide * other).sum(1), atol=1e-5)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def clamped(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+    gate = np.minimum(gate, 7)
+    return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
+
+
+UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamped]
+
+
+@each_isa
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("by", range(3), ids=["silu", "gelu", "clamped"])
+def test_gated_units_are_formulas_also_where_they_are_clamped(isa, width, by):
+    gate, up = 6 * normal(3, width), 6 * normal(3, width, seed=1)
+    out, y = np.empty_like(gate), np.full((2, 2, 3, 16), np.nan, np.float32)
+    table(isa).glu(by, at(gate), width, at(up), width, 3, width, at(out), width)
+    wanted = UNITS[by](gate.astype(np.float64), up.astype(np.float64))
+
+    np.testing.assert_allclose(out, wanted, rtol=3e-6, atol=1e-6)
+
+    count = min(width, 32)
+    for tile in range(2):
+        for part, whole in enumerate((gate, up)):
+            piece = whole[:, 16 * tile : min(16 * tile + 16, count)]
+            y[tile, part, :, : piece.shape[1]] = piece
+    laid = np.empty((3, 32), np.float32)
+    table(isa).lay_pairs(by, at(y), 2, 3, at(laid), 32)
+    assert same(np.ascontiguousarray(laid[:, :count]), np.ascontiguousarray(out[:, :count]))
+
+
+@each_isa
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("cap", [0.5, 30.0])
+def test_a_soft_cap_is_a_tanh(isa, width, cap):
+    x = 40 * normal(3, width)
+    got = x.copy()
+    table(isa).softcap(at(got), width, 3, width, cap)
+
+    np.testing.assert_allclose(got, cap * np.tanh(x.astype(np.float64) / cap), rtol=1e-6)
+    assert np.abs(got).max() <= cap
 
 
 HALVES = np.arange(65536, dtype=np.uint16)
@@ -293,7 +340,7 @@ def test_pairs_of_tiles_become_rows(isa, rows):
     y, out = normal(pairs, 2, rows, 16), np.full((rows, stride), 7, np.float32)
     silu = apply(isa, "silu", np.ascontiguousarray(y[:, 0])).reshape(pairs, rows, 16)
 
-    table(isa).lay_pairs(at(y), pairs, rows, at(out), stride)
+    table(isa).lay_pairs(0, at(y), pairs, rows, at(out), stride)
 
     assert same(out[:, : 16 * pairs], (silu * y[:, 1]).transpose(1, 0, 2).reshape(rows, -1))
     assert (out[:, 16 * pairs :] == 7).all()

@@ -22,6 +22,14 @@ NEWER = {
     "qwen35moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
 }
 """Names of classes that older releases of transformers lack."""
+WINDOWED = {
+    "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "phi3": ("Phi3Config", "Phi3ForCausalLM"),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM"),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "gpt-oss": ("GptOssConfig", "GptOssForCausalLM"),
+}
+"""Classes of models in which some or all blocks have a window."""
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 32,
@@ -66,7 +74,7 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen35": DELTA,
     "qwen35moe": DELTA | SHARED,
 }
-LESS_ONE = ("qwen3next", "qwen35", "qwen35moe")
+LESS_ONE = ("qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3")
 """Families that store norm weights less 1, those after gated delta nets excepted."""
 
 CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
@@ -75,7 +83,7 @@ CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
 
 def classes(arch: str) -> tuple[Any, Any]:
     """Of a config and of a model; None for one that this release of transformers lacks."""
-    config, made = (CLASSES | NEWER)[arch]
+    config, made = (CLASSES | NEWER | WINDOWED)[arch]
     return getattr(transformers, config, None), getattr(transformers, made, None)
 
 

@@ -14,18 +14,28 @@ PLACES = 64
 """Cache positions per product of scores and values."""
 
 
-def attention(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None = None) -> Tensor:
+def attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    start: int,
+    shape: HeadShape,
+    last: int | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """softmax(q kᵀ · scale) v of rows at positions ``start`` and up, each over the positions up to its own.
 
     q: [n, H, D]    keys, values: [K, T, D]    last: every row attends to positions up to this one instead;
-    a window still ends at its own position
+    a window still ends at its own position    sinks: float32 [H], one more score of each head, without a value
     returns [n, H, D]
     """
-    tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last) for i in range(0, len(q), TILE)]
+    tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last, sinks) for i in range(0, len(q), TILE)]
     return torch.cat(tiles) if tiles else q
 
 
-def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None) -> Tensor:
+def _tile(
+    q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None, sinks: Tensor | None
+) -> Tensor:
     """Up to TILE rows, PLACES positions of scores at a time; a column of ones after the values gives the sums."""
     n, (heads, total, dim) = len(q), keys.shape
     end = min(total, (start + n if last is None else last + 1))
@@ -37,14 +47,22 @@ def _tile(q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape,
         piece = _piece(keys, i, end)
         places = torch.arange(i, i + PLACES, device=q.device)
         hidden = (places > most_seen) | ((places <= own - shape.window) if shape.window else False)
-        scores.append((torch.bmm(queries, piece.mT) * shape.scale).masked_fill(hidden, -torch.inf))
+        scores.append(capped(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     most = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
+    sink = None if sinks is None else sinks.view(heads, 1, -1).expand(-1, TILE, -1).reshape(heads, -1, 1)
+    most = most if sink is None else torch.maximum(most, sink)
     result = torch.zeros(heads, len(own), dim + 1, device=q.device)
     for i, s in zip(range(0, end, PLACES), scores, strict=True):
         piece = F.pad(_piece(values, i, end), (0, 1), value=1.0)
         result = result + torch.bmm(rowwise(torch.exp_, s - most), piece)
-    out = result[..., :dim] / result[..., dim:]
+    sums = result[..., dim:] if sink is None else result[..., dim:] + rowwise(torch.exp_, sink - most)
+    out = result[..., :dim] / sums
     return out.unflatten(1, (TILE, -1)).permute(1, 0, 2, 3).flatten(1, 2)[:n].to(q.dtype)
+
+
+def capped(scores: Tensor, cap: float) -> Tensor:
+    """cap · tanh(score / cap); a cap of 0 changes nothing."""
+    return rowwise(torch.tanh_, scores / cap) * cap if cap else scores
 
 
 def _piece(rows: Tensor, begin: int, end: int) -> Tensor:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.ops import (
+    GLU,
+    Activation,
     Attend,
     Delta,
     Gate,
@@ -22,8 +24,8 @@ from spec_kernels.model.ops import (
     Op,
     Pick,
     Rotate,
+    SoftCap,
     Store,
-    SwiGLU,
     Tap,
     Weight,
 )
@@ -48,28 +50,40 @@ class Builder:
 
     # the end of a model
 
-    def ending(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
-        """From the stream to the state after the last norm and to logits, for the requested rows."""
-        yield Pick("x", "x", "final")
-        yield from self.closing(norm, head, bias)
+    def ending(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
+        """From the stream to the state after the last norm and to logits, for the requested rows.
 
-    def closing(self, norm: str, head: Weight, bias: Tensor | None = None) -> Iterator[Op]:
+        cap: of the logits, see ``SoftCap``; 0: none.
+        """
+        yield Pick("x", "x", "final")
+        yield from self.closing(norm, head, bias, cap)
+
+    def closing(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
         """The same if only requested rows are left."""
         yield self.norm("x", "h", norm)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
         yield Linear("h", ("logits",), (head,), (bias,))
+        if cap:
+            yield SoftCap("logits", cap)
         yield Tap("logits", "logits")
 
     # attention
 
     def attention(
-        self, norms: bool | None = None, biases: bool | None = None, gated: bool = False, causal: bool = True
+        self,
+        norms: bool | None = None,
+        biases: bool | None = None,
+        gated: bool = False,
+        causal: bool = True,
+        sinks: bool = False,
+        residual: bool = True,
     ) -> Iterator[Op]:
         """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate))
 
         norms: q and k of each head have a norm. biases: q, k and v have biases. None: if the file has them.
-        gated: ``attn_q`` holds, per head, queries and then a gate.
+        gated: ``attn_q`` holds, per head, queries and then a gate. sinks: heads have sinks, see ``Attend``.
+        residual: False: the result is ``h``, and ``x`` stays.
         """
         shape = self.shape.heads
         yield self.projection(("q", "k", "v", "gate") if gated else ("q", "k", "v"), biases, gated)
@@ -79,10 +93,11 @@ class Builder:
         yield Rotate("q", shape)
         yield Rotate("k", shape)
         yield Store("k", "v", shape, self.layer)
-        yield Attend("q", "a", shape, self.layer, causal)
+        scores = self.vector("attn_sinks.weight", shape.heads) if sinks else None
+        yield Attend("q", "a", shape, self.layer, causal, scores)
         if gated:
             yield Gate("a", "gate", "a", "sigmoid")
-        yield self.linear("a", "x", "attn_output", (self.shape.width, shape.q_width), add="x")
+        yield self.onto("a", "attn_output", (self.shape.width, shape.q_width), residual)
 
     def projection(
         self, names: tuple[str, ...], biases: bool | None = None, gated: bool = False, x: str = "h"
@@ -168,30 +183,55 @@ class Builder:
 
     # feed-forward
 
-    def mlp(self, ff: int, suffix: str = "", gate: str | None = None) -> Iterator[Op]:
-        """x + down(silu(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that."""
+    def mlp(
+        self,
+        ff: int,
+        suffix: str = "",
+        gate: str | None = None,
+        act: Activation = "silu",
+        fused: bool = False,
+        residual: bool = True,
+    ) -> Iterator[Op]:
+        """x + down(act(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that.
+
+        fused: ``ffn_up`` holds the rows of gate and then those of up. residual: False: the result is ``h``.
+        """
         width = self.shape.width
-        weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in ("gate", "up"))
+        if fused:
+            self.declare("ffn_up.weight", (2 * ff, width))
+            weights = tuple(self.weight("ffn_up.weight", rows) for rows in torch.arange(2 * ff).chunk(2))
+        else:
+            weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in ("gate", "up"))
         yield Linear("h", ("up_gate", "up"), weights, (None, None))
-        yield SwiGLU("up_gate", "up", "f")
+        yield GLU("up_gate", "up", "f", act)
         if gate is not None:  # a factor of a whole row commutes with the product
             yield Gate("f", gate, "f", "sigmoid")
-        yield self.linear("f", "x", f"ffn_down{suffix}", (width, ff), add="x")
+        yield self.onto("f", f"ffn_down{suffix}", (width, ff), residual)
 
-    def mixture(self, experts: Experts, ff: int, shared_ff: int = 0, shared_gate: bool = False) -> Iterator[Op]:
+    def mixture(
+        self,
+        experts: Experts,
+        ff: int,
+        shared_ff: int = 0,
+        shared_gate: bool = False,
+        act: Activation = "silu",
+        biases: bool = False,
+    ) -> Iterator[Op]:
         """x + the chosen experts of width ``ff``, and a shared expert of width ``shared_ff``, 0: none.
 
-        shared_gate: the shared expert has a gate of width 1.
+        shared_gate: the shared expert has a gate of width 1. biases: router and experts have biases.
         """
         routers = [self._wide("ffn_gate_inp.weight", experts.count)]
         if shared_gate:
             routers.append(self._wide("ffn_gate_inp_shexp.weight", 1))
-        yield Linear("h", ("scores", "share")[: len(routers)], tuple(routers), (None,) * len(routers))
+        first = self.vector("ffn_gate_inp.bias", experts.count) if biases else None
+        yield Linear("h", ("scores", "share")[: len(routers)], tuple(routers), (first, None)[: len(routers)])
         choice = experts.sigmoid and self.has("exp_probs_b.bias")
         bias = self.vector("exp_probs_b.bias", experts.count) if choice else None
         gate, up = self._expert_inputs(experts.count, ff)
         down = self.matrix("ffn_down_exps.weight", (experts.count, self.shape.width, ff))
-        yield Mixture("h", "scores", "x", "x", experts, bias, gate, up, down)
+        added = self._expert_biases(experts.count, ff) if biases else None
+        yield Mixture("h", "scores", "x", "x", experts, bias, gate, up, down, act, added)
         if shared_ff:
             yield from self.mlp(shared_ff, "_shexp", "share" if shared_gate else None)
 
@@ -209,6 +249,11 @@ class Builder:
         self.declare(both, (count, 2 * ff, width))
         gate, up = (self.weight(both, rows) for rows in torch.arange(2 * ff).chunk(2))
         return gate, up
+
+    def _expert_biases(self, count: int, ff: int) -> tuple[Tensor, Tensor, Tensor]:
+        widths = {"gate": ff, "up": ff, "down": self.shape.width}
+        gate, up, down = (self.read(f"ffn_{name}_exps.bias", (count, n)) for name, n in widths.items())
+        return gate, up, down
 
     # pieces
 
@@ -229,6 +274,10 @@ class Builder:
         """A product, with the bias that the file may have."""
         bias = self.vector(f"{name}.bias", shape[0]) if self.has(f"{name}.bias") else None
         return Linear(x, (out,), (self.matrix(f"{name}.weight", shape),), (bias,), add)
+
+    def onto(self, x: str, name: str, shape: Shape, residual: bool) -> Linear:
+        """The last product of a layer: added to the stream, or ``h``."""
+        return self.linear(x, "x", name, shape, add="x") if residual else self.linear(x, "h", name, shape)
 
     def matrix(self, name: str, shape: Shape) -> Weight:
         """A matrix [n, k] that must have this shape, or a stack [count, n, k]."""

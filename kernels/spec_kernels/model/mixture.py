@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from spec_kernels.model.activations import glu
+from spec_kernels.model.ops import Activation
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.tiles import product
 from spec_kernels.ops.dispatch import on_cuda
 from spec_kernels.ops.moe import experts, route, route_sigmoid
-from spec_kernels.ops.rowwise import rowwise
 
 
 def mixture(
-    x: Tensor, scores: Tensor, shape: Experts, bias: Tensor | None, gate: Tensor, up: Tensor, down: Tensor
+    x: Tensor,
+    scores: Tensor,
+    shape: Experts,
+    bias: Tensor | None,
+    matrices: tuple[Tensor, Tensor, Tensor],
+    act: Activation = "silu",
+    biases: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
-    """Σ weight_e · down_e(silu(gate_e x) · up_e x).
+    """Σ weight_e · down_e(act(gate_e x) · up_e x).
 
-    x: [R, D]    scores: [R, E]    gate, up: [E, D, F]    down: [E, F, D]
+    x: [R, D]    scores: [R, E]    matrices: gate and up [E, D, F], down [E, F, D]    biases: [E, F], [E, F] and [E, D]
     """
+    gate, up, down = matrices
     weights, chosen = chosen_of(scores, shape, bias)
-    if on_cuda([x]):
+    if on_cuda([x]) and act == "silu" and biases is None:
         return experts(x, weights, chosen, gate.mT, up.mT, down.mT)
     total = torch.zeros_like(x, dtype=torch.float32)
     for expert in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == expert).nonzero(as_tuple=True)
         mine = x[rows]
-        inner = rowwise(lambda m: F.silu(m, inplace=True), product(mine, gate[expert])) * product(mine, up[expert])
-        answer = product(inner, down[expert])
+        inner = glu(act, _answer(mine, gate, biases, 0, expert), _answer(mine, up, biases, 1, expert))
+        answer = _answer(inner, down, biases, 2, expert)
         total[rows] += answer.float() * weights[rows, places, None]
     return total.to(x.dtype)
+
+
+def _answer(x: Tensor, matrices: Tensor, biases: tuple[Tensor, ...] | None, which: int, expert: int) -> Tensor:
+    y = product(x, matrices[expert])
+    return y if biases is None else y + biases[which][expert].to(y.dtype)
 
 
 def chosen_of(scores: Tensor, shape: Experts, bias: Tensor | None) -> tuple[Tensor, Tensor]:

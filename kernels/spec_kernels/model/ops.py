@@ -15,6 +15,8 @@ from torch import Tensor
 from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
 
 Rows = Literal["logits", "final"]
+Activation = Literal["silu", "gelu", "clamped"]
+"""silu(g) · u, gelu(g) · u by the tanh formula, or min(g, 7) · sigmoid(1.702 · min(g, 7)) · (clamp(u, -7, 7) + 1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +42,11 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Embed:
-    """out = table[token], or the row given in place of the token."""
+    """out = table[token] · scale, or the row given in place of the token, as it is."""
 
     out: str
     table: Weight
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +79,13 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
-class SwiGLU:
-    """out = silu(gate) · up"""
+class GLU:
+    """out = act(gate) · up, see ``Activation``."""
 
     gate: str
     up: str
     out: str
+    act: Activation = "silu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +96,23 @@ class Gate:
     gate: str
     out: str
     by: Literal["sigmoid", "silu"]
+
+
+@dataclass(frozen=True, eq=False)
+class Add:
+    """out = x + y"""
+
+    x: str
+    y: str
+    out: str
+
+
+@dataclass(frozen=True, eq=False)
+class SoftCap:
+    """x = cap · tanh(x / cap), in place."""
+
+    x: str
+    cap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +149,7 @@ class Attend:
     """out = softmax(q kᵀ · scale) v per head, over the cached rows of the row's own path up to itself.
 
     causal: False lets the rows of one sequence in a batch attend to each other in both directions.
+    sinks: float32 [H], a score of each head that takes part in its softmax and has no value, or None.
     """
 
     q: str
@@ -135,6 +157,7 @@ class Attend:
     shape: HeadShape
     layer: int
     causal: bool = True
+    sinks: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +186,10 @@ class Delta:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """out = add + Σ weight_e · down_e(silu(gate_e x) · up_e x) over the experts that the router's scores choose.
+    """out = add + Σ weight_e · down_e(act(gate_e x) · up_e x) over the experts that the router's scores choose.
 
     scores: the router's [R, E]    bias: float32 [E] for the choice of experts only, not for their weights, or None
-    gate, up: [F, D] per expert    down: [D, F]
+    gate, up: [F, D] per expert    down: [D, F]    biases: float32 [E, F], [E, F] and [E, D] of the three, or None
     """
 
     x: str
@@ -178,6 +201,8 @@ class Mixture:
     gate: Weight
     up: Weight
     down: Weight
+    act: Activation = "silu"
+    biases: tuple[Tensor, Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +225,10 @@ class Tap:
     name: str
 
 
-Op = Embed | Input | Norm | Linear | SwiGLU | Gate | Concat | Rotate | Store | Attend | Delta | Mixture | Pick | Tap
+Op = (
+    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat
+    | Rotate | Store | Attend | Delta | Mixture | Pick | Tap
+)  # fmt: skip
 
 
 def weights_of(op: Op) -> tuple[Weight, ...]:
@@ -225,12 +253,20 @@ class Model:
     """The list of operations, and the rotary frequencies of its heads.
 
     frequencies: float32 [rotary_dim / 2], radians per position; None without rotation. rope_scale: of cos and sin.
-    Outputs are taps; that of the output matrix is named ``logits``.
+    local: both of them for heads whose shape has ``table`` 1. Outputs are taps; that of the output matrix is named
+    ``logits``.
     """
 
     ops: tuple[Op, ...]
     frequencies: Tensor | None = None
     rope_scale: float = 1.0
+    local: tuple[Tensor, float] | None = None
+
+    @property
+    def tables(self) -> list[tuple[Tensor, float]]:
+        """Frequencies, and the factor of cos and sin, by the number of their table."""
+        first = [] if self.frequencies is None else [(self.frequencies, self.rope_scale)]
+        return first + ([] if self.local is None else [self.local])
 
     @property
     def delta(self) -> DeltaShape | None:

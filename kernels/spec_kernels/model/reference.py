@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from spec_kernels.model import ops, sizes
+from spec_kernels.model.activations import glu, sigmoid, silu, softplus, tanh
 from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
@@ -27,20 +27,6 @@ from spec_kernels.model.tiles import product
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
 from spec_kernels.ops.rms_norm import rms_norm
-from spec_kernels.ops.rowwise import rowwise
-
-
-def silu(x: Tensor) -> Tensor:
-    return rowwise(lambda rows: F.silu(rows, inplace=True), x.clone())
-
-
-def sigmoid(x: Tensor) -> Tensor:
-    return rowwise(torch.sigmoid_, x.clone())
-
-
-def softplus(x: Tensor) -> Tensor:
-    return rowwise(lambda rows: torch.ops.aten.softplus.out(rows, out=rows), x.clone())
-
 
 GATES = {"sigmoid": sigmoid, "silu": silu}
 
@@ -68,7 +54,7 @@ class Reference:
                 if weight.key not in self.weights:
                     self.weights[weight.key] = self._read(source, weight)
         self._vectors: dict[int, Tensor] = {}
-        self._rotary: tuple[Tensor, Tensor] | None = None
+        self._rotary: list[tuple[Tensor, Tensor]] = []
 
     def another(self, model: Model, source: TensorSource) -> Reference:
         """An executor of another model that shares weights of equal names with this one."""
@@ -129,13 +115,13 @@ class Reference:
         whole = chosen.to(dtype=dtype, device=self.device).mT.contiguous()
         return whole if weight.count > 1 else whole[0]
 
-    def cos_and_sin(self, positions: int) -> tuple[Tensor, Tensor]:
-        """cos and sin [positions or more, pairs]."""
-        table = self._rotary  # another thread may replace it by a shorter one
-        if table is None or len(table[0]) < positions:
-            cos, sin = cos_and_sin(self.model.frequencies, self.model.rope_scale, positions)
-            table = self._rotary = cos.to(self.device), sin.to(self.device)
-        return table
+    def cos_and_sin(self, table: int, positions: int) -> tuple[Tensor, Tensor]:
+        """cos and sin [positions or more, pairs] of a table."""
+        tables = self._rotary  # another thread may replace them by shorter ones
+        if not tables or len(tables[0][0]) < positions:
+            made = [cos_and_sin(*of, positions) for of in self.model.tables]
+            tables = self._rotary = [(cos.to(self.device), sin.to(self.device)) for cos, sin in made]
+        return tables[table]
 
     def here(self, vector: Tensor) -> Tensor:
         """A small tensor of the description on this executor's device."""
@@ -166,6 +152,7 @@ class Pass:
     def embed(self, op: ops.Embed) -> None:
         table, batch = self.of.weights[op.table.key], self.batch
         rows = table.index_select(1, batch.tokens.clamp_min(0)).T.contiguous()
+        rows = rows if op.scale == 1.0 else rows * op.scale
         check_given(batch.given, op.table.k)
         for row, given in batch.given.items():
             rows[row] = given.to(rows)
@@ -186,19 +173,26 @@ class Pass:
                 y = y + self.of.here(bias).to(y.dtype)
             self.values[out] = y if op.add is None else self[op.add] + y
 
-    def swiglu(self, op: ops.SwiGLU) -> None:
-        self.values[op.out] = silu(self[op.gate]) * self[op.up]
+    def glu(self, op: ops.GLU) -> None:
+        self.values[op.out] = glu(op.act, self[op.gate], self[op.up])
 
     def gate(self, op: ops.Gate) -> None:
         x = self[op.x]
         self.values[op.out] = x * GATES[op.by](self[op.gate]).to(x.dtype)
+
+    def add(self, op: ops.Add) -> None:
+        self.values[op.out] = self[op.x] + self[op.y]
+
+    def softcap(self, op: ops.SoftCap) -> None:
+        self.values[op.x] = tanh(self[op.x] / op.cap) * op.cap
 
     def concat(self, op: ops.Concat) -> None:
         self.values[op.out] = torch.cat([self[x] for x in op.xs], 1)
 
     def rotate(self, op: ops.Rotate) -> None:
         heads, positions = self[op.x].unflatten(1, (-1, op.shape.dim)), self.batch.positions
-        cos, sin = (m[positions, None] for m in self.of.cos_and_sin(max(s.end for s in self.batch.sequences)))
+        longest = max(s.end for s in self.batch.sequences)
+        cos, sin = (m[positions, None] for m in self.of.cos_and_sin(op.shape.table, longest))
         a, b, rest = heads.split(
             [op.shape.rotary_dim // 2, op.shape.rotary_dim // 2, op.shape.dim - op.shape.rotary_dim], -1
         )
@@ -221,11 +215,12 @@ class Pass:
         keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
         chain = s.rows if s.parents is None or not op.causal else s.pending
         last = None if op.causal else s.end - 1
-        out = [attention(q[:chain], keys, values, s.start, op.shape, last)]
+        sinks = None if op.sinks is None else self.of.here(op.sinks)
+        out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks)]
         for row in range(chain, s.rows):
             path = torch.tensor([*range(s.start), *s.path(row)], device=keys.device)
             mine = keys.index_select(1, path), values.index_select(1, path)
-            out.append(attention(q[row : row + 1], *mine, len(path) - 1, op.shape))
+            out.append(attention(q[row : row + 1], *mine, len(path) - 1, op.shape, sinks=sinks))
         return torch.cat(out)
 
     def delta(self, op: ops.Delta) -> None:
@@ -245,7 +240,9 @@ class Pass:
     def mixture(self, op: ops.Mixture) -> None:
         bias = None if op.bias is None else self.of.here(op.bias)
         gate, up, down = (stacked(self.of.weights[w.key]) for w in (op.gate, op.up, op.down))
-        self.values[op.out] = self[op.add] + mixture(self[op.x], self[op.scores], op.experts, bias, gate, up, down)
+        biases = None if op.biases is None else tuple(map(self.of.here, op.biases))
+        found = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases)
+        self.values[op.out] = self[op.add] + found
 
     def pick(self, op: ops.Pick) -> None:
         """Keep some rows. Rows are numbered as in the batch, so earlier picks are taken into account."""

@@ -13,6 +13,7 @@ class HeadShape:
     """H query heads in K groups, each of width ``dim``, of which the first ``rotary_dim`` dimensions rotate.
 
     scale: factor of the scores. window: max positions that a query attends to, its own included; 0 means all.
+    cap: scores become cap · tanh(score / cap); 0 means that they stay. table: which of the model's rotary tables.
     """
 
     heads: int
@@ -21,6 +22,8 @@ class HeadShape:
     rotary_dim: int
     scale: float
     window: int = 0
+    cap: float = 0.0
+    table: int = 0
 
     @property
     def group(self) -> int:

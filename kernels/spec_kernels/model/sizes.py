@@ -6,6 +6,7 @@ must be found here.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -99,6 +100,8 @@ class Sizes:
             need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
         if op.bias is not None:
             need(name, "the shape of the bias", tuple(op.bias.shape), (e.count,))
+        for bias, weight in zip(op.biases or (), (op.gate, op.up, op.down), strict=False):
+            need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (e.count, weight.n))
         if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
             found = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
             raise ValueError(f"{name}: {found} are chosen; needed are at most all, in groups of equal size")
@@ -112,10 +115,20 @@ class Sizes:
         pieces(name, f"the width of {op.x!r}", width, len(op.weight))
         self.widths[op.out] = width
 
-    def swiglu(self, op: ops.SwiGLU) -> None:
-        width = self.read(f"SwiGLU of {op.gate!r}", op.gate)
-        self.wide(f"SwiGLU of {op.gate!r}", op.up, width)
+    def glu(self, op: ops.GLU) -> None:
+        width = self.read(f"GLU of {op.gate!r}", op.gate)
+        self.wide(f"GLU of {op.gate!r}", op.up, width)
         self.widths[op.out] = width
+
+    def add(self, op: ops.Add) -> None:
+        width = self.read(f"Add of {op.x!r}", op.x)
+        self.wide(f"Add of {op.x!r}", op.y, width)
+        self.widths[op.out] = width
+
+    def softcap(self, op: ops.SoftCap) -> None:
+        self.read(f"SoftCap of {op.x!r}", op.x)
+        if not 0 < op.cap < math.inf:
+            raise ValueError(f"SoftCap of {op.x!r}: the cap is {op.cap}, a positive number is needed")
 
     def gate(self, op: ops.Gate) -> None:
         width = self.read(f"Gate of {op.x!r}", op.x)
@@ -131,13 +144,13 @@ class Sizes:
     # attention
 
     def rotate(self, op: ops.Rotate) -> None:
-        name, frequencies = f"Rotate of {op.x!r}", self.model.frequencies
+        name, tables = f"Rotate of {op.x!r}", self.model.tables
         pieces(name, f"the width of {op.x!r}", self.read(name, op.x), op.shape.dim)
         need(
             name,
             "the number of rotated dimensions",
             op.shape.rotary_dim,
-            0 if frequencies is None else 2 * len(frequencies),
+            2 * len(tables[op.shape.table][0]) if 0 <= op.shape.table < len(tables) else 0,
         )
         if op.shape.rotary_dim > op.shape.dim:
             raise ValueError(f"{name}: {op.shape.rotary_dim} dimensions of a head rotate, but it has {op.shape.dim}")
@@ -153,6 +166,10 @@ class Sizes:
         self._cached(name, shape, op.layer)
         pieces(name, "the number of query heads", shape.heads, shape.kv_heads)
         self.wide(name, op.q, shape.q_width)
+        if op.sinks is not None:
+            need(name, "the shape of the sinks", vector_shape(op.sinks), (shape.heads,))
+        if not 0 <= shape.cap < math.inf:
+            raise ValueError(f"{name}: the cap of scores is {shape.cap}, 0 or more is needed")
         self.widths[op.out] = shape.q_width
 
     def _cached(self, name: str, shape: HeadShape, layer: int) -> None:

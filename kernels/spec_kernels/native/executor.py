@@ -187,16 +187,16 @@ class Native:
 
     def _extend_rotary(self, positions: int) -> None:
         """Extend the rotations to at least ``positions``."""
-        frequencies = self.model.frequencies
-        if positions <= self._rotary_positions or frequencies is None:
+        if positions <= self._rotary_positions or not self.model.tables:
             return
         with self._rotary_lock.writing():
             if positions <= self._rotary_positions:  # another thread was first
                 return
-            both = cos_and_sin(frequencies, self.model.rope_scale, positions)
-            self._rotary += both
-            self.program.rotary(*(m.data_ptr() for m in both), 2 * len(frequencies), len(both[0]))
-            self._rotary_positions = len(both[0])
+            tables = [cos_and_sin(*table, positions) for table in self.model.tables]
+            self._rotary += [m for both in tables for m in both]
+            places = tuple((cos.data_ptr(), sin.data_ptr(), 2 * cos.shape[1]) for cos, sin in tables)
+            self.program.rotary(places, len(tables[0][0]))
+            self._rotary_positions = len(tables[0][0])
 
 
 def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:

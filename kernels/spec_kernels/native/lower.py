@@ -2,9 +2,9 @@
 
 Norm of heads + Rotate         -> heads
 Norm of heads + Gate by silu   -> gated_norm
-Linear + SwiGLU                -> one product over tiles of gate and up that alternate
+Linear + GLU                   -> one product over tiles of gate and up that alternate
 Attend + Gate by sigmoid       -> attend
-Linear + Tap                   -> the product writes into the caller's memory
+Linear (+ SoftCap) + Tap       -> the product writes into the caller's memory
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from torch import Tensor
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.native import CACHES, instruction_sets, module
-from spec_kernels.native.weights import Arena, Tiles
+from spec_kernels.native.weights import TILE, Arena, Tiles
 
 HEADINGS = ("final", "logits")
+ACTIVATIONS = ("silu", "gelu", "clamped")
+"""In the order of ``enum spec_glu``."""
 
 
 class Lowering:
@@ -58,7 +60,7 @@ class Lowering:
         at = 0
         while at < len(rest):
             op = rest[at]
-            more = getattr(self, type(op).__name__.lower())(op, rest[at + 1 :][:2])
+            more = getattr(self, type(op).__name__.lower())(op, rest[at + 1 :][:3])
             at += 1 + (more or 0)
 
     # values
@@ -101,7 +103,7 @@ class Lowering:
 
     def embed(self, op: ops.Embed, after: list[Any]) -> None:
         tiles = self.arena[(op.table,)]
-        self.program.embed(self.value(op.out, tiles.k), tiles.handle)
+        self.program.embed(self.value(op.out, tiles.k), tiles.handle, op.scale)
 
     def input(self, op: ops.Input, after: list[Any]) -> None:
         self.inputs.append(op.out)
@@ -122,13 +124,14 @@ class Lowering:
         if op.x != op.out:
             raise NotImplementedError(f"a norm of heads from {op.x} to {op.out}")
         rotates = isinstance(follower, ops.Rotate) and follower.x == op.out and follower.shape.dim == dim
-        rotated = follower.shape.rotary_dim if rotates else 0
-        self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, rotated)
+        turn = (follower.shape.rotary_dim, follower.shape.table) if rotates else (0, 0)
+        self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, *turn)
         return int(rotates)
 
     def rotate(self, op: ops.Rotate, after: list[Any]) -> None:
         width, shape = self.width(op.x), op.shape
-        self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, shape.rotary_dim)
+        turn = shape.rotary_dim, shape.table
+        self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, *turn)
 
     def store(self, op: ops.Store, after: list[Any]) -> None:
         self.program.store(self.of(op.k), self.of(op.v), op.layer, op.shape.kv_heads)
@@ -138,7 +141,7 @@ class Lowering:
         gate = self.of(after[0].gate) if gated else -1
         s, q = op.shape, self.of(op.q)
         out = self.value(op.out, s.q_width)
-        numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal)
+        numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal, s.cap, self.vector(op.sinks))
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
 
@@ -148,9 +151,9 @@ class Lowering:
         return gates and op.gate != name and self.width(op.gate) == width
 
     def linear(self, op: ops.Linear, after: list[Any]) -> int:
-        together = bool(after) and isinstance(after[0], ops.SwiGLU) and op.outs == (after[0].gate, after[0].up)
+        together = bool(after) and isinstance(after[0], ops.GLU) and op.outs == (after[0].gate, after[0].up)
         if together and self.arena.paired(*op.weights):
-            return self._pair(op, after[0].out)
+            return self._pair(op, after[0])
         parts: dict[int, list[tuple[Any, int, int]]] = {}
         add = -1 if op.add is None else self.of(op.add)
         for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
@@ -159,11 +162,13 @@ class Lowering:
             at = self.value(out, tiles.n) if bound is None else bound
             parts.setdefault(self.bits_of(tiles), []).append((tiles.handle, at, self.vector(bias)))
         for bits, some in parts.items():
-            self.program.linear(self.qrows(op.x, bits), tuple(some), add, False)
+            self.program.linear(self.qrows(op.x, bits), tuple(some), add, False, 0)
         return 0
 
     def _bound(self, op: ops.Linear, out: str, after: list[Any]) -> int | None:
         """A value in the caller's memory, if the product's only reader is the tap after it."""
+        if after and isinstance(after[0], ops.SoftCap) and after[0].x == out:
+            after = after[1:]
         if len(op.outs) > 1 or not after or not isinstance(after[0], ops.Tap) or after[0].x != out or after[1:]:
             return None
         made = self.program.value(op.weights[0].n)
@@ -172,15 +177,24 @@ class Lowering:
         self.bound.append(after[0].name)
         return made
 
-    def _pair(self, op: ops.Linear, out: str) -> int:
-        tiles = self.arena[op.weights]
+    def _pair(self, op: ops.Linear, glu: ops.GLU) -> int:
+        tiles, by = self.arena[op.weights], ACTIVATIONS.index(glu.act)
         qrows = self.qrows(op.x, self.bits_of(tiles))
-        self.program.linear(qrows, ((tiles.handle, self.value(out, op.weights[0].n), 0),), -1, True)
+        self.program.linear(qrows, ((tiles.handle, self.value(glu.out, op.weights[0].n), 0),), -1, True, by)
         return 1
 
-    def swiglu(self, op: ops.SwiGLU, after: list[Any]) -> None:
+    def glu(self, op: ops.GLU, after: list[Any]) -> None:
         gate, up, width = self.of(op.gate), self.of(op.up), self.width(op.up)
-        self.program.swiglu(gate, up, self.value(op.out, width), width)
+        self.program.glu(gate, up, self.value(op.out, width), width, ACTIVATIONS.index(op.act))
+
+    def add(self, op: ops.Add, after: list[Any]) -> None:
+        x, y, width = self.of(op.x), self.of(op.y), self.width(op.x)
+        self.program.add(x, y, self.value(op.out, width), width)
+
+    def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
+        """In the memory of the value; its quantised rows are dropped."""
+        self._quantised = {(n, b) for n, b in self._quantised if n != op.x}
+        self.program.softcap(self.of(op.x), self.width(op.x), op.cap)
 
     def gate(self, op: ops.Gate, after: list[Any]) -> None:
         if op.by != "sigmoid" or op.x != op.out:
@@ -206,8 +220,9 @@ class Lowering:
         x, scores, add = (self.of(name) for name in (op.x, op.scores, op.add))
         router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, self.vector(op.bias))
         stacks = ((up.handle, up.nbytes), (down.handle, down.nbytes))
-        out = self.value(op.out, self.width(op.x))
-        self.program.mixture(x, scores, add, out, self.bits_of(up), self.bits_of(down), *stacks, router)
+        out, act = self.value(op.out, self.width(op.x)), ACTIVATIONS.index(op.act)
+        biases = tuple(self.vector(in_tiles(bias)) for bias in op.biases or ()) or (0, 0, 0)
+        self.program.mixture(x, scores, add, out, self.bits_of(up), self.bits_of(down), *stacks, router, act, biases)
 
     def pick(self, op: ops.Pick, after: list[Any]) -> None:
         x = self.of(op.x)
@@ -217,6 +232,11 @@ class Lowering:
         self.program.tap(self.of(op.x), len(self.taps))
         self.taps.append(op.name)
         self.widths.append(self.width(op.x))
+
+
+def in_tiles(rows: Tensor) -> Tensor:
+    """Rows padded with zeros to whole tiles."""
+    return torch.nn.functional.pad(rows, (0, -rows.shape[-1] % TILE))
 
 
 def recurrence(model: Model) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.ops import Embed, Linear, Mixture, Model, SwiGLU, Weight
+from spec_kernels.model.ops import GLU, Embed, Linear, Mixture, Model, Weight
 from spec_kernels.model.source import TensorSource, bytes_of
 from spec_kernels.native import TYPES, module
 
@@ -160,7 +160,7 @@ class Arena:
         """In reading order; an embedding table that is not also the output matrix comes last."""
         for op, after in zip(model.ops, (*model.ops[1:], None), strict=True):
             if isinstance(op, Linear):
-                pair = isinstance(after, SwiGLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
+                pair = isinstance(after, GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
                 yield from self._together(op.weights) if pair else map(self._wish, op.weights)
             elif isinstance(op, Mixture):
                 yield from self._together((op.gate, op.up), must=True)

@@ -10,15 +10,20 @@ from importlib import metadata
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.family import Family, Stored, plus_one, stored
+from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.glm4moe import GLM4_MOE
+from spec_targets.architectures.gptoss import GPT_OSS
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
 from spec_targets.architectures.llama import LLAMA
+from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
 
 __all__ = ["Family", "Stored", "families", "plus_one", "stored"]
 
 GROUP = "spec_targets.architectures"
-OURS = (LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE)
+OURS = (
+    LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GPT_OSS,
+)  # fmt: skip
 
 
 def families() -> tuple[Family, ...]:

@@ -51,6 +51,23 @@ class ConfigJson:
                     hint="use a model without it, or a GGUF of it",
                 )
 
+    def windows(self, pattern: int) -> tuple[int, ...]:
+        """``sliding_window`` of every block that has one, else 0.
+
+        They are listed in ``layer_types``; in older configs all but the last of every ``pattern`` blocks have it.
+        """
+        layers = self.layers()
+        window = self.integer("sliding_window", 0)
+        kinds = self.kinds(layers, {"full_attention", "sliding_attention"})
+        if kinds is None:
+            return tuple(window if (i + 1) % pattern else 0 for i in range(layers))
+        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+
+    def everywhere(self) -> tuple[int, ...]:
+        """``sliding_window`` of every block; empty if the config has none."""
+        window = self.integer("sliding_window", 0)
+        return (window,) * self.layers() if window else ()
+
     def kinds(self, layers: int, known: Collection[str]) -> list[str] | None:
         """``layer_types``, one of ``known`` for every block; None if there is no such list."""
         kinds = self.raw.get("layer_types")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from spec_kernels.model.shapes import Experts
+from torch import float32
 
 from spec_core.errors import UsageError
 from spec_targets.files.damage import AGAIN
 from spec_targets.files.gguf import GgufFile
-from spec_targets.runtime.config import Config
+from spec_targets.runtime.config import MAX_HEAD, Config
 from spec_targets.runtime.rope import Scaling
 
 
@@ -118,6 +119,8 @@ class Keys:
 
     def scaling(self) -> Scaling:
         """The scaling of positions in the metadata; llama3's is in a tensor instead."""
+        if "rope_factors_long.weight" in self.file.tensors:
+            return self._longrope()
         kind = self.get("rope.scaling.type", "linear", str)
         factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0))
         if kind == "none" or factor in (0.0, 1.0):
@@ -134,6 +137,26 @@ class Keys:
             slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
             attention=self.number("rope.scaling.attn_factor", 1.0),
         )
+
+    def _longrope(self) -> Scaling:
+        return Scaling(
+            kind="longrope",
+            original=self.integer("rope.scaling.original_context_length", self.integer("context_length")),
+            attention=self.number("rope.scaling.attn_factor", 1.0),
+            long=self._factors("rope_factors_long.weight"),
+            short=self._factors("rope_factors_short.weight"),
+        )
+
+    def _factors(self, name: str) -> tuple[float, ...]:
+        """A small vector of float32 in the file; its length is checked with the other sizes."""
+        tensor = self.file.tensors.get(name)
+        if tensor is None or tensor.type != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > MAX_HEAD:
+            raise UsageError(f"{self.where}: it has no vector {name!r} of float32", hint=AGAIN)
+        return tuple(tensor.bytes().view(float32).tolist())
+
+    def windows(self, window: int, pattern: int) -> tuple[int, ...]:
+        """The window of every block: of ``pattern`` blocks one has none, the last of them."""
+        return tuple(0 if window == 0 or (i + 1) % pattern == 0 else window for i in range(self.layers()))
 
     def _vocab(self) -> int:
         embedding = self.file.tensors.get("token_embd.weight")

@@ -1,4 +1,7 @@
-"""Llama 2 and 3, Mistral, and models of their architecture; as GGUF also mixtures of experts of it (Mixtral)."""
+"""Llama 2 and 3, Mistral with its window, and models of their architecture; as GGUF also mixtures of experts (Mixtral).
+
+GGUF files of Mistral do not contain its window.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def from_gguf(keys: Keys) -> Config:
 
 def from_hf(json: ConfigJson) -> Config:
     if json.kind in ("MistralForCausalLM", "mistral"):
-        json.refuse(sliding_window=(None, 0, False))
+        return json.decoder(("layer_types",), windows=json.everywhere())
     return json.decoder()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.values import read_float
-from spec_targets.runtime.config import Config
+from spec_targets.runtime.config import MAX_HEAD, Config
 from spec_targets.runtime.rope import Scaling
 
 
@@ -46,16 +47,16 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
     kind = _kind(rope)
     if kind in ("default", "llama3"):
         return Scaling()
+    if kind == "longrope":
+        return _longrope(raw, rope, where)
     if kind not in ("linear", "yarn"):
         raise UsageError(
-            f"{where}: rope scaling {kind!r} is not supported", hint="supported: default, linear, llama3, yarn"
+            f"{where}: rope scaling {kind!r} is not supported",
+            hint="supported: default, linear, llama3, longrope, yarn",
         )
     unknown = {"attention_factor", "mscale", "mscale_all_dim"} & {k for k, v in rope.items() if v is not None}
-    if unknown or rope.get("truncate") is False:
-        raise UsageError(
-            f"{where}: yarn with {', '.join(sorted(unknown)) or 'truncate=false'} is not supported",
-            hint="use another model",
-        )
+    if unknown:
+        raise UsageError(f"{where}: yarn with {', '.join(sorted(unknown))} is not supported", hint="use another model")
     length = read_float(raw, "max_position_embeddings", where)
     return Scaling(
         kind="yarn" if kind == "yarn" else "linear",
@@ -63,7 +64,32 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
         original=int(read_float(rope, "original_max_position_embeddings", where, length)),
         fast=read_float(rope, "beta_fast", where, 32.0),
         slow=read_float(rope, "beta_slow", where, 1.0),
+        whole=rope.get("truncate") is not False,
     )
+
+
+def _longrope(raw: Mapping[str, Any], rope: Mapping[str, Any], where: str) -> Scaling:
+    """The original length is at the top of published configs, and in the rotary parameters of newer ones."""
+    length = read_float(raw, "max_position_embeddings", where)
+    older = read_float(raw, "original_max_position_embeddings", where, length)
+    original = read_float(rope, "original_max_position_embeddings", where, older)
+    longer = length / original
+    usual = math.sqrt(1 + math.log(longer) / math.log(original)) if longer > 1 and original > 1 else 1.0
+    return Scaling(
+        kind="longrope",
+        original=int(original),
+        attention=read_float(rope, "attention_factor", where, usual),
+        long=_factors(rope, "long_factor", where),
+        short=_factors(rope, "short_factor", where),
+    )
+
+
+def _factors(rope: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
+    """Positive numbers; that there is one for each pair is checked with the other sizes."""
+    listed = rope.get(key)
+    if not isinstance(listed, list) or len(listed) > MAX_HEAD:
+        raise UsageError(f"{where}: config.json has {key} = {str(listed)[:40]!r}", hint="a list of numbers is needed")
+    return tuple(read_float({key: number}, key, where) for number in listed)
 
 
 def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:

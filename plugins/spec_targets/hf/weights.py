@@ -18,7 +18,7 @@ from spec_targets.runtime.config import Config
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
 SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
 FLOATS = tuple(SIZES)
-PREFIXES = ("model.language_model.", "model.")
+PREFIXES = ("model.language_model.", "language_model.model.", "model.")
 EXPERT = "{}"
 
 

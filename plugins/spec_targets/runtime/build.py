@@ -91,14 +91,14 @@ def _check_unused(wish: Choice, why: str, dtype: str) -> None:
 def executor(
     config: Config,
     weights: Weights,
-    frequencies: tuple[Tensor, float],
+    tables: list[tuple[Tensor, float]],
     choice: Choice,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Executor:
-    """The trunk, ready to run. Reads only tensors whose shapes were checked."""
+    """The trunk, ready to run. Reads only tensors whose shapes were checked. tables: see ``Model``."""
     source = Only(weights, expected(config, weights))
-    model = Model(decoder(config, source, weights.interleaved), *frequencies)
+    model = Model(decoder(config, source, weights.interleaved), *tables[0], *tables[1:])
     if choice.native:
         return Native(model, source, Options(choice.activations, choice.cache_dtype, choice.weights == "q8_0"))
     return Reference(model, source, dtype, device)

@@ -22,6 +22,9 @@ class Config:
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
     dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``.
     nextn: blocks after the trunk that predict further ahead.
+    scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
+    empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
+    score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale: factor of embeddings.
     """
 
     arch: str
@@ -45,6 +48,12 @@ class Config:
     delta: DeltaShape | None = None
     recurrent: frozenset[int] = frozenset()
     nextn: int = 0
+    scale: float = 0.0
+    windows: tuple[int, ...] = ()
+    local_base: float = 0.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
+    embed_scale: float = 1.0
 
     @property
     def attending(self) -> int:
@@ -53,7 +62,17 @@ class Config:
 
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
-        return HeadShape(self.heads, self.kv_heads, self.head, self.rotary_dim, self.head**-0.5)
+        window = self.windows[i] if i < len(self.windows) else 0
+        return HeadShape(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            dim=self.head,
+            rotary_dim=self.rotary_dim,
+            scale=self.scale or self.head**-0.5,
+            window=window,
+            cap=self.score_cap,
+            table=int(bool(window and self.local_base)),
+        )
 
     def block(self, interleaved: bool) -> BlockShape:
         return BlockShape(self.width, self.heads_of(0), self.eps, interleaved)
@@ -78,11 +97,23 @@ class Config:
                 f"eps {self.eps}, rope base {self.rope_base} are inconsistent",
                 hint="the file is damaged; get it again",
             )
-        self.scaling.check(self.rope_base, where)
+        self.scaling.check(self.rope_base, self.rotary_dim // 2, where)
+        self._check_attention(where)
         if self.experts:
             self._check_experts(self.experts, where)
         if self.delta:
             self._check_delta(self.delta, where)
+
+    def _check_attention(self, where: str) -> None:
+        known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
+        factors = (self.scale, self.local_base, self.score_cap, self.logit_cap)
+        if not known or not all(0 <= x < math.inf for x in factors) or not 0 < self.embed_scale < math.inf:
+            raise UsageError(
+                f"{where}: windows {str(self.windows)[:60]} of {self.layers} blocks, a local rope base of "
+                f"{self.local_base}, scores scaled by {self.scale} and capped at {self.score_cap}, logits capped at "
+                f"{self.logit_cap}, embeddings scaled by {self.embed_scale} are inconsistent",
+                hint="the file is damaged; get it again",
+            )
 
     def _check_blocks(self, where: str) -> None:
         if self.layers > MAX_LAYERS or not 0 <= self.nextn <= MAX_LAYERS or not 0 <= self.dense <= MAX_LAYERS:

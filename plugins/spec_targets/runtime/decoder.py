@@ -14,6 +14,8 @@ from spec_targets.runtime.config import Config
 
 DIVISORS = ("rope_freqs.weight", "blk.0.rope_freqs.weight")
 """Tensors that hold divisors of rotary frequencies, which are read with the metadata."""
+FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
+"""The same of longrope."""
 
 
 def decoder(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:
@@ -25,17 +27,17 @@ def decoder(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op
 
 
 def _decoder(c: Config, b: Builder) -> Iterator[Op]:
-    for name in filter(b.has, DIVISORS):
+    for name in filter(b.has, DIVISORS + (FACTORS if c.scaling.kind == "longrope" else ())):
         b.declare(name, (c.rotary_dim // 2,))
     table = b.matrix("token_embd.weight", (c.vocab, c.width))
-    yield Embed("x", table)
+    yield Embed("x", table, c.embed_scale)
     for i in range(c.layers):
         yield Tap("x", f"hidden.{i}")
         yield from _block(c, b, i)
     yield Tap("x", f"hidden.{c.layers}")
     head = b.matrix("output.weight", (c.vocab, c.width)) if b.has("output.weight") else table
     bias = b.vector("output.bias", c.vocab) if b.has("output.bias") else None
-    yield from b.ending("output_norm.weight", head, bias)
+    yield from b.ending("output_norm.weight", head, bias, c.logit_cap)
 
 
 def nextn_layer(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:

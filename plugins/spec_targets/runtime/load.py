@@ -19,7 +19,7 @@ from spec_targets.runtime.build import Choice
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.probe import inexact
-from spec_targets.runtime.rope import turning
+from spec_targets.runtime.rope import Scaling, turning
 from spec_targets.runtime.target import TorchTarget
 from spec_targets.runtime.threads import cut
 from spec_targets.runtime.weights import Misfit, Weights, check, nextn
@@ -61,7 +61,7 @@ def make_target(
     check_memory(size + one_state(config), place, weights.where)
     executor, found = None, {}
     if wanted is not False:
-        executor = build.executor(config, weights, rotations(config, divisors), choice, kind, place)
+        executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place)
         found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
         if choice.native:
             release()
@@ -79,7 +79,7 @@ def make_target(
         **(extras or {}),
     }
     if config.nextn:
-        facts["nextn"] = nextn_facts(config, weights, divisors)
+        facts["nextn"] = nextn_facts(config, weights, divisors, context)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
     if executor is not None:
         info = with_exactness(info, inexact(executor, config.context))
@@ -99,7 +99,7 @@ def check_apart(where: str, weights_wanted: bool) -> None:
         )
 
 
-def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None) -> dict[str, Any]:
+def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None, context: int) -> dict[str, Any]:
     """What a method needs to build the first block after the trunk.
 
     source: the tensors it may read    operations: from a source of tensors to its operations
@@ -108,7 +108,7 @@ def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None)
     problem = nextn_problem(config, weights)
     return {
         "problem": problem,
-        "rotations": lambda: rotations(config, divisors),
+        "rotations": lambda: tables(config, divisors, context)[0],
         "source": Only(weights, () if problem else nextn(config, weights)),
         "operations": lambda source: nextn_layer(config, source, weights.interleaved),
     }
@@ -176,9 +176,14 @@ def one_state(config: Config) -> int:
     return len(config.recurrent) * config.delta.state_bytes if config.delta is not None else 0
 
 
-def rotations(config: Config, divisors: torch.Tensor | None) -> tuple[torch.Tensor, float]:
-    """Radians per position of every pair of a head, and the factor of cos and sin."""
-    return turning(config.rotary_dim, config.rope_base, config.scaling, divisors)
+def tables(config: Config, divisors: torch.Tensor | None, context: int) -> list[tuple[torch.Tensor, float]]:
+    """Radians per position of every pair of a head, and the factor of cos and sin: of heads that attend to everything,
+    and of those with a window if they differ. context: the positions that were requested, 0: the model's own."""
+    length = context or min(config.context, MAX_POSITIONS)
+    found = [turning(config.rotary_dim, config.rope_base, config.scaling, divisors, length)]
+    if config.local_base:
+        found.append(turning(config.rotary_dim, config.local_base, Scaling(), None))
+    return found
 
 
 def choose_device(device: str) -> torch.device:

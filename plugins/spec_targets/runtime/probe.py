@@ -6,12 +6,13 @@ operations between the products, must be measured. One block of each kind is tes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.ops import Delta, Embed, Mixture, Model, Op, Tap
+from spec_kernels.model.ops import Attend, Delta, Embed, Model, Op, Store, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.states import StatePool
@@ -55,17 +56,33 @@ def blocks_of(model: Model) -> list[list[Op]]:
 
 def one_of_each(model: Model) -> list[int]:
     """The first block of each kind."""
-    kinds = [
-        tuple(any(isinstance(op, kind) for op in block) for kind in (Delta, Mixture)) for block in blocks_of(model)
-    ]
+    kinds = [tuple(type(op) for op in block) + _windows(block) for block in blocks_of(model)]
     return sorted({kind: i for i, kind in reversed(list(enumerate(kinds[1:-1])))}.values())
 
 
+def _numbered(ops: Iterable[Op]) -> Iterator[Op]:
+    """The same operations with their layers of caches, and those of states, counted from 0."""
+    counts: dict[type, dict[int, int]] = {Attend: {}, Delta: {}}
+    for op in ops:
+        match op:
+            case Store() | Attend():
+                yield replace(op, layer=counts[Attend].setdefault(op.layer, len(counts[Attend])))
+            case Delta():
+                yield replace(op, layer=counts[Delta].setdefault(op.layer, len(counts[Delta])))
+            case _:
+                yield op
+
+
+def _windows(block: list[Op]) -> tuple[Any, ...]:
+    """Whether attention has a window."""
+    return tuple(bool(op.shape.window) for op in block if isinstance(op, Attend))
+
+
 def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
-    """The same model with some of its blocks; layers of caches and states keep their numbers."""
+    """The same model with some of its blocks; their layers of caches and states are numbered anew."""
     first, *blocks, last = blocks_of(executor.model)
-    ops = [*first, *(op for i in chosen for op in blocks[i]), *last]
-    return executor.another(Model(tuple(ops), executor.model.frequencies, executor.model.rope_scale), executor.source)
+    ops = [*first, *_numbered(op for i in chosen for op in blocks[i]), *last]
+    return executor.another(replace(executor.model, ops=tuple(ops)), executor.source)
 
 
 class Probe:

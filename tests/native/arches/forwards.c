@@ -66,7 +66,8 @@ static spec_stack pairs(model *m, int type, int n, int k, int count) {
 
 static void heads(model *m, int x, int count) {
     spec_op *op = spec_add_op(m->p, SPEC_HEADS);
-    op->x = x, op->heads = count, op->dim = m->dim, op->eps = EPS, op->rotated = m->p->rotated;
+    op->x = x, op->heads = count, op->dim = m->dim, op->eps = EPS, op->table = toss(m->d);
+    op->rotated = m->p->rotary[op->table].rotated;
     op->vector = toss(m->d) ? vector(m, m->dim, 1) : NULL;
 }
 
@@ -83,6 +84,7 @@ static int attention(model *m) {
     op = spec_add_op(m->p, SPEC_ATTEND);
     op->x = q, op->y = gate, op->out = out, op->layer = m->layer++, op->heads = m->heads, op->kv_heads = m->kv_heads;
     op->dim = m->dim, op->scale = 0.125f, op->causal = 1, op->window = toss(m->d) ? 20 : 0;
+    op->cap = toss(m->d) ? 5 : 0, op->vector = toss(m->d) ? vector(m, m->heads, 2) : NULL;
     return linear(m, out, q_width, m->width, m->x, m->x);
 }
 
@@ -115,7 +117,7 @@ static int feed_forward(model *m) {
     int inner = 32 * between(m->d, 1, 8), type = type_for(m, m->width), out = spec_add_value(m->p, inner);
     int32_t qrows = quantised(m, m->norm, m->width, type);
     spec_op *op = spec_add_op(m->p, SPEC_LINEAR);
-    op->qrows = qrows, op->parts = 1, op->outs[0] = out, op->paired = 1;
+    op->qrows = qrows, op->parts = 1, op->outs[0] = out, op->paired = 1, op->glu = between(m->d, 0, 2);
     op->weights[0] = pairs(m, type, inner, m->width, 1).one;
     return linear(m, out, inner, m->width, m->x, m->x);
 }
@@ -142,6 +144,9 @@ static int experts(model *m) {
     int tiles = (m->width + 15) / 16;
     made.down.one = matrix(m->d, down, 16 * tiles * count, inner, 0);
     made.down.one.n = m->width, made.down.one.tiles = tiles, made.down.bytes = (size_t)tiles * made.down.one.tile_bytes;
+    made.glu = between(m->d, 0, 2);
+    for (int i = 0, biased = toss(m->d); biased && i < 3; i++)
+        made.biases[i] = vector(m, count * 16 * ((i < 2 ? inner : m->width) / 16 + 1), 1);
     mixture_ops(m, &made, scores);
     return m->x;
 }
@@ -153,9 +158,12 @@ static void sizes_of(model *m) {
     m->kv_heads = between(m->d, 1, 2), m->heads = m->kv_heads * between(m->d, 1, 4),
     m->vocabulary = between(m->d, 17, 90);
     p->memory = (spec_memory){between(m->d, 0, 2), 3, m->kv_heads, m->dim};
-    p->rotated = toss(m->d) ? m->dim : m->dim / 2, p->positions = PLACES;
-    p->cosines = numbers(m->d, (size_t)(PLACES * p->rotated), 1),
-    p->sines = numbers(m->d, (size_t)(PLACES * p->rotated), 1);
+    p->tables = SPEC_TABLES, p->positions = PLACES;
+    for (spec_rotary *t = p->rotary; t < p->rotary + SPEC_TABLES; t++) {
+        t->rotated = toss(m->d) ? m->dim : m->dim / 2;
+        t->cosines = numbers(m->d, (size_t)(PLACES * t->rotated), 1);
+        t->sines = numbers(m->d, (size_t)(PLACES * t->rotated), 1);
+    }
     int keys = between(m->d, 1, 2), values = keys * between(m->d, 1, 2);
     spec_recurrence r = {.key_heads = keys, .value_heads = values};
     r.key_dim = 16 * between(m->d, 1, 4), r.value_dim = 32 * between(m->d, 1, 2), r.kernel = between(m->d, 2, 4);
@@ -167,7 +175,7 @@ static void sizes_of(model *m) {
 
 static void embed(model *m) {
     spec_op *op = spec_add_op(m->p, SPEC_EMBED);
-    op->out = m->x, op->width = m->width,
+    op->out = m->x, op->width = m->width, op->scale = toss(m->d) ? 1 : 1.5f;
     op->weights[0] = matrix(m->d, type_for(m, m->width), m->vocabulary, m->width, 0);
     m->p->vocabulary = m->vocabulary;
 }

@@ -29,11 +29,13 @@ static uint64_t elements(table t, draws *d) {
     int rows = between(d, 1, 4), width = between(d, 1, 200);
     size_t size = (size_t)(rows * width), stride = (size_t)width;
     float *x = odd_numbers(d, size, 30), *y = odd_numbers(d, size, 30), *scale = numbers(d, 4, 1), *out = result(size);
-    t->swiglu(x, stride, y, stride, rows, width, out, stride);
+    t->glu(between(d, 0, 2), x, stride, y, stride, rows, width, out, stride);
     uint64_t hash = hash_floats(HASH, out, size);
     t->gate(out, stride, y, stride, rows, width);
     hash = hash_floats(hash, out, size);
     t->add(out, stride, x, stride, toss(d) ? scale : NULL, rows, width);
+    hash = hash_floats(hash, out, size);
+    t->softcap(out, stride, rows, width, 3.0f);
     hash = hash_floats(hash, out, size);
     t->dot(x, stride, y, stride, rows, width, out);
     hash = hash_floats(hash, out, (size_t)rows);
@@ -45,7 +47,7 @@ static uint64_t functions(table t, draws *d) {
     size_t count = (size_t)between(d, 1, 3000);
     float *x = odd_numbers(d, count, 100), *y = result(count);
     uint64_t hash = HASH;
-    for (int f = SPEC_EXP; f <= SPEC_SOFTPLUS; f++) {
+    for (int f = SPEC_EXP; f <= SPEC_TANH; f++) {
         t->apply(f, x, count, y);
         hash = hash_floats(hash, y, count);
     }
@@ -83,7 +85,7 @@ static uint64_t laying(table t, draws *d) {
     if (toss(d)) add = NULL;
     t->lay_down(y, tiles, rows, bias, add, width, out, width);
     uint64_t hash = hash_floats(HASH, out, size);
-    t->lay_pairs(y, pairs, rows, out, width);
+    t->lay_pairs(between(d, 0, 2), y, pairs, rows, out, width);
     return hash_floats(hash, out, size);
 }
 
@@ -126,7 +128,7 @@ static uint64_t attention(table t, draws *d) {
     spec_sequence s = {0, rows, start, spec_chain(parents, 0, rows), 1, parents};
     int window = between(d, 1, 40);
     spec_attention a = {heads, toss(d) ? window : 0, 0.125f, q, (size_t)q_width, out, (size_t)q_width,
-                        gate,  (size_t)q_width};
+                        gate,  (size_t)q_width, toss(d) ? 5.0f : 0, toss(d) ? numbers(d, (size_t)heads, 2) : NULL};
     void *scratch = room(spec_attention_scratch(places));
     for (int h = 0; h < kv_heads; h++) t->attend(&a, &c, &s, h, 0, rows, scratch);
     uint64_t hash = hash_floats(HASH, out, (size_t)(rows * q_width));

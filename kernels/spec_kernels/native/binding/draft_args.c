@@ -19,7 +19,7 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
     if (!(t->trust >= 0 && t->trust <= 1) || t->least != t->least) return "an estimate is from 0 to 1, a threshold a number";
     if (q->picks[1][s] != end - 1) return "the last row of every sequence begins its draft";
     if (committed->start + committed->rows + more > q->places[s]) return "the cache has no room for the draft";
-    if (d->program->rotated && q->positions[end - 1] + t->depth > d->program->positions)
+    if (d->program->tables && q->positions[end - 1] + t->depth > d->program->positions)
         return "positions end before the draft";
     return NULL;
 }

@@ -125,7 +125,7 @@ static int tokens_of(const spec_request *q, const spec_program *p) {
         int replaced = q->given && q->given[r];
         if (p->vocabulary && !replaced && (q->tokens[r] < 0 || q->tokens[r] >= p->vocabulary))
             return refuse("a token is no row of the embedding");
-        if (p->rotated && (q->positions[r] < 0 || q->positions[r] >= p->positions))
+        if (p->tables && (q->positions[r] < 0 || q->positions[r] >= p->positions))
             return refuse("a position is beyond those that the model can turn by");
     }
     return 1;
@@ -220,7 +220,7 @@ int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_
         return refuse("sequences, given rows, inputs, picks and taps are tuples");
     if (!room(g, rows, (int)PyTuple_Size(args[3]), p->taps)) return 0;
     q->rows = rows, q->tokens = address(args[0]), q->positions = address(args[1]);
-    if (PyErr_Occurred() || (p->rotated && !q->positions)) return refuse("positions are missing");
+    if (PyErr_Occurred() || (p->tables && !q->positions)) return refuse("positions are missing");
     if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5]))
         return 0;
     for (int i = 0; i < SPEC_PICKS; i++)

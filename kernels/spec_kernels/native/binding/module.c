@@ -116,28 +116,40 @@ static PyObject *recurrence(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* address of cosines and of sines [positions, rotated / 2], rotated, positions */
+/* ((address of cosines, of sines [positions, rotated / 2], rotated), ...), positions */
 static PyObject *rotary(PyObject *self, PyObject *args) {
     Program *me = (Program *)self;
     spec_program *p = me->program;
-    unsigned long long cosines, sines;
-    int rotated, positions;
-    if (!PyArg_ParseTuple(args, "KKii", &cosines, &sines, &rotated, &positions)) return NULL;
+    spec_rotary made[SPEC_TABLES] = {0};
+    PyObject *tables;
+    int positions;
+    if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &tables, &positions)) return NULL;
+    int count = (int)PyTuple_Size(tables);
+    if (count > SPEC_TABLES) return PyErr_Format(PyExc_ValueError, "more than %d tables of rotations", SPEC_TABLES);
+    for (int i = 0; i < count; i++) {
+        unsigned long long cosines, sines;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tables, i), "KKi", &cosines, &sines, &made[i].rotated)) return NULL;
+        made[i].cosines = (const float *)(uintptr_t)cosines, made[i].sines = (const float *)(uintptr_t)sines;
+    }
     enter(me);
-    p->cosines = (const float *)(uintptr_t)cosines, p->sines = (const float *)(uintptr_t)sines;
-    p->rotated = rotated, p->positions = positions;
+    for (int i = 0; i < count; i++) {
+        made[i].row_cos = p->rotary[i].row_cos, made[i].row_sin = p->rotary[i].row_sin;
+        p->rotary[i] = made[i];
+    }
+    p->tables = count, p->positions = positions;
     pthread_mutex_unlock(&me->lock);
     Py_RETURN_NONE;
 }
 
-/* out, table */
+/* out, table, scale */
 static PyObject *embed(PyObject *self, PyObject *args) {
     int out;
+    float scale;
     PyObject *table;
     spec_weight w;
-    if (!PyArg_ParseTuple(args, "iO", &out, &table) || !weight_of(table, &w)) return NULL;
+    if (!PyArg_ParseTuple(args, "iOf", &out, &table, &scale) || !weight_of(table, &w)) return NULL;
     spec_op *op = spec_add_op(of(self), SPEC_EMBED);
-    if (op) op->out = out, op->weights[0] = w, op->width = w.k, of(self)->vocabulary = w.n;
+    if (op) op->out = out, op->weights[0] = w, op->width = w.k, op->scale = scale, of(self)->vocabulary = w.n;
     return added(op);
 }
 
@@ -164,15 +176,17 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* x, heads, dim, address of the weight [dim] or 0, eps, rotated */
+/* x, heads, dim, address of the weight [dim] or 0, eps, rotated, table of rotations */
 static PyObject *heads(PyObject *self, PyObject *args) {
-    int x, count, dim, rotated;
+    int x, count, dim, rotated, table;
     unsigned long long weight;
     float eps, *vector;
-    if (!PyArg_ParseTuple(args, "iiiKfi", &x, &count, &dim, &weight, &eps, &rotated)) return NULL;
+    if (!PyArg_ParseTuple(args, "iiiKfii", &x, &count, &dim, &weight, &eps, &rotated, &table)) return NULL;
     if (!kept(of(self), weight, dim, &vector)) return NULL;
     spec_op *op = spec_add_op(of(self), SPEC_HEADS);
-    if (op) op->x = x, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps, op->rotated = rotated;
+    if (!op) return PyErr_NoMemory();
+    op->x = x, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps;
+    op->rotated = rotated, op->table = table;
     return added(op);
 }
 
@@ -203,12 +217,31 @@ static PyObject *gate(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* gate, up, out, width */
-static PyObject *swiglu(PyObject *self, PyObject *args) {
+/* gate, up, out, width, enum spec_glu */
+static PyObject *glu(PyObject *self, PyObject *args) {
+    int x, y, out, width, by;
+    if (!PyArg_ParseTuple(args, "iiiii", &x, &y, &out, &width, &by)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_GLU);
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->glu = by;
+    return added(op);
+}
+
+/* x, y, out, width */
+static PyObject *add(PyObject *self, PyObject *args) {
     int x, y, out, width;
     if (!PyArg_ParseTuple(args, "iiii", &x, &y, &out, &width)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_SWIGLU);
+    spec_op *op = spec_add_op(of(self), SPEC_ADD);
     if (op) op->x = x, op->y = y, op->out = out, op->width = width;
+    return added(op);
+}
+
+/* x, width, cap */
+static PyObject *softcap(PyObject *self, PyObject *args) {
+    int x, width;
+    float cap;
+    if (!PyArg_ParseTuple(args, "iif", &x, &width, &cap)) return NULL;
+    spec_op *op = spec_add_op(of(self), SPEC_SOFTCAP);
+    if (op) op->x = op->out = x, op->width = width, op->cap = cap;
     return added(op);
 }
 
@@ -247,11 +280,11 @@ static PyObject *tap(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* qrows, ((weight, out, address of the bias or 0), ...), add or -1, paired */
+/* qrows, ((weight, out, address of the bias or 0), ...), add or -1, paired, enum spec_glu of pairs */
 static PyObject *linear(PyObject *self, PyObject *args) {
-    int from, add, paired;
+    int from, add, paired, by;
     PyObject *parts;
-    if (!PyArg_ParseTuple(args, "iO!ip", &from, &PyTuple_Type, &parts, &add, &paired)) return NULL;
+    if (!PyArg_ParseTuple(args, "iO!ipi", &from, &PyTuple_Type, &parts, &add, &paired, &by)) return NULL;
     int count = (int)PyTuple_Size(parts);
     if (count > SPEC_PARTS) return PyErr_Format(PyExc_ValueError, "more than %d matrices", SPEC_PARTS);
     spec_op made = {.kind = SPEC_LINEAR, .parts = count};
@@ -263,16 +296,18 @@ static PyObject *linear(PyObject *self, PyObject *args) {
         if (!kept(of(self), bias, made.weights[i].n, &made.biases[i])) return NULL;
     }
     spec_op *op = spec_add_op(of(self), SPEC_LINEAR);
-    if (op) *op = made, op->qrows = from, op->x = add, op->y = op->out = SPEC_NONE, op->paired = paired;
+    if (op) *op = made, op->qrows = from, op->x = add, op->y = op->out = SPEC_NONE, op->paired = paired, op->glu = by;
     return added(op);
 }
 
-/* q, gate or -1, out, layer, heads, kv_heads, dim, window, scale, causal */
+/* q, gate or -1, out, layer, heads, kv_heads, dim, window, scale, causal, cap or 0, address of the sinks or 0 */
 static PyObject *attend(PyObject *self, PyObject *args) {
     spec_op made = {.kind = SPEC_ATTEND};
-    if (!PyArg_ParseTuple(args, "iiiiiiiifp", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
-                          &made.dim, &made.window, &made.scale, &made.causal))
+    unsigned long long sinks;
+    if (!PyArg_ParseTuple(args, "iiiiiiiifpfK", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
+                          &made.dim, &made.window, &made.scale, &made.causal, &made.cap, &sinks))
         return NULL;
+    if (!kept(of(self), sinks, made.heads, &made.vector)) return NULL;
     spec_op *op = spec_add_op(of(self), SPEC_ATTEND);
     if (op) *op = made;
     return added(op);
@@ -328,7 +363,8 @@ static PyObject *pick(PyObject *self, PyObject *args) {
 }
 
 /* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
-   expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, address of the bias or 0) */
+   expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, address of the bias or 0),
+   enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole tiles] */
 static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_program *p = of(self);
     int x, scores, add, out;
@@ -336,10 +372,10 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_mixture m = {0};
     spec_op made = {.qrows = SPEC_NONE, .x = SPEC_NONE, .y = SPEC_NONE, .out = SPEC_NONE};
     spec_router *r = &made.router;
-    unsigned long long up_bytes, down_bytes, bias;
+    unsigned long long up_bytes, down_bytes, bias, biases[3];
     float *vector;
-    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)O", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up, &up_bytes,
-                          &down, &down_bytes, &router))
+    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)Oi(KKK)", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up,
+                          &up_bytes, &down, &down_bytes, &router, &made.glu, &biases[0], &biases[1], &biases[2]))
         return NULL;
     if (!weight_of(up, &made.up.one) || !weight_of(down, &made.down.one)) return NULL;
     if (!PyArg_ParseTuple(router, "iiiiiifK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
@@ -348,6 +384,10 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     if (!kept(p, bias, r->experts, &vector)) return NULL;
     r->bias = vector, made.up.bytes = up_bytes, made.down.bytes = down_bytes;
     m.top = r->top, m.experts = r->experts, m.k = made.up.one.k, m.inner = made.down.one.k;
+    for (int i = 0; i < 3; i++) {
+        size_t width = spec_round_up((size_t)(i < 2 ? m.inner : m.k), 16);
+        if (!kept(p, biases[i], r->experts * (int)width, &made.biases[i])) return NULL;
+    }
     made.mixture = spec_add_mixture(p, &m);
     if (made.mixture < 0) return PyErr_NoMemory();
     const int kinds[] = {SPEC_ROUTE, SPEC_SORT, SPEC_GATHER, SPEC_UP, SPEC_MIDDLE, SPEC_DOWN, SPEC_SUM};
@@ -402,7 +442,9 @@ static PyMethodDef methods[] = {
     {"store", store, METH_VARARGS, NULL},
     {"quantise", quantise, METH_VARARGS, NULL},
     {"gate", gate, METH_VARARGS, NULL},
-    {"swiglu", swiglu, METH_VARARGS, NULL},
+    {"glu", glu, METH_VARARGS, NULL},
+    {"add", add, METH_VARARGS, NULL},
+    {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
     {"tap", tap, METH_VARARGS, NULL},

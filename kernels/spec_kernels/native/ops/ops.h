@@ -26,7 +26,10 @@ memory. Rules that hold for all of them:
 #define SPEC_MAX_TOP 64   /* most experts of a row */
 
 enum spec_number { SPEC_FLOAT32, SPEC_FLOAT16, SPEC_BFLOAT16 };
-enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS };
+enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH };
+
+/* silu(g) u; gelu(g) u by the tanh formula; min(g, 7) sigmoid(1.702 min(g, 7)) (u between -7 and 7, + 1) */
+enum spec_glu { SPEC_GLU_SILU, SPEC_GLU_GELU, SPEC_GLU_CLAMPED };
 
 /* ---------------------------------------------------------------- attention and its cache */
 
@@ -70,7 +73,9 @@ int spec_chain(const int32_t *parents, int first, int rows);
 /* out = softmax(q k^T scale) v. Query head h reads kv head h / (heads / kv_heads).
    q: row r, head h at q + r q_stride + h key_dim, r a row of the batch. out: likewise with value_dim.
    gate: out is multiplied by sigmoid(gate), laid out like out with gate_stride; or NULL.
-   window: a row at position p sees positions above p - window only; 0 where there is no window. */
+   window: a row at position p sees positions above p - window only; 0 where there is no window.
+   cap: scores become cap tanh(score / cap); 0: they stay.
+   sinks: [heads], one more score of each head, which has no value; or NULL. */
 typedef struct {
     int32_t heads, window;
     float scale;
@@ -80,6 +85,8 @@ typedef struct {
     size_t out_stride;
     const float *gate;
     size_t gate_stride;
+    float cap;
+    const float *sinks;
 } spec_attention;
 
 /* Bytes that `attend` needs where no sequence of the call ends behind so many places (start + rows). */
@@ -159,9 +166,11 @@ typedef struct {
     void (*heads)(float *x, size_t stride, int rows, int heads, int dim, const float *weight, float eps,
                   const float *cos, const float *sin, size_t angle_stride, int rotated);
 
-    /* out = silu(gate) up; out may be either. */
-    void (*swiglu)(const float *gate, size_t gate_stride, const float *up, size_t up_stride, int rows, int width,
-                   float *out, size_t out_stride);
+    /* out = gate and up by `glu`, one of enum spec_glu; out may be either. */
+    void (*glu)(int glu, const float *gate, size_t gate_stride, const float *up, size_t up_stride, int rows, int width,
+                float *out, size_t out_stride);
+    /* x = cap tanh(x / cap); cap above 0 */
+    void (*softcap)(float *x, size_t stride, int rows, int width, float cap);
     /* x *= sigmoid(gate) */
     void (*gate)(float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width);
     /* x += y scale: scale [rows], one number per row (a gate of a shared expert, a weight of an expert), or NULL:
@@ -171,12 +180,12 @@ typedef struct {
        what is in `add`, laid out like out with add_stride; either may be NULL. add may be out. */
     void (*lay_down)(const float *y, int tiles, int rows, const float *bias, const float *add, size_t add_stride,
                      float *out, size_t out_stride);
-    /* Likewise tiles of gate and up that alternate, y [pairs][2][rows][16]: silu(gate) up, [rows][16 pairs]. */
-    void (*lay_pairs)(const float *y, int pairs, int rows, float *out, size_t out_stride);
+    /* Likewise tiles of gate and up that alternate, y [pairs][2][rows][16]: by `glu` to [rows][16 pairs]. */
+    void (*lay_pairs)(int glu, const float *y, int pairs, int rows, float *out, size_t out_stride);
     /* sum of x y per row -> out [rows]; y_stride 0: the same y for all. (A gate of a shared expert.) */
     void (*dot)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out);
     /* y = f(x), f one of enum spec_function; y may be x. Units in the last place: exp
-       within 1, sigmoid and softplus within 3, silu within 4. exp is 0 below -87, infinite above 88; NaN stays NaN. */
+       within 1, sigmoid, softplus and tanh within 3, silu within 4. exp is 0 below -87, infinite above 88; NaN stays NaN. */
     void (*apply)(int function, const float *x, size_t count, float *y);
     /* count numbers of a kind (enum spec_number) to float32 and back: to nearest even, float16 saturates, NaN stays. */
     void (*widen)(int kind, const void *x, size_t count, float *y);

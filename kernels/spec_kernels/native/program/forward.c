@@ -43,12 +43,12 @@ static void pick(spec_program *p, const spec_op *op) {
     p->left = count;
 }
 
-static void gather_angles(spec_program *p) {
-    size_t half = (size_t)p->rotated / 2;
+static void gather_angles(const spec_program *p, const spec_rotary *t) {
+    size_t half = (size_t)t->rotated / 2;
     for (int r = 0; r < p->request->rows; r++) {
         size_t at = (size_t)p->request->positions[r] * half;
-        memcpy(p->row_cos + (size_t)r * half, p->cosines + at, half * sizeof(float));
-        memcpy(p->row_sin + (size_t)r * half, p->sines + at, half * sizeof(float));
+        memcpy(t->row_cos + (size_t)r * half, t->cosines + at, half * sizeof(float));
+        memcpy(t->row_sin + (size_t)r * half, t->sines + at, half * sizeof(float));
     }
 }
 
@@ -83,7 +83,7 @@ static int scratch_for(spec_program *p, int widths, size_t bytes) {
 
 static int prepare(spec_program *p) {
     plan_states(p);
-    if (p->rotated) gather_angles(p);
+    for (int i = 0; i < p->tables; i++) gather_angles(p, &p->rotary[i]);
     for (int i = 0; i < p->request->rows; i++) p->rows_left[i] = i;
     for (int i = 0; i < p->value_count; i++) {
         spec_value *v = &p->values[i];

@@ -31,11 +31,11 @@ static void lay_down(const spec_program *p, const spec_op *op, int part, int til
     p->ops_table->lay_down(y, tiles, rows, bias, add, add_stride, out, stride);
 }
 
-/* Pairs of tiles: silu(gate) up. */
+/* Pairs of tiles: what `glu` makes of gate and up. */
 static void lay_pairs(const spec_program *p, const spec_op *op, int tile, int tiles, int first, int rows,
                       const float *y) {
     float *out = spec_rows_of(p, op->outs[0], first) + (size_t)tile / 2 * 16;
-    p->ops_table->lay_pairs(y, tiles / 2, rows, out, p->values[op->outs[0]].stride);
+    p->ops_table->lay_pairs(op->glu, y, tiles / 2, rows, out, p->values[op->outs[0]].stride);
 }
 
 /* Tiles begin ... end - 1 of one matrix for all rows, a few at a time. */

@@ -1,6 +1,6 @@
 /* A mixture of experts: who chose whom, then every expert in use answers its own rows.
  *
- *     out = add + sum over the row's experts e of weight_e down_e(silu(gate_e x) up_e x), best first
+ *     out = add + sum over the row's experts e of weight_e down_e(act(gate_e x) up_e x), best first
  *
  * A pair is a row and one of its experts; pairs are numbered by expert, then by row. */
 #include "program.h"
@@ -60,6 +60,13 @@ static void middle(spec_program *p, spec_mixture *m, int i) {
                          m->inner_bits, m->inner_qrows + m->inner_at[i]);
 }
 
+/* Adds 16 numbers of the bias of an expert's matrix to its rows in a tile: 0 gate, 1 up, 2 down. */
+static void add_bias(spec_program *p, const spec_op *op, int which, int expert, size_t width, size_t at, int rows,
+                     float *tile) {
+    if (op->biases[which])
+        p->ops_table->add(tile, 16, op->biases[which] + (size_t)expert * width + at, 0, NULL, rows, 16);
+}
+
 /* Part `part` of `parts` of what expert i has to multiply: gate and up in pairs of tiles, or down. */
 static void answer(spec_program *p, const spec_op *op, spec_mixture *m, int i, int part, int parts, float *y) {
     int up = op->kind == SPEC_UP, unit = up ? 2 : 1, rows = m->begin[i + 1] - m->begin[i];
@@ -76,8 +83,11 @@ static void answer(spec_program *p, const spec_op *op, spec_mixture *m, int i, i
         p->product->product(&w, tile, count, up ? m->qrows + m->at[i] : m->inner_qrows + m->inner_at[i],
                             up ? m->bits : m->inner_bits, rows, y);
         for (int t = 0; t < count; t += unit) {
-            float *to = out + (size_t)(tile + t) / (size_t)unit * 16, *from = y + (size_t)t * size;
-            if (up) p->ops_table->swiglu(from, 16, from + size, 16, rows, 16, to, width);
+            size_t at = (size_t)(tile + t) / (size_t)unit * 16;
+            float *to = out + at, *from = y + (size_t)t * size;
+            add_bias(p, op, up ? 0 : 2, m->expert[i], width, at, rows, from);
+            if (up) add_bias(p, op, 1, m->expert[i], width, at, rows, from + size);
+            if (up) p->ops_table->glu(op->glu, from, 16, from + size, 16, rows, 16, to, width);
             else
                 for (int r = 0; r < rows; r++) memcpy(to + (size_t)r * width, from + r * 16, 16 * sizeof(float));
         }

@@ -101,8 +101,10 @@ static void lay_out(spec_program *p, uint8_t **at, size_t rows) {
     }
     for (int i = 0; i < p->qrows_count; i++)
         p->qrows[i].data = take(at, (size_t)spec_groups((int)rows) * p->qrows[i].group_bytes);
-    p->row_cos = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
-    p->row_sin = (float *)take(at, rows * (size_t)p->rotated / 2 * sizeof(float));
+    for (spec_rotary *t = p->rotary; t < p->rotary + p->tables; t++) {
+        t->row_cos = (float *)take(at, rows * (size_t)t->rotated / 2 * sizeof(float));
+        t->row_sin = (float *)take(at, rows * (size_t)t->rotated / 2 * sizeof(float));
+    }
     p->slots = (int32_t *)take(at, rows * sizeof(int32_t));
     p->rows_left = (int32_t *)take(at, rows * sizeof(int32_t));
 }

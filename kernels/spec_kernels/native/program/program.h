@@ -18,6 +18,7 @@
 #define SPEC_PARTS 4
 #define SPEC_INPUTS 32 /* inputs of a program, and values that are joined */
 #define SPEC_PICKS 2
+#define SPEC_TABLES 2 /* of rotations */
 #define SPEC_NONE (-1)
 
 /* Rows of one name. tap: the output whose memory it is, or SPEC_NONE. */
@@ -49,7 +50,9 @@ enum spec_kind {
     SPEC_STORE,
     SPEC_QUANTISE,
     SPEC_GATE,
-    SPEC_SWIGLU,
+    SPEC_GLU,
+    SPEC_ADD,
+    SPEC_SOFTCAP,
     SPEC_GATED_NORM,
     SPEC_CONCAT,
     SPEC_TAP,
@@ -72,13 +75,14 @@ enum spec_kind {
 typedef struct {
     int32_t kind;
     int32_t x, y, out, qrows; /* numbers of values and of quantised rows, SPEC_NONE where there are none */
-    int32_t width, heads, kv_heads, dim, rotated, layer, index, causal, window, parts;
-    float eps, scale;
+    int32_t width, heads, kv_heads, dim, rotated, table, layer, index, causal, window, parts;
+    float eps, scale, cap;
     float *vector, *vector2; /* copies that the program owns */
     int32_t outs[SPEC_PARTS], xs[SPEC_INPUTS];
     float *biases[SPEC_PARTS];
     spec_weight weights[SPEC_PARTS];
-    int32_t paired; /* LINEAR: tiles of gate and up alternate, silu(gate) up is stored */
+    int32_t paired; /* LINEAR: tiles of gate and up alternate, what `glu` makes of both is stored */
+    int32_t glu;    /* enum spec_glu */
     spec_stack up, down;
     spec_router router;
     int32_t mixture; /* which of the program's mixtures */
@@ -135,6 +139,13 @@ typedef struct {
     int32_t *recorded, records; /* row -> its place in the record, or -1 */
 } spec_request;
 
+/* Cosines and sines [positions][rotated / 2], Python's, and those of the rows of a forward. */
+typedef struct {
+    const float *cosines, *sines;
+    float *row_cos, *row_sin;
+    int32_t rotated;
+} spec_rotary;
+
 typedef struct spec_program {
     const spec_product_table *product;
     const spec_ops_table *ops_table;
@@ -153,14 +164,13 @@ typedef struct spec_program {
 
     spec_memory memory;
     spec_recurrence recurrence;
-    const float *cosines, *sines; /* [positions][rotated / 2], Python's */
-    int32_t rotated, positions, vocabulary;
+    spec_rotary rotary[SPEC_TABLES];
+    int32_t tables, positions, vocabulary;
     int32_t inputs, input_widths[SPEC_INPUTS], taps, recurring;
 
     /* memory for forwards of up to so many rows, and of one thread */
     int32_t capacity, widths;
     void *arena;
-    float *row_cos, *row_sin;
     int32_t *slots, *rows_left;
     uint8_t **scratch;
     size_t scratch_bytes;

@@ -9,7 +9,10 @@ static void embed(spec_program *p, const spec_op *op, int first, int rows) {
     for (int r = first; r < first + rows; r++) {
         float *out = spec_rows_of(p, op->out, r);
         if (q->given && q->given[r]) memcpy(out, q->given[r], bytes);
-        else spec_row(&op->weights[0], (int)q->tokens[r], out);
+        else {
+            spec_row(&op->weights[0], (int)q->tokens[r], out);
+            for (int i = 0; op->scale != 1.0f && i < op->width; i++) out[i] *= op->scale;
+        }
     }
 }
 
@@ -23,8 +26,9 @@ static void input(spec_program *p, const spec_op *op, int first, int rows) {
 /* Each head normalised and turned, or one of both. */
 static void heads(spec_program *p, const spec_op *op, int first, int rows) {
     size_t half = (size_t)op->rotated / 2;
-    const float *cosines = op->rotated ? p->row_cos + (size_t)first * half : NULL;
-    const float *sines = op->rotated ? p->row_sin + (size_t)first * half : NULL;
+    const spec_rotary *table = &p->rotary[op->table];
+    const float *cosines = op->rotated ? table->row_cos + (size_t)first * half : NULL;
+    const float *sines = op->rotated ? table->row_sin + (size_t)first * half : NULL;
     p->ops_table->heads(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, op->heads, op->dim, op->vector,
                         op->eps, cosines, sines, half, op->rotated);
 }
@@ -63,6 +67,13 @@ static void gate(spec_program *p, const spec_op *op, int first, int rows) {
         p->ops_table->apply(SPEC_SIGMOID, y + (size_t)r * gate_stride, 1, &factor);
         for (int i = 0; i < op->width; i++) x[(size_t)r * stride + (size_t)i] *= factor;
     }
+}
+
+static void add(spec_program *p, const spec_op *op, int first, int rows) {
+    for (int r = first; op->out != op->x && r < first + rows; r++)
+        memmove(spec_rows_of(p, op->out, r), spec_rows_of(p, op->x, r), (size_t)op->width * sizeof(float));
+    p->ops_table->add(spec_rows_of(p, op->out, first), p->values[op->out].stride, spec_rows_of(p, op->y, first),
+                      p->values[op->y].stride, NULL, rows, op->width);
 }
 
 static void concat(spec_program *p, const spec_op *op, int first, int rows) {
@@ -139,9 +150,13 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
         t->norm(spec_rows_of(p, op->x, first), v[op->x].stride, op->vector, op->eps, rows, op->width,
                 spec_rows_of(p, op->out, first), v[op->out].stride);
         break;
-    case SPEC_SWIGLU:
-        t->swiglu(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride, rows,
-                  op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
+    case SPEC_GLU:
+        t->glu(op->glu, spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
+               rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
+        break;
+    case SPEC_ADD: add(p, op, first, rows); break;
+    case SPEC_SOFTCAP:
+        t->softcap(spec_rows_of(p, op->x, first), v[op->x].stride, rows, op->width, op->cap);
         break;
     case SPEC_GATED_NORM:
         t->gated_norm(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,

@@ -1,0 +1,44 @@
+"""Functions of single numbers, with equal bits for every number of rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from spec_kernels.model.ops import Activation
+from spec_kernels.ops.rowwise import rowwise
+
+LIMIT, ALPHA = 7.0, 1.702
+"""Of the clamped gated unit (gpt-oss)."""
+
+
+def silu(x: Tensor) -> Tensor:
+    return rowwise(lambda rows: F.silu(rows, inplace=True), x.clone())
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return rowwise(torch.sigmoid_, x.clone())
+
+
+def tanh(x: Tensor) -> Tensor:
+    return rowwise(torch.tanh_, x.clone())
+
+
+def gelu(x: Tensor) -> Tensor:
+    """By the tanh formula."""
+    return rowwise(lambda rows: torch.ops.aten.gelu.out(rows, approximate="tanh", out=rows), x.clone())
+
+
+def softplus(x: Tensor) -> Tensor:
+    return rowwise(lambda rows: torch.ops.aten.softplus.out(rows, out=rows), x.clone())
+
+
+def glu(act: Activation, gate: Tensor, up: Tensor) -> Tensor:
+    """act(gate) · up; the formulas are those of ``Activation``."""
+    if act == "gelu":
+        return gelu(gate) * up
+    if act == "clamped":
+        gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
+        return gate * sigmoid(gate * ALPHA) * (up + 1)
+    return silu(gate) * up

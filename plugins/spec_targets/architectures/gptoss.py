@@ -1,0 +1,79 @@
+"""gpt-oss: attention with sinks, and experts with biases and a clamped gated unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Op
+from torch import Tensor
+
+from spec_targets.architectures.config_json import ConfigJson
+from spec_targets.architectures.family import Family, Name, stored
+from spec_targets.architectures.keys import Keys
+from spec_targets.architectures.names import ATTENTION, ENDS
+from spec_targets.runtime.config import Config
+
+PATTERN = 2
+"""Of so many blocks the last attends to everything, the others have a window."""
+FUSED, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
+
+
+def gate_rows(value: Tensor, c: Config) -> Tensor:
+    """Rows of gate and up take turns."""
+    return value[:, ::2]
+
+
+def up_rows(value: Tensor, c: Config) -> Tensor:
+    return value[:, 1::2]
+
+
+NAMES: dict[str, Name] = {
+    "post_attention_norm.weight": "post_attention_layernorm.weight",
+    "attn_sinks.weight": "self_attn.sinks",
+    "ffn_gate_inp.weight": "mlp.router.weight",
+    "ffn_gate_inp.bias": "mlp.router.bias",
+    "ffn_gate_exps.weight": stored(FUSED, change=lambda value, c: gate_rows(value.mT, c)),
+    "ffn_up_exps.weight": stored(FUSED, change=lambda value, c: up_rows(value.mT, c)),
+    "ffn_down_exps.weight": stored(DOWN, change=lambda value, c: value.mT),
+    "ffn_gate_exps.bias": stored(f"{FUSED}_bias", change=gate_rows),
+    "ffn_up_exps.bias": stored(f"{FUSED}_bias", change=up_rows),
+    "ffn_down_exps.bias": f"{DOWN}_bias",
+}
+
+
+def from_gguf(keys: Keys) -> Config:
+    return keys.decoder(
+        experts=keys.experts(),
+        windows=keys.windows(keys.integer("attention.sliding_window"), PATTERN),
+    )
+
+
+def from_hf(json: ConfigJson) -> Config:
+    json.refuse(swiglu_limit=(None, 7.0), attention_bias=(None, True), hidden_act=("silu", None))
+    width = json.integer("intermediate_size")
+    return json.decoder(
+        ("layer_types", "quantization_config"),
+        experts=json.experts(normalise=True),
+        expert_ff=width,
+        windows=json.windows(PATTERN),
+    )
+
+
+def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
+    assert c.experts is not None
+    yield b.norm("x", "h", "attn_norm.weight")
+    yield from b.attention(norms=False, biases=True, sinks=True)
+    yield b.norm("x", "h", "post_attention_norm.weight")
+    yield from b.mixture(c.experts, c.expert_ff, act="clamped", biases=True)
+
+
+GPT_OSS = Family(
+    name="gpt-oss",
+    classes=("GptOssForCausalLM",),
+    model_types=("gpt_oss",),
+    gguf=from_gguf,
+    hf=from_hf,
+    block=block,
+    names=ENDS | ATTENTION | NAMES,
+)

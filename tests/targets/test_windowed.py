@@ -1,0 +1,173 @@
+"""Models with windows: Mistral, Phi-3, Gemma 2 and 3, gpt-oss, against golden vectors and against transformers.
+
+The bar of golden vectors is 4 times what one float32 rounding step changes at the input or in the rotary frequencies.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from spec_core import Needs, load
+from tests.support.golden import golden
+from tests.targets.drive import EVERYTHING, forward, fresh, greedy, part, sequence
+from tests.targets.tiny import classes, logits, saved
+from tests.targets.windowed import FAMILIES, drawn, written
+
+CASES = {
+    "mistral/hf": "",
+    "mistral/model-f32.gguf": "full_attention.",
+    "phi3/hf": "",
+    "phi3/model-f32.gguf": "",
+    "phi3-longrope/hf": "long.",
+    "phi3-longrope/model-f32.gguf": "long.",
+    "gemma2/hf": "",
+    "gemma2/model-f32.gguf": "",
+    "gemma3/hf": "",
+    "gemma3/model-f32.gguf": "",
+    "gpt-oss/hf": "",
+    "gpt-oss/model-f32.gguf": "",
+    "gpt-oss-notruncate/hf": "",
+    "gpt-oss-notruncate/model-f32.gguf": "truncated.",
+}
+"""Which tensors belong to which file: GGUF files have no window of Mistral, and none of YaRN's ``truncate``."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+class Case:
+    """A loaded target beside its expected tensors."""
+
+    def __init__(self, name: str, prefix: str, kernels: str, **options) -> None:
+        folder, _, file = name.rpartition("/")
+        path = golden(folder)
+        self.name, self.prefix = name, prefix
+        self.target = load(path / file, kernels=kernels, cache_dtype="float32", **options)
+        self.tensors = load_file(path / "golden.safetensors")
+        self.facts = json.loads((path / "golden.json").read_text())
+
+    def tokens(self, name: str) -> list[int]:
+        return self.tensors[name].tolist()
+
+    def bar(self, length: int) -> float:
+        floors = (self.facts[kind][f"logits_{length}"] for kind in ("rounding_floor", "rotary_floor"))
+        return 4 * max(floors)
+
+
+@pytest.fixture(scope="module", params=["native", "reference"])
+def kernels(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, kernels) -> Case:
+    return Case(request.param, CASES[request.param], kernels)
+
+
+def largest(a: torch.Tensor, b: torch.Tensor) -> float:
+    assert a.shape == b.shape
+    return (a - b).abs().max().item()
+
+
+@pytest.mark.parametrize("length", [37, 130])
+def test_logits_of_every_position(case, length):
+    got = fresh(case.target, case.tokens(f"prompt_{length}")).logits
+
+    assert largest(case.tensors[f"{case.prefix}logits_{length}"], got) <= case.bar(length)
+
+
+def test_greedy_tokens_over_the_cache(case):
+    tokens, rows = greedy(case.target, case.tokens("prompt_16"), 32)
+
+    assert case.tokens(f"{case.prefix}greedy_tokens") == tokens
+    assert case.tokens(f"{case.prefix}llamacpp_greedy_tokens") == tokens or case.name == "mistral/hf"
+    assert largest(case.tensors[f"{case.prefix}greedy_logits"], torch.stack(rows)) <= case.bar(130)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 36])
+def test_a_prompt_in_chunks_equals_one_pass(case, chunk):
+    """Chunks end before, in and behind the window of 16."""
+    tokens = case.tokens("prompt_37")
+    seq = sequence(case.target, tokens)
+    starts = range(0, len(tokens), chunk)
+    rows = [forward(case.target, part(seq, i, tokens[i : i + chunk]), needs=EVERYTHING).logits for i in starts]
+
+    assert largest(case.tensors[f"{case.prefix}logits_37"], torch.cat(rows)) <= case.bar(37)
+
+
+@pytest.mark.parametrize("name", [name for name, prefix in CASES.items() if not prefix])
+def test_hidden_states_enter_the_block_of_their_index(name, kernels):
+    """The first is the scaled embedding."""
+    case = Case(name, "", kernels)
+    layers = case.target.info.layers
+    output = fresh(case.target, case.tokens("prompt_37"), Needs(hidden=range(layers + 1), final=True))
+    expected = [case.tensors["hidden_37.embed"]]
+    expected += [case.tensors[f"hidden_37.layer_{i}"] for i in range(layers)]
+    size = max(e.abs().max().item() for e in expected)
+
+    assert max(largest(e, output.hidden[i]) for i, e in enumerate(expected)) <= case.bar(37) + 1e-6 * size
+    assert largest(case.tensors["hidden_37.norm"], output.final) <= case.bar(37)
+
+
+@pytest.mark.parametrize("file", ["hf", "model-f32.gguf"])
+def test_short_factors_belong_to_a_context_of_the_original_length(file, kernels):
+    """The plain tensors of this model are short while its text is."""
+    case = Case(f"phi3-longrope/{file}", "", kernels, context=64)
+
+    assert largest(case.tensors["logits_37"], fresh(case.target, case.tokens("prompt_37")).logits) <= case.bar(37)
+    assert greedy(case.target, case.tokens("prompt_16"), 32)[0] == case.tokens("greedy_tokens")
+
+
+@pytest.mark.parametrize("family", ["phi3", "gemma2", "gemma3", "gpt-oss"])
+def test_a_file_and_a_directory_of_one_model_give_the_same_bits(family, kernels):
+    file, directory = (Case(f"{family}/{name}", "", kernels) for name in ("model-f32.gguf", "hf"))
+    tokens = file.tokens("prompt_37")
+
+    assert torch.equal(fresh(file.target, tokens).logits, fresh(directory.target, tokens).logits)
+
+
+def rounding_floor(made, tokens: list[int], expected: torch.Tensor) -> float:
+    """Largest change of logits by embeddings that are changed by one float32 rounding step, of 3 trials."""
+    weight, found = made.get_input_embeddings().weight.data, 0.0
+    kept = weight.clone()
+    for seed in range(3):
+        steps = torch.randint(-1, 2, weight.shape, generator=torch.Generator().manual_seed(seed))
+        weight.copy_(kept * (1 + steps * 2.0**-23))
+        found = max(found, largest(expected, logits(made, tokens)))
+    weight.copy_(kept)
+    return found
+
+
+def differences(family: str, seed: int, folder) -> dict[str, float]:
+    """Largest difference of logits to transformers in units of the rounding floor, by format and executor.
+
+    GGUF files of Mistral have no window.
+    """
+    if None in classes(family):
+        pytest.skip(f"this transformers has no classes of {family}")
+    made = drawn(family, seed)
+    tokens = [7 * i * i % made.config.vocab_size for i in range(45)]
+    places = {"hf": saved(made, folder / f"{family}-{seed}")}
+    if family != "mistral":
+        places["gguf"] = written(made, family, folder / f"{family}-{seed}.gguf")
+    expected, found = logits(made, tokens), {}
+    floor = rounding_floor(made, tokens, expected)
+    for form, place in places.items():
+        for kernels in ("native", "reference"):
+            target = load(place, kernels=kernels, dtype="float32", cache_dtype="float32")
+            found[f"{form} {kernels}"] = largest(expected, fresh(target, tokens).logits) / floor
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_models_of_unfriendly_sizes_are_those_of_transformers(family, seed, tmp_path):
+    found = differences(family, seed, tmp_path)
+
+    assert max(found.values()) <= 4, found
