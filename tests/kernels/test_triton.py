@@ -243,11 +243,11 @@ def test_a_layer_of_experts_gives_the_same_through_the_twins(rows, monkeypatch, 
     normal = lambda *shape: torch.randn(shape, device=DEVICE)
     x, scores, weights = normal(rows, 12), normal(rows, 5), (normal(5, 12, 7), normal(5, 12, 7), normal(5, 7, 12))
     monkeypatch.setattr(layers, "on_cuda", lambda arguments: False)
-    plain = layers.mixture(x, scores, Experts(5, 2), None, *weights)
+    plain = layers.mixture(x, scores, Experts(5, 2), None, weights)
     twins_everywhere()
     monkeypatch.setattr(layers, "on_cuda", lambda arguments: True)
 
-    assert_close("y", plain, layers.mixture(x, scores, Experts(5, 2), None, *weights), 1e-5)
+    assert_close("y", plain, layers.mixture(x, scores, Experts(5, 2), None, weights), 1e-5)
 
 
 SMALL = kernels.Sizes(

@@ -48,7 +48,8 @@ def compared(made: Program) -> bool:
 
 
 def test_a_model_of_hundreds_of_blocks_runs_and_gives_every_hidden_state():
-    config = attrs.evolve(program(203).config, layers=BLOCKS)
+    drawn = program(203).config
+    config = attrs.evolve(drawn, layers=BLOCKS, windows=(drawn.windows * BLOCKS)[:BLOCKS])
     made = Program(config, Drawn(config, 0), {})
     needs = Needs(hidden=set(range(BLOCKS)), final=True, all_logits=True)
     found, exact = (fresh(made.target(kernels=kernels), [3, 1, 2], needs) for kernels in ("native", "reference"))
