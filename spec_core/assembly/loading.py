@@ -27,7 +27,8 @@ def load(model: str | Path, **options: Any) -> Target:
     ``weights=False`` reads metadata only: ``info`` and ``tokenizer`` are complete, ``forward`` is not possible.
 
     Raises UsageError for an unknown scheme, a path that is not a model, an option that neither the settings nor the
-    loader's signature names, or ``threads`` or ``context`` out of range; SpecError for a damaged file; LoadError with the loader's name for anything else that the loader raises.
+    loader's signature names, or ``threads`` or ``context`` out of range; SpecError for a damaged file; LoadError with
+    the loader's name for anything else that the loader raises.
     """
     options |= limited(options)
     scheme, location = split(str(model))
