@@ -61,7 +61,7 @@ class Place:
         if len(last) < self.n_min:
             return -1
         places = self._places().get(tuple(last), [])
-        return next((at for at in places if at >= self.lost), places[-1] if places else -1)
+        return next((at for at in places if at > self.lost), places[-1] if places else -1)
 
     def _places(self) -> dict[tuple[int, ...], list[int]]:
         """{n-gram: indices after its occurrences}, made when the place is lost for the first time."""
