@@ -69,7 +69,7 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
             with np.errstate(invalid="ignore"):
                 token, logit, apart = reference.choose(history.numpy(), case.sampling, source, case.t + i)
             assert found == (token, agreement(apart) if math.isfinite(logit) else 0.0)
-        assert end == "a draft is longer than its chooser has room for"
+        assert end == "the draft is longer than its chooser allows"
 
 
 def noise_of(case):
