@@ -5,7 +5,6 @@ A call in the wrong hook raises PhaseError: it would have no effect, or would ch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
-from spec_core.contract.splice import joined, leaves
+from spec_core.contract.splice import joined, likely_first
 from spec_core.contract.trimming import wanted
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
@@ -207,7 +206,7 @@ class Step:
             if part.draft is None or self.asking not in self.extenders or not part.seq.wants(self.asking):
                 continue
             draft, depths = part.draft, part.draft.depths
-            for leaf in _likely_first(draft):
+            for leaf in likely_first(draft):
                 budget = self._further(part, depths[leaf])
                 if budget > 0 and draft.ids[leaf] not in part.seq.stop.tokens:
                     self.about = part.seq
@@ -301,6 +300,14 @@ class Step:
         assert self.output is not None
         return self.output.logits[part.at : part.at + 1 + part.drafted]
 
+    def mask(self, seq: Sequence, row: int) -> np.ndarray | None:
+        """[ceil(V / 32)] uint32: the tokens that the request's constraint allows at ``row`` of ``logits(seq)``, token
+        ``id`` as bit ``id % 32`` of word ``id // 32``. None: all.
+        """
+        self._in("mask", "accept", "rollback", "process")
+        masks = self.part(seq).masks
+        return None if masks is None else masks[row]
+
     def history(self, seq: Sequence, row: int) -> list[int]:
         """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
         self._in("history", "accept", "rollback", "process")
@@ -366,15 +373,6 @@ class Step:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
-
-
-def _likely_first(draft: Draft) -> list[int]:
-    """The leaves of a draft, by the joint confidence of their paths; in their order where the draft has none."""
-    found = leaves(draft)
-    chance = draft.confidence
-    if len(found) < 2 or chance is None:
-        return found
-    return sorted(found, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
 
 
 def own(draft: Draft) -> Draft:

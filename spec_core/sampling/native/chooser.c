@@ -58,7 +58,7 @@ static const char *choose(void *context, const spec_choice *where, int64_t *toke
     const char *wrong = placed(c, where, &row, &source);
     if (wrong) return wrong;
     choice_made made =
-        choice_now->choose(choice_adjusted(&c->job, row, c->room), &c->job.cuts, &source, 1, c->room);
+        choice_now->choose(choice_adjusted(&c->job, row, 0, c->room), &c->job.cuts, &source, 1, c->room);
     *token = made.id, *chance = isfinite(made.logit) ? agreement(made.lead) : 0;
     return NULL;
 }
@@ -79,7 +79,7 @@ static int32_t by_probability(chooser *c, choice_row row, int32_t most, int64_t 
 static int32_t by_noise(chooser *c, choice_row row, const choice_source *source, int32_t most, int64_t *tokens,
                         double *chances) {
     const choice_place *order = c->room->order;
-    row = choice_adjusted(&c->job, row, c->room);
+    row = choice_adjusted(&c->job, row, 0, c->room);
     int32_t count = most < row.n ? most + 1 : row.n;
     int32_t found = choice_now->best(row, &c->job.cuts, source, count, c->room);
     for (int32_t i = 0; i < found && i < most; i++) {

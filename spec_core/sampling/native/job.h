@@ -14,6 +14,8 @@ typedef struct {
     int32_t *bias_ids;
     double *bias;
     int32_t biases;
+    const uint32_t *masks; /* of the first row, `words` each: bit id % 32 of word id / 32; NULL: all are allowed */
+    int32_t words;
     int32_t *history; /* prompt and output, with room for the draft; NULL where nothing depends on it */
     int32_t prompt, length;
     int32_t *ids, *parents, drafted; /* parents NULL: a chain */
@@ -21,8 +23,8 @@ typedef struct {
     choice_made made;
 } choice_job;
 
-/* The row with bias and penalties: its own memory where there are none, else room->adjusted. */
-choice_row choice_adjusted(const choice_job *job, choice_row row, choice_room *room);
+/* The row at `index` of the masks, with bias and penalties: its own memory where there are none, else room->adjusted. */
+choice_row choice_adjusted(const choice_job *job, choice_row row, int32_t index, choice_room *room);
 
 /* Follow the choices down the draft: path, kept and made. */
 void choice_walk(choice_job *job, const choice_table *table, choice_room *room);
