@@ -6,6 +6,8 @@ be shorter because of what was drawn, which no rule for sampled drafts allows.
 
 from __future__ import annotations
 
+import numpy as np
+
 from spec_core.contract.batch import Part
 from spec_core.contract.constraint import allows, draft_masks, fail
 from spec_core.contract.sequence import Sequence
@@ -28,14 +30,14 @@ def constrain(step: Step) -> None:
 def _mask(part: Part, vocab: int) -> None:
     seq = part.seq
     rows = draft_masks(seq.matcher, part.draft, seq.stop.tokens, vocab)
-    empty = ~rows.any(1)
-    if empty[0]:
+    empty = np.flatnonzero(~rows.any(1)).tolist()
+    if 0 in empty:
         raise ConstraintError(
             f"the constraint allows no token after {len(seq.tokens) - seq.prompt_len} tokens of output",
             hint="the constraint has a dead end: no token of this model's vocabulary goes on; change the constraint",
         )
     rows[empty] = FULL  # a rule needs some distribution there; the verdict is cut before it
-    part.masks, part.dead_ends = rows, frozenset(empty.nonzero()[0].tolist())
+    part.masks, part.dead_ends = rows, frozenset(empty)
 
 
 def dead_end(part: Part, i: int) -> bool:

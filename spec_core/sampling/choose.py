@@ -28,9 +28,7 @@ KINDS = {torch.float32: 0, torch.float64: 1}
 """Types of rows, as numbered in the native code."""
 
 
-def adjust(
-    row: Tensor, sampling: Sampling, history: list[int], prompt: int, mask: np.ndarray | None = None
-) -> Tensor:
+def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int, mask: np.ndarray | None = None) -> Tensor:
     """The row after constraint, bias and penalties: in float64, rounded to its type after bias, after repetition, and
     at the end.
 

@@ -28,7 +28,8 @@ def allowed(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
             mask = seq.matcher.masks(())[0]
             return mask if there else np.zeros_like(mask)
     except Exception as error:
-        return fail(seq, error)
+        fail(seq, error)
+        return None
 
 
 def forced(seq: Sequence, drafted: Tokens[int], most: int) -> list[int]:
