@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,15 @@ def load(model: str | Path, **options: Any) -> Target:
     options: fields of ``LoadSettings`` (``device``, ``dtype``, ``threads``, ``context``, ``kernels``, ...);
     ``weights=False`` reads metadata only: ``info`` and ``tokenizer`` are complete, ``forward`` is not possible.
 
-    Raises UsageError for an unknown scheme, a path that is not a model, or ``threads`` or ``context`` out of range;
-    SpecError for a damaged file; LoadError with the loader's name for anything else that the loader raises.
+    Raises UsageError for an unknown scheme, a path that is not a model, an option that neither the settings nor the
+    loader's signature names, or ``threads`` or ``context`` out of range; SpecError for a damaged file; LoadError with
+    the loader's name for anything else that the loader raises.
     """
     options |= limited(options)
     scheme, location = split(str(model))
     entry = find(scheme, ("target",))
     loader = imported(entry)
+    _check_names(options, loader, entry)
     try:
         target = loader(location, **options)
     except SpecError:
@@ -63,6 +67,17 @@ def limited(options: dict[str, Any]) -> dict[str, Any]:
     fields = attrs.fields_dict(attrs.resolve_types(LoadSettings))
     bounded = {name: field for name, field in fields.items() if field.validator is not None}
     return {name: structure(value, bounded[name], name) for name, value in options.items() if name in bounded}
+
+
+def _check_names(options: dict[str, Any], loader: Callable[..., Any], entry: Entry) -> None:
+    """Loaders often pass ``**options`` on, so a misspelled name would fail far from the caller."""
+    own = list(signature(loader).parameters.values())[1:]  # the first is the location
+    known = {*attrs.fields_dict(LoadSettings), *(p.name for p in own if p.kind != Parameter.VAR_KEYWORD)}
+    for name in options:
+        if name not in known:
+            raise UsageError(
+                f"target {entry.name!r} has no load option {name!r}", hint=f"options: {nearest(name, known)}"
+            )
 
 
 def _failed(entry: Entry, location: str, why: str) -> LoadError:

@@ -21,7 +21,7 @@ from spec_core.contract.values import Compat, Draft, Verdict
 from spec_core.errors import TargetError
 from spec_core.hookspecs import hookimpl
 from spec_core.sampling import native
-from spec_core.sampling.choose import KINDS, bits, number
+from spec_core.sampling.choose import KINDS, bits, finite_choice
 from spec_core.sampling.parameters import LOWEST
 from spec_core.toolkit.choosing import Choose, choosers, sampled, walk
 
@@ -83,4 +83,4 @@ def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:
 def _verdict(path: tuple[int, ...], token: int, logit: float) -> Verdict | TargetError:
     if logit > LOWEST:
         return Verdict(path, token)
-    return _attempt(None, lambda row: number([token], [logit]))
+    return _attempt(None, lambda row: finite_choice([token], [logit]))

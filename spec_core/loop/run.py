@@ -210,7 +210,9 @@ class Run:
     def _checked(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
         always = frozenset(c.name for c in self.plugins) - self.drafters
         made = request_of(request, keywords)
-        return sequence(made, self.target, always, self.drafters, self.stats.switched_off, self._private)
+        controllers = frozenset(c.name for c in self.plugins if c.controls)
+        off = self.stats.switched_off
+        return sequence(made, self.target, always, self.drafters, off, self._private, controllers)
 
     def _queue(self, seq: Sequence, queued: Queued | None = None) -> Sequence:
         with self._lock:

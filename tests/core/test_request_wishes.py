@@ -161,12 +161,43 @@ class Second:
                 step.extend(seq, Draft([3, 4], confidence=[0.8, 0.1]), leaf)
 
 
-@pytest.mark.parametrize(("least", "ids"), [(0.0, (1, 2, 3, 4)), (0.5, (1, 2, 3)), (0.85, (1, 2))])
-def test_what_extends_a_draft_is_cut_by_its_confidence_too(least, ids):
+@pytest.mark.parametrize(("p_min", "ids"), [(0.0, (1, 2, 3, 4)), (0.5, (1, 2, 3)), (0.85, (1, 2))])
+def test_what_extends_a_draft_is_cut_by_its_confidence_too(p_min, ids):
     run, found = Run(ToyTarget(recurrent=False), methods=[First(), Second()]), set()
     run.observe(lambda step: found.update(p.draft.ids for p in step.parts if p.draft is not None))
 
-    result = run.generate([5, 6], max_tokens=12, confidence_min=least).result
+    result = run.generate([5, 6], max_tokens=12, confidence_min=p_min).result
 
     assert found == {ids}
     assert result.tokens == plain(Request([5, 6], max_tokens=12), recurrent=False).tokens
+
+
+class Short:
+    """A controller that allows one token."""
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts=())
+
+    @hookimpl
+    def draft(self, step):
+        for part in step.parts:
+            if part.budget:
+                step.limit(part.seq, 1)
+                step.set_price(part.seq, 0.5)
+
+
+def test_a_request_without_control_keeps_whole_drafts_beside_one_that_is_limited():
+    found, prices = {"free": set(), "limited": set()}, {"free": set(), "limited": set()}
+    run = toy_run(Fixed(lambda step, seq, budget: Draft(CHAIN.ids[:budget]) if budget <= 4 else CHAIN), control=Short())
+    run.observe(lambda s: [found[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
+    run.observe(lambda s: [prices[p.seq.name].update(p.prices.values()) for p in s.parts])
+    free = run.submit([5, 6], max_tokens=12, name="free", control=False)
+    limited = run.submit([5, 6], max_tokens=12, name="limited")
+    finish(run)
+
+    assert found == {"free": {4}, "limited": {1}}
+    assert prices == {"free": set(), "limited": {0.5}}
+    assert run.take(free).tokens == run.take(limited).tokens == plain(Request([5, 6], max_tokens=12)).tokens
+    with pytest.raises(UsageError, match="control"):
+        run.submit([1], control="fixed")

@@ -130,6 +130,15 @@ def test_a_run_checks_its_settings_too():
         RunSettings(max_sequences=0)
 
 
+@pytest.mark.parametrize("name", ["cache", "location", "options"])
+def test_a_load_option_that_nobody_knows_is_refused_by_name(name):
+    """Loaders pass options on, so the name would end in a TypeError of a function that the caller never named."""
+    with pytest.raises(UsageError) as raised:
+        load("zoo:pico", **{name: "float32"})
+    assert raised.value.reason == f"target 'zoo' has no load option {name!r}"
+    assert raised.value.hint is not None and "cache_dtype" in raised.value.hint
+
+
 @pytest.mark.parametrize("threads", [1025, 1 << 31, -1])
 def test_a_number_of_threads_out_of_range_is_refused(threads):
     """From every layer, and by ``load`` itself, which would end in an error of torch."""

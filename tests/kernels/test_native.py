@@ -343,16 +343,16 @@ def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):
 
 
 WRONG = {
-    "a token is no row": {"tokens": [300, 1]},
-    "a token is no row of": {"tokens": [-1, 1]},
-    "a position is beyond": {"positions": [0, 1 << 30]},
-    "than its cache has places": {"start": 4000},
-    "do not cover the batch": {"rows": 1},
-    "follows an earlier one": {"parents": (5,)},
-    "picks: no such row": {"logits": [2]},
-    "picks: rows are not ascending": {"logits": [1, 0]},
+    "a token is outside": {"tokens": [300, 1]},
+    "a token is outside the embedding": {"tokens": [-1, 1]},
+    "exceeds the model's rotary table": {"positions": [0, 1 << 30]},
+    "a cache has too few places": {"start": 4000},
+    "fewer rows than the batch": {"rows": 1},
+    "must come before its child": {"parents": (5,)},
+    "picks: row out of range": {"logits": [2]},
+    "picks: rows must ascend": {"logits": [1, 0]},
     "picks: a list of rows": {"logits": [0, 1, 1]},
-    "given: no such row": {"given": {7: torch.zeros(32)}},
+    "given: row out of range": {"given": {7: torch.zeros(32)}},
 }
 
 

@@ -241,9 +241,9 @@ def test_rows_are_kept_for_every_token():
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"width": 65}, "1 to 64 tokens"),
-        ({"width": 0}, "1 to 64 tokens"),
-        ({"width": 2, "made": None}, "need a chooser"),
+        ({"width": 65}, "1 to 64 children"),
+        ({"width": 0}, "1 to 64 children"),
+        ({"width": 2, "made": None}, "needs a chooser"),
         ({"length": 100, "width": 60}, "no room"),
         ({"trust": 1.5}, "from 0 to 1"),
         ({"trust": math.nan}, "from 0 to 1"),
@@ -262,10 +262,10 @@ def test_a_tree_that_does_not_fit_is_refused(more, said):
     [
         (lambda: chooser(length=4), 5, None, "longer than its chooser"),
         (lambda: chooser(vocabulary=100), 5, None, "more logits than"),
-        (lambda: chooser(vocabulary=200), 5, None, "stands for no token"),
-        (chooser, 5, lambda ids: ids[:100], "stands for one token"),
-        (chooser, 5, lambda ids: ids - VOCAB, "stands for no token"),
-        (chooser, 5, lambda ids: ids + VOCAB, "stands for no token"),
+        (lambda: chooser(vocabulary=200), 5, None, "outside the vocabulary"),
+        (chooser, 5, lambda ids: ids[:100], "one token id per logit"),
+        (chooser, 5, lambda ids: ids - VOCAB, "outside the vocabulary"),
+        (chooser, 5, lambda ids: ids + VOCAB, "outside the vocabulary"),
         (chooser, 300, None, "1 to 256"),
         (lambda: native.module.chooser, 5, None, "PyCapsule"),
         (lambda: datetime.datetime_CAPI, 5, None, "PyCapsule"),

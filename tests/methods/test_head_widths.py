@@ -14,7 +14,7 @@ from tests.native.programs import FAR
 from tests.native.random_heads import Case, case, far
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-SEEDS = {"eagle3": 4, "dflash": 10}
+SEEDS = {"eagle3": 4, "dflash": 81}
 """Cases whose head has an embedding and an output matrix of its own."""
 
 

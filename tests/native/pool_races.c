@@ -1,5 +1,5 @@
-/* The pool under the thread sanitiser: phases whose jobs write what the next phase reads, from several callers at once,
- * and in a child. Exits with 0 where every job was done once, in its own phase. */
+/* The pool under the thread sanitiser: phases whose jobs write what the next phase reads, called by several threads at
+ * once and in a child of a fork. Exits with 0 if every job ran once, in its own phase. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 typedef struct {
     int phase, jobs, wrong;
-    int done[2][JOBS]; /* how often each job of this phase and of the last was done: plain memory, on purpose */
+    int done[2][JOBS]; /* how often each job of this phase and the last ran; not atomic, so that races are seen */
 } run;
 
 static int jobs_of(int phase) { return 1 + (phase * 37) % JOBS; }

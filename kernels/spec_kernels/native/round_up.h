@@ -1,4 +1,4 @@
-/* The one rounding helper of the native code. */
+/* Rounding up, for all native code. */
 #ifndef SPEC_ROUND_UP_H
 #define SPEC_ROUND_UP_H
 

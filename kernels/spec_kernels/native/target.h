@@ -1,7 +1,7 @@
-/* Compiles a part of a file for instructions that not every processor has.
+/* Compiles a part of a file for instructions that some processors lack.
  *
  *     SPEC_TARGET_BEGIN("avx2,f16c")
- *     ... functions; headers with intrinsics come before ...
+ *     ... functions; include headers with intrinsics before ...
  *     SPEC_TARGET_END
  *
  * The dispatchers call such functions only where the processor has the instructions. */

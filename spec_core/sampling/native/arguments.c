@@ -1,4 +1,4 @@
-/* What Python gives, as numbers. */
+/* Converts arguments from Python. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whole numbers of a list or tuple; `more` places behind them. NULL with an error set. */
+/* The integers of a list or tuple, with scratch for `more` after them. NULL with an error set. */
 int32_t *numbers(PyObject *given, int32_t *count, Py_ssize_t more) {
     int list = PyList_Check(given);
     if (!list && !PyTuple_Check(given)) {
-        PyErr_SetString(PyExc_TypeError, "tokens are a list or a tuple");
+        PyErr_SetString(PyExc_TypeError, "tokens must be a list or a tuple");
         return NULL;
     }
     Py_ssize_t n = list ? PyList_Size(given) : PyTuple_Size(given);
@@ -57,7 +57,7 @@ int sampling_of(choice_job *job, PyObject *given) {
 /* address, kind, n */
 int row_of(choice_row *row, word address, int kind, int n) {
     if ((kind != CHOICE_FLOAT32 && kind != CHOICE_FLOAT64) || n < 1) {
-        PyErr_SetString(PyExc_ValueError, "a row has at least one logit, float32 or float64");
+        PyErr_SetString(PyExc_ValueError, "a row needs at least one logit, float32 or float64");
         return 0;
     }
     *row = (choice_row){(const void *)(uintptr_t)address, kind, n};
@@ -72,13 +72,13 @@ void job_free(choice_job *job) {
     free(job->bias_ids), free(job->bias), free(job->history), free(job->ids), free(job->parents), free(job->path);
 }
 
-/* What depends on drafts and history; tokens are read only where a penalty wants them. */
+/* Fields that depend on drafts and history; tokens are read only if a penalty needs them. */
 static int draft_of(choice_job *job, PyObject *tokens, PyObject *ids, PyObject *parents) {
     if (ids != Py_None && !(job->ids = numbers(ids, &job->drafted, 0))) return 0;
     int32_t count = 0;
     if (parents != Py_None && !(job->parents = numbers(parents, &count, 0))) return 0;
     if (job->parents && count != job->drafted) {
-        PyErr_SetString(PyExc_ValueError, "as many parents as tokens");
+        PyErr_SetString(PyExc_ValueError, "give as many parents as tokens");
         return 0;
     }
     job->path = malloc((size_t)(job->drafted + 1) * sizeof *job->path);

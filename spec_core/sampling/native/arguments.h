@@ -1,5 +1,5 @@
-/* What functions of the module share: reading what Python gives, and the memory that they work in. Included by files
- * that include Python.h. */
+/* Shared by the functions of the module: conversion of arguments, and scratch memory. Included by files that include
+ * Python.h. */
 #ifndef SPEC_CHOICE_ARGUMENTS_H
 #define SPEC_CHOICE_ARGUMENTS_H
 
@@ -7,17 +7,17 @@
 
 typedef unsigned long long word;
 
-/* module.c: the functions of the instruction set in use */
+/* module.c: the functions of the current instruction set */
 extern const choice_table *choice_now;
 
-/* room.c. With the interpreter's lock: a spare one where one is large enough. NULL with an error set. */
-choice_room *room_take(int32_t n);
-void room_give(choice_room *room);
+/* scratch.c. Call with the interpreter's lock. Reuses spare memory that is large enough. NULL with an error set. */
+choice_scratch *scratch_take(int32_t n);
+void scratch_give(choice_scratch *scratch);
 
-/* arguments.c. Whole numbers of a list or tuple; `more` places behind them. NULL with an error set. */
+/* arguments.c. The integers of a list or tuple, with scratch for `more` after them. NULL with an error set. */
 int32_t *numbers(PyObject *given, int32_t *count, Py_ssize_t more);
 
-/* Those that fill in a part give 0 with an error set.
+/* These fill in a part of a job; they return 0 with an error set.
  * sampling: (temperature, top_k, top_p, min_p, repetition, presence, frequency, {id: bias}) */
 int sampling_of(choice_job *job, PyObject *given);
 int row_of(choice_row *row, word address, int kind, int n);

@@ -1,4 +1,4 @@
-/* The choice of a table. */
+/* Selects a table. */
 #include "choice.h"
 
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* The seeded choice of a token, and what else is read off a row of logits.
+/* The seeded choice of a token, and other functions of a row of logits.
  *
- * spec_core/sampling/reference.py says the same in Python: every number here is made by the same IEEE operations in the
- * same order, or is an integer, so that both give the same token, to the bit, on every machine. */
+ * The same in Python: spec_core/sampling/reference.py. Every number is computed by the same IEEE operations in the same
+ * order, or is an integer, so both choose the same tokens, bit for bit, on every machine. */
 #ifndef SPEC_CHOICE_H
 #define SPEC_CHOICE_H
 
@@ -9,7 +9,7 @@
 
 enum { CHOICE_FLOAT32, CHOICE_FLOAT64 };
 
-/* A row [n] of one of the two types. */
+/* A row [n] of float32 or float64. */
 typedef struct {
     const void *data;
     int kind;
@@ -21,7 +21,7 @@ typedef struct {
     int64_t top_k;
 } choice_cuts;
 
-/* Of noise: the key, and three words of the counter; the fourth is the token's. */
+/* Noise: the key, and three words of the counter; the fourth is that of the token. */
 typedef struct {
     uint32_t key[2], t, stream, domain;
 } choice_source;
@@ -31,16 +31,16 @@ typedef struct {
     int32_t id;
 } choice_place;
 
-/* Memory that a call works in, for rows of up to n. adjusted: a row with bias and penalties; counts: zeros. */
+/* Scratch memory of a call, for rows of up to n. adjusted: a row with bias and penalties; counts: zeros. */
 typedef struct {
     int32_t n;
     choice_place *order;
     double *z, *adjusted;
     int32_t *ids, *some, *weights, *counts;
-} choice_room;
+} choice_scratch;
 
-/* What was chosen: its id and its logit, which says whether it is a choice at all. lead: distance of its score to the
- * next best one. */
+/* The chosen token and its logit, which is NaN or infinite if nothing can be chosen. lead: difference of its score to
+ * the second best. */
 typedef struct {
     int32_t id;
     double logit, lead;
@@ -48,25 +48,26 @@ typedef struct {
 
 typedef struct {
     const char *isa;
-    /* lead: whether that is wanted; else it is not found. The row is adjusted already. */
+    /* lead: whether to compute it. The row has bias and penalties already. */
     choice_made (*choose)(choice_row row, const choice_cuts *cuts, const choice_source *source, int lead,
-                          choice_room *room);
-    /* The `count` best by the sum of z and noise, the best first: room->order, with that sum; how many there are. For a
-       temperature above 0. Tokens that are banned are none of them. */
+                          choice_scratch *scratch);
+    /* The `count` best by the sum of z and noise, best first, with that sum, in scratch->order; returns their number.
+       Temperature above 0. Banned tokens are left out. */
     int32_t (*best)(choice_row row, const choice_cuts *cuts, const choice_source *source, int32_t count,
-                    choice_room *room);
-    /* The support: room->ids in ascending order and room->z; how many. */
-    int32_t (*support)(choice_row row, const choice_cuts *cuts, choice_room *room);
+                    choice_scratch *scratch);
+    /* The support: scratch->ids, ascending, and scratch->z; returns its size. */
+    int32_t (*support)(choice_row row, const choice_cuts *cuts, choice_scratch *scratch);
     /* The largest logit, its id, and the sum of all fine weights. */
     choice_made (*mass)(choice_row row, int64_t *total);
-    /* The `count` likeliest, best first: room->order. The sum of all weights; 0 where the row is no distribution. */
-    uint64_t (*likeliest)(choice_row row, int32_t count, choice_room *room);
+    /* The `count` likeliest, best first, in scratch->order. Returns the sum of all weights; 0 if the row is not a
+       distribution. */
+    uint64_t (*likeliest)(choice_row row, int32_t count, choice_scratch *scratch);
     int32_t (*weight)(double z);
-    /* Gumbel noise of all ids below n, or of those given. */
+    /* Gumbel noise of all ids below n, or of the given ids. */
     void (*gumbel)(const choice_source *source, const int64_t *ids, int64_t n, double *out);
 } choice_table;
 
-/* NULL: not known, or not that of this processor. isa NULL: the best. */
+/* NULL if unknown or not supported by this processor. isa NULL: the best. */
 const choice_table *choice_of(const char *isa);
 
 /* Bits of a fine weight: exp(z) is rounded to a multiple of 2^-bits, so that sums of n are exact in 63 bits. */

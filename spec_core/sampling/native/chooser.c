@@ -1,5 +1,4 @@
-/* The tokens of a sampled draft, chosen where it is drafted: spec_core/toolkit/token_drafter.py says the same in
- * Python. */
+/* The tokens of a sampled draft, chosen in the draft loop. The same in Python: spec_core/toolkit/token_drafter.py. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -10,22 +9,22 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* job: what the choice depends on, its history `length` tokens before a path. t, domain: how far the noise of a token
- * is from that of the one before it on a path. row: of all tokens, where a draft has logits of some. longest: path.
- * likeliest: tokens are ranked by their probability alone. */
+/* job: the inputs of the choice, with a history of `length` tokens before a path. t, domain: increments of the noise
+ * counter from one token of a path to the next. row: a row of all tokens, if a draft has logits of some only. longest:
+ * max path length. likeliest: rank tokens by probability alone. */
 typedef struct {
     spec_chooser face;
     choice_job job;
-    choice_room *room;
+    choice_scratch *scratch;
     float *row;
     uint32_t t, domain;
     int32_t vocabulary, longest, length, likeliest;
 } chooser;
 
-/* Chance that the target chooses the same token under the same noise. */
+/* Probability that the target chooses the same token with the same noise. */
 static double agreement(double lead) { return 1 - 0.68 * exp(-lead / 2.4); }
 
-/* The row of all tokens: those that have no logit cannot be chosen. NULL where an id is no token. */
+/* A row of all tokens; those without a logit cannot be chosen. NULL if an id is out of range. */
 static const float *spread(chooser *c, const spec_choice *where) {
     for (int32_t i = 0; i < c->vocabulary; i++) c->row[i] = -__builtin_inff();
     for (int32_t i = 0; i < where->n; i++) {
@@ -35,14 +34,14 @@ static const float *spread(chooser *c, const spec_choice *where) {
     return c->row;
 }
 
-/* The row of a choice, the noise there, and the history before it; or what is wrong with it. */
+/* Sets the row of a choice, its noise and its history; returns an error message or NULL. */
 static const char *placed(chooser *c, const spec_choice *where, choice_row *row, choice_source *source) {
     choice_job *job = &c->job;
     const float *logits = where->logits;
     uint32_t depth = (uint32_t)where->depth;
-    if (where->depth < 0 || where->depth >= c->longest) return "a draft is longer than its chooser has room for";
-    if (where->n < 1 || where->n > c->vocabulary) return "a row has more logits than there are tokens";
-    if (where->ids && !(logits = spread(c, where))) return "a row of logits stands for no token of the model";
+    if (where->depth < 0 || where->depth >= c->longest) return "the draft is longer than its chooser allows";
+    if (where->n < 1 || where->n > c->vocabulary) return "a row has more logits than the vocabulary has tokens";
+    if (where->ids && !(logits = spread(c, where))) return "a row of logits has token ids outside the vocabulary";
     *row = (choice_row){logits, CHOICE_FLOAT32, where->ids ? c->vocabulary : where->n};
     *source = job->source;
     source->t += depth * c->t, source->domain += depth * c->domain;
@@ -58,52 +57,52 @@ static const char *choose(void *context, const spec_choice *where, int64_t *toke
     const char *wrong = placed(c, where, &row, &source);
     if (wrong) return wrong;
     choice_made made =
-        choice_now->choose(choice_adjusted(&c->job, row, 0, c->room), &c->job.cuts, &source, 1, c->room);
+        choice_now->choose(choice_adjusted(&c->job, row, 0, c->scratch), &c->job.cuts, &source, 1, c->scratch);
     *token = made.id, *chance = isfinite(made.logit) ? agreement(made.lead) : 0;
     return NULL;
 }
 
-/* The likeliest of a row, and the probability of each; those that have none are left out. */
-static int32_t by_probability(chooser *c, choice_row row, int32_t most, int64_t *tokens, double *chances) {
-    int32_t found = 0, count = most < row.n ? most : row.n;
-    uint64_t total = choice_now->likeliest(row, count, c->room);
+/* The likeliest tokens of a row with their probabilities; tokens with probability 0 are left out. */
+static int32_t by_probability(chooser *c, choice_row row, int32_t count_max, int64_t *tokens, double *chances) {
+    int32_t found = 0, count = count_max < row.n ? count_max : row.n;
+    uint64_t total = choice_now->likeliest(row, count, c->scratch);
     for (int32_t i = 0; total && i < count; i++) {
-        int32_t weight = choice_now->weight(c->room->order[i].z);
-        if (weight) tokens[found] = c->room->order[i].id, chances[found++] = (double)weight / (double)total;
+        int32_t weight = choice_now->weight(c->scratch->order[i].z);
+        if (weight) tokens[found] = c->scratch->order[i].id, chances[found++] = (double)weight / (double)total;
     }
     return found;
 }
 
-/* The best by log-probability and noise. The chance of the first is that of winning by its lead; of others it falls with
+/* The best by log-probability plus noise. The first token's chance follows from its lead; that of the others falls with
  * their distance to it. */
-static int32_t by_noise(chooser *c, choice_row row, const choice_source *source, int32_t most, int64_t *tokens,
+static int32_t by_noise(chooser *c, choice_row row, const choice_source *source, int32_t count_max, int64_t *tokens,
                         double *chances) {
-    const choice_place *order = c->room->order;
-    row = choice_adjusted(&c->job, row, 0, c->room);
-    int32_t count = most < row.n ? most + 1 : row.n;
-    int32_t found = choice_now->best(row, &c->job.cuts, source, count, c->room);
-    for (int32_t i = 0; i < found && i < most; i++) {
+    const choice_place *order = c->scratch->order;
+    row = choice_adjusted(&c->job, row, 0, c->scratch);
+    int32_t count = count_max < row.n ? count_max + 1 : row.n;
+    int32_t found = choice_now->best(row, &c->job.cuts, source, count, c->scratch);
+    for (int32_t i = 0; i < found && i < count_max; i++) {
         tokens[i] = order[i].id;
         if (i) chances[i] = 0.3 * exp((order[i].z - order[0].z) / 2);
         else chances[i] = agreement(found > 1 ? order[0].z - order[1].z : __builtin_inf());
     }
-    return found < most ? found : most;
+    return found < count_max ? found : count_max;
 }
 
-static const char *rank(void *context, const spec_choice *where, int32_t most, int64_t *tokens, double *chances,
+static const char *rank(void *context, const spec_choice *where, int32_t count_max, int64_t *tokens, double *chances,
                         int32_t *found) {
     chooser *c = context;
     choice_row row;
     choice_source source;
     const char *wrong = placed(c, where, &row, &source);
     if (wrong) return wrong;
-    *found = c->likeliest ? by_probability(c, row, most, tokens, chances)
-                          : by_noise(c, row, &source, most, tokens, chances);
+    *found = c->likeliest ? by_probability(c, row, count_max, tokens, chances)
+                          : by_noise(c, row, &source, count_max, tokens, chances);
     return NULL;
 }
 
 static void release(chooser *c) {
-    if (c->room) room_give(c->room);
+    if (c->scratch) scratch_give(c->scratch);
     job_free(&c->job), free(c->row), free(c);
 }
 
@@ -112,23 +111,23 @@ static void forget(PyObject *capsule) {
     if (face) release(face->context);
 }
 
-/* Room for so many tokens behind the history, which is read only where a penalty wants it. */
+/* Makes scratch for so many tokens after the history, which is read only if a penalty needs it. */
 static int prepared(chooser *c, PyObject *tokens) {
     const choice_job *job = &c->job;
     if (c->vocabulary < 1 || c->longest < 1 || c->job.prompt < 0) {
-        PyErr_SetString(PyExc_ValueError, "a draft has at least one token of at least one");
+        PyErr_SetString(PyExc_ValueError, "a draft needs at least one token, and a vocabulary at least one");
         return 0;
     }
     c->face = (spec_chooser){c, choose, rank};
     c->row = malloc((size_t)c->vocabulary * sizeof *c->row);
     if (!c->row) return PyErr_NoMemory() != NULL;
-    if (!(c->room = room_take(c->vocabulary))) return 0;
+    if (!(c->scratch = scratch_take(c->vocabulary))) return 0;
     if (job->repetition == 1 && job->presence == 0 && job->frequency == 0) return 1;
     return (c->job.history = numbers(tokens, &c->length, c->longest)) != NULL;
 }
 
-/* sampling or None, (seed, stream, domain), t, (from one token to the next: t, domain), tokens, prompt, vocabulary,
-   longest path -> a capsule of spec_chooser, for one draft. Without sampling it ranks tokens by their probability. */
+/* sampling or None, (seed, stream, domain), t, (increments of t and domain per token), tokens, prompt, vocabulary, max
+   path length -> a capsule of spec_chooser for one draft. Without sampling it ranks tokens by probability. */
 PyObject *chooser_new(PyObject *module, PyObject *args) {
     PyObject *sampling, *tokens, *made = NULL;
     word seed, stream, domain, t, t_step, domain_step;

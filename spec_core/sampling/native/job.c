@@ -1,4 +1,4 @@
-/* Constraint, bias and penalties, and the walk down a draft. */
+/* Constraint, bias and penalties, and following the choices down a draft. */
 #include "job.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ static double get(choice_row row, int32_t id) {
     return row.kind == CHOICE_FLOAT32 ? (double)((const float *)row.data)[id] : ((const double *)row.data)[id];
 }
 
-/* Rounded to the row's type: once for the bias, once for the repetition, once for the others. */
+/* Rounded to the row's type after the bias, after the repetition penalty, and after the other penalties. */
 static void set(choice_row row, int32_t id, double value) {
     if (row.kind == CHOICE_FLOAT32) ((float *)(uintptr_t)row.data)[id] = (float)value;
     else ((double *)(uintptr_t)row.data)[id] = value;
@@ -48,20 +48,20 @@ static void penalise_output(const choice_job *job, choice_row row, int32_t *coun
     }
 }
 
-choice_row choice_adjusted(const choice_job *job, choice_row row, int32_t index, choice_room *room) {
+choice_row choice_adjusted(const choice_job *job, choice_row row, int32_t index, choice_scratch *scratch) {
     int output = job->presence != 0 || job->frequency != 0;
     if (!job->masks && !job->biases && job->repetition == 1 && !output) return row;
-    memcpy(room->adjusted, row.data, (size_t)row.n * (row.kind == CHOICE_FLOAT32 ? 4 : 8));
-    row.data = room->adjusted;
+    memcpy(scratch->adjusted, row.data, (size_t)row.n * (row.kind == CHOICE_FLOAT32 ? 4 : 8));
+    row.data = scratch->adjusted;
     if (job->masks) forbid(row, job->masks + (int64_t)index * job->words, job->words);
     for (int32_t i = 0; i < job->biases; i++)
         if (known(row, job->bias_ids[i])) set(row, job->bias_ids[i], get(row, job->bias_ids[i]) + job->bias[i]);
-    if (job->repetition != 1) penalise_repetition(job, row, room->counts);
-    if (output) penalise_output(job, row, room->counts);
+    if (job->repetition != 1) penalise_repetition(job, row, scratch->counts);
+    if (output) penalise_output(job, row, scratch->counts);
     return row;
 }
 
-/* The first draft after `node` with this token, or -1. */
+/* The first child of `node` with this token, or -1. */
 static int32_t child(const choice_job *job, int32_t node, int32_t token) {
     if (!job->parents) return node + 1 < job->drafted && job->ids[node + 1] == token ? node + 1 : -1;
     for (int32_t i = node + 1; i < job->drafted; i++)
@@ -75,11 +75,11 @@ static choice_row row_at(const choice_job *job, int32_t index) {
     return row;
 }
 
-void choice_walk(choice_job *job, const choice_table *table, choice_room *room) {
+void choice_walk(choice_job *job, const choice_table *table, choice_scratch *scratch) {
     choice_source source = job->source;
     for (int32_t node = -1;; source.t++) {
-        choice_row row = choice_adjusted(job, row_at(job, 1 + node), 1 + node, room);
-        job->made = table->choose(row, &job->cuts, &source, 0, room);
+        choice_row row = choice_adjusted(job, row_at(job, 1 + node), 1 + node, scratch);
+        job->made = table->choose(row, &job->cuts, &source, 0, scratch);
         node = child(job, node, job->made.id);
         if (node < 0 || !(job->made.logit > -__builtin_inf())) return;
         job->path[job->kept++] = node;
@@ -87,7 +87,7 @@ void choice_walk(choice_job *job, const choice_table *table, choice_room *room) 
     }
 }
 
-void choice_draw(choice_job *job, const choice_table *table, choice_room *room) {
+void choice_draw(choice_job *job, const choice_table *table, choice_scratch *scratch) {
     for (int32_t i = 0; job->history && i < job->drafted; i++) job->history[job->length++] = job->ids[i];
-    job->made = table->choose(choice_adjusted(job, row_at(job, 0), 0, room), &job->cuts, &job->source, 1, room);
+    job->made = table->choose(choice_adjusted(job, row_at(job, 0), 0, scratch), &job->cuts, &job->source, 1, scratch);
 }

@@ -1,6 +1,6 @@
 /* The extension module. Limited API, so one binary serves all versions.
  *
- * Addresses are integers; whoever passes one keeps the memory alive. */
+ * Addresses are integers; the caller keeps the memory alive. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -47,12 +47,12 @@ static PyObject *walk(PyObject *module, PyObject *given) {
         }
         n = jobs[ready].row.n > n ? jobs[ready].row.n : n;
     }
-    choice_room *room = room_take(n);
-    if (!room) goto done;
+    choice_scratch *scratch = scratch_take(n);
+    if (!scratch) goto done;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < count; i++) choice_walk(&jobs[i], choice_now, room);
+    for (Py_ssize_t i = 0; i < count; i++) choice_walk(&jobs[i], choice_now, scratch);
     Py_END_ALLOW_THREADS
-    room_give(room);
+    scratch_give(scratch);
     found = all_walked(jobs, count);
 done:
     for (Py_ssize_t i = 0; i < ready; i++) job_free(&jobs[i]);
@@ -64,18 +64,19 @@ done:
 static PyObject *draw(PyObject *module, PyObject *given) {
     choice_job job;
     (void)module;
-    choice_room *room = NULL;
-    if (job_of(&job, given) && (room = room_take(job.row.n))) {
+    choice_scratch *scratch = NULL;
+    if (job_of(&job, given) && (scratch = scratch_take(job.row.n))) {
         Py_BEGIN_ALLOW_THREADS
-        choice_draw(&job, choice_now, room);
+        choice_draw(&job, choice_now, scratch);
         Py_END_ALLOW_THREADS
-        room_give(room);
+        scratch_give(scratch);
     }
     job_free(&job);
-    return room ? Py_BuildValue("(idd)", (int)job.made.id, job.made.logit, job.made.lead) : NULL;
+    return scratch ? Py_BuildValue("(idd)", (int)job.made.id, job.made.logit, job.made.lead) : NULL;
 }
 
-/* address, kind, n, (temperature, top_k, top_p, min_p), addresses of ids int64 [n] and z float64 [n] -> how many */
+/* address, kind, n, (temperature, top_k, top_p, min_p), addresses of ids int64 [n] and z float64 [n] -> size of the
+ * support */
 static PyObject *support(PyObject *module, PyObject *args) {
     word address, ids_at, z_at;
     int kind, n;
@@ -87,16 +88,16 @@ static PyObject *support(PyObject *module, PyObject *args) {
                           &z_at))
         return NULL;
     c.top_k = k;
-    choice_room *room = row_of(&row, address, kind, n) ? room_take(n) : NULL;
-    if (!room) return NULL;
+    choice_scratch *scratch = row_of(&row, address, kind, n) ? scratch_take(n) : NULL;
+    if (!scratch) return NULL;
     int32_t count;
     int64_t *ids = (int64_t *)(uintptr_t)ids_at;
     Py_BEGIN_ALLOW_THREADS
-    count = choice_now->support(row, &c, room);
-    for (int32_t i = 0; i < count; i++) ids[i] = room->ids[i];
-    memcpy((void *)(uintptr_t)z_at, room->z, (size_t)count * sizeof *room->z);
+    count = choice_now->support(row, &c, scratch);
+    for (int32_t i = 0; i < count; i++) ids[i] = scratch->ids[i];
+    memcpy((void *)(uintptr_t)z_at, scratch->z, (size_t)count * sizeof *scratch->z);
     Py_END_ALLOW_THREADS
-    room_give(room);
+    scratch_give(scratch);
     return PyLong_FromLong(count);
 }
 
@@ -115,7 +116,7 @@ static PyObject *mass(PyObject *module, PyObject *args) {
     return Py_BuildValue("(idL)", (int)made.id, made.logit, (long long)total);
 }
 
-/* [(id, probability)], or what of it there is where an error is set. */
+/* [(id, probability)]; incomplete if an error is set. */
 static PyObject *shares(const choice_place *order, int32_t count, uint64_t total) {
     PyObject *found = PyList_New(count);
     for (int32_t i = 0; found && i < count; i++) {
@@ -137,19 +138,19 @@ static PyObject *likeliest(PyObject *module, PyObject *args) {
     choice_row row;
     (void)module;
     if (!PyArg_ParseTuple(args, "KLiiii", &address, &stride, &kind, &n, &rows, &count)) return NULL;
-    choice_room *room = row_of(&row, address, kind, n) ? room_take(n) : NULL;
-    PyObject *found = room ? PyList_New(rows) : NULL;
+    choice_scratch *scratch = row_of(&row, address, kind, n) ? scratch_take(n) : NULL;
+    PyObject *found = scratch ? PyList_New(rows) : NULL;
     count = count < n ? count : n;
     for (int i = 0; found && i < rows; i++) {
         uint64_t total;
         row.data = (const uint8_t *)(uintptr_t)address + stride * i;
         Py_BEGIN_ALLOW_THREADS
-        total = choice_now->likeliest(row, count, room);
+        total = choice_now->likeliest(row, count, scratch);
         Py_END_ALLOW_THREADS
-        PyObject *best = shares(room->order, count, total);
+        PyObject *best = shares(scratch->order, count, total);
         if (!best || PyList_SetItem(found, i, best) < 0) Py_CLEAR(found);
     }
-    if (room) room_give(room);
+    if (scratch) scratch_give(scratch);
     return found;
 }
 
@@ -179,14 +180,14 @@ static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
     return found;
 }
 
-/* isa, or None for the best: from now on, in all threads. For tests and measurements. */
+/* isa, or None for the best: applies to all threads. For tests and measurements. */
 static PyObject *use(PyObject *module, PyObject *args) {
     const char *isa;
     (void)module;
     if (!PyArg_ParseTuple(args, "z", &isa)) return NULL;
     const choice_table *found = choice_of(isa);
     if (!found)
-        return PyErr_Format(PyExc_ValueError, "instruction set %s is not known, or not that of this processor", isa);
+        return PyErr_Format(PyExc_ValueError, "instruction set %s is unknown or not supported by this processor", isa);
     choice_now = found;
     Py_RETURN_NONE;
 }

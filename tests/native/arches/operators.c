@@ -127,8 +127,17 @@ static uint64_t attention(table t, draws *d) {
     int32_t *parents = lineage(d, rows, chain);
     spec_sequence s = {0, rows, start, spec_chain(parents, 0, rows), 1, parents};
     int window = between(d, 1, 40);
-    spec_attention a = {heads, toss(d) ? window : 0, 0.125f, q, (size_t)q_width, out, (size_t)q_width,
-                        gate,  (size_t)q_width, toss(d) ? 5.0f : 0, toss(d) ? numbers(d, (size_t)heads, 2) : NULL};
+    spec_attention a = {heads,
+                        toss(d) ? window : 0,
+                        0.125f,
+                        q,
+                        (size_t)q_width,
+                        out,
+                        (size_t)q_width,
+                        gate,
+                        (size_t)q_width,
+                        toss(d) ? 5.0f : 0,
+                        toss(d) ? numbers(d, (size_t)heads, 2) : NULL};
     void *scratch = room(spec_attention_scratch(places));
     for (int h = 0; h < kv_heads; h++) t->attend(&a, &c, &s, h, 0, rows, scratch);
     uint64_t hash = hash_floats(HASH, out, (size_t)(rows * q_width));

@@ -1,4 +1,4 @@
-/* Reading what Python passes for drafts, and giving back what was found. */
+/* Reads the arguments of a draft call from Python, and builds its result. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -14,41 +14,43 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
     int32_t end = committed->first + committed->rows, more = (t->depth - 1) * t->width;
     if (t->depth < 1 || t->depth > SPEC_DEPTH || t->nodes < 1 || t->nodes > SPEC_DEPTH)
         return "a draft has 1 to 256 tokens";
-    if (t->width < 1 || t->width > SPEC_BRANCHES) return "1 to 64 tokens may follow one";
-    if (t->width > 1 && !t->chooser) return "the tokens of a tree need a chooser";
-    if (!(t->trust >= 0 && t->trust <= 1) || t->least != t->least) return "an estimate is from 0 to 1, a threshold a number";
-    if (q->picks[1][s] != end - 1) return "the last row of every sequence begins its draft";
+    if (t->width < 1 || t->width > SPEC_BRANCHES) return "a node has 1 to 64 children";
+    if (t->width > 1 && !t->chooser) return "a tree needs a chooser";
+    if (!(t->trust >= 0 && t->trust <= 1) || t->chance_min != t->chance_min)
+        return "the estimate must be from 0 to 1, the threshold a number";
+    if (q->picks[1][s] != end - 1) return "a draft starts from the last row of its sequence";
     if (committed->start + committed->rows + more > q->places[s]) return "the cache has no room for the draft";
     if (d->program->tables && q->positions[end - 1] + t->depth > d->program->positions)
-        return "positions end before the draft";
+        return "the draft exceeds the model's positions";
     return NULL;
 }
 
-/* Whether the model has the shape for drafts, and every one has room. */
+/* Checks that the model can be used for drafting, and that every draft fits. */
 static const char *misfit(const spec_drafts *d) {
     const spec_program *p = d->program;
     const spec_request *q = d->request;
     int64_t rows = 0, paths = 0;
-    if (p->recurring) return "drafts are made only where nothing recurs";
+    if (p->recurring) return "a model with recurrent layers cannot draft here";
     if (d->logits < 0 || d->logits >= p->taps || d->state >= p->taps || !q->taps[d->logits]) return "no such tap";
-    if (p->inputs != (d->state >= 0) || (d->state >= 0 && !q->taps[d->state])) return "a model with one input feeds it";
+    if (p->inputs != (d->state >= 0) || (d->state >= 0 && !q->taps[d->state]))
+        return "a model that is fed its own state has exactly one input";
     if (d->state >= 0 && q->tap_strides[d->state] < (size_t)p->input_widths[0])
         return "the state is narrower than the input";
     if (d->state >= 0 && (!q->picks[0] || q->picked[0] != q->sequences))
-        return "one state of every sequence begins its draft";
+        return "a draft starts from one state per sequence";
     for (int i = 0; i < p->value_count; i++)
-        if (p->values[i].tap != SPEC_NONE && p->values[i].tap != d->logits) return "a model has other outputs than logits";
-    if (!q->picks[1] || q->picked[1] != q->sequences) return "one row of logits of every sequence begins its draft";
+        if (p->values[i].tap != SPEC_NONE && p->values[i].tap != d->logits) return "the model must compute logits";
+    if (!q->picks[1] || q->picked[1] != q->sequences) return "a draft starts from one row of logits per sequence";
     for (int32_t s = 0; s < q->sequences; s++) {
         const char *wrong = misfit_of(d, &d->trees[s], s);
         if (wrong) return wrong;
         rows += d->trees[s].width, paths += (int64_t)d->trees[s].depth * d->trees[s].width;
     }
-    if (d->room < (d->keep ? paths : rows)) return "taps have no memory for the rows of the drafts";
+    if (d->room < (d->keep ? paths : rows)) return "taps have too little memory for the rows of the drafts";
     return NULL;
 }
 
-/* How many logits a row has; 0 where the tokens that they stand for are not as many. */
+/* Number of logits in a row; 0 if there are not as many token ids. */
 static int32_t classes_of(const spec_program *p, int32_t logits, PyObject *ids, const int64_t **tokens) {
     PyObject *at;
     Py_ssize_t count;
@@ -68,10 +70,10 @@ static int stops_of(spec_tree *t, PyObject *stops) {
     return !PyErr_Occurred();
 }
 
-/* (longest path, most tokens, most tokens after one, least chance of a path, estimate, (stop, ...), chooser or None) */
+/* (max path length, max tokens, max children of a node, min chance, estimate, (stop, ...), chooser or None) */
 static int tree_of(spec_tree *t, PyObject *given) {
     PyObject *stops, *chooser;
-    if (!PyArg_ParseTuple(given, "iiiddO!O", &t->depth, &t->nodes, &t->width, &t->least, &t->trust, &PyTuple_Type,
+    if (!PyArg_ParseTuple(given, "iiiddO!O", &t->depth, &t->nodes, &t->width, &t->chance_min, &t->trust, &PyTuple_Type,
                           &stops, &chooser))
         return 0;
     if (chooser != Py_None && !(t->chooser = PyCapsule_GetPointer(chooser, SPEC_CHOOSER))) return 0;
@@ -81,7 +83,7 @@ static int tree_of(spec_tree *t, PyObject *given) {
 static int trees_of(spec_drafts *d, PyObject *given) {
     int32_t count = d->request->sequences;
     if (!PyTuple_Check(given) || PyTuple_Size(given) != count) {
-        PyErr_SetString(PyExc_ValueError, "one draft is wanted of every sequence");
+        PyErr_SetString(PyExc_ValueError, "give one draft per sequence");
         return 0;
     }
     d->trees = calloc((size_t)count + 1, sizeof *d->trees);
@@ -91,8 +93,8 @@ static int trees_of(spec_drafts *d, PyObject *given) {
     return 1;
 }
 
-/* drafts, taps of the logits and of the state that the next forward takes as its input (or -1), (address, count) of the
-   tokens that logits stand for or None, whether rows of logits are kept, rows that taps have memory for */
+/* drafts, index of the tap with the logits, index of the tap with the next forward's input (or -1), (address, count) of
+   the token ids of the logits or None, whether all rows of logits are kept, capacity of the taps in rows */
 static int options_of(spec_drafts *d, PyObject *const *args) {
     d->logits = (int32_t)PyLong_AsLong(args[1]), d->state = (int32_t)PyLong_AsLong(args[2]);
     d->keep = PyObject_IsTrue(args[4]), d->room = (int32_t)PyLong_AsLong(args[5]);
@@ -101,7 +103,7 @@ static int options_of(spec_drafts *d, PyObject *const *args) {
     return !PyErr_Occurred();
 }
 
-/* (tokens, parents, chances), the likeliest first; parents are None of a chain. */
+/* (tokens, parents, chances), likeliest first; parents is None for a chain. */
 static PyObject *tree_found(const spec_tree *t) {
     PyObject *tokens = PyList_New(t->kept), *chances = PyList_New(t->kept);
     PyObject *parents = t->width == 1 ? Py_NewRef(Py_None) : PyList_New(t->kept);
@@ -131,10 +133,10 @@ PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_s
     spec_drafts d = {.program = p, .request = &g->request};
     const char *wrong;
     PyObject *made = NULL;
-    if (count != 15) return PyErr_Format(PyExc_ValueError, "drafts have 15 arguments, %zd are given", count);
+    if (count != 15) return PyErr_Format(PyExc_ValueError, "15 arguments needed, %zd given", count);
     if (!spec_request_read(g, p, args, 9)) return NULL;
     if (!options_of(&d, args + 9)) goto done;
-    wrong = d.classes ? misfit(&d) : "every row of logits stands for one token";
+    wrong = d.classes ? misfit(&d) : "give one token id per logit";
     if (!wrong) {
         Py_BEGIN_ALLOW_THREADS
         wrong = spec_draft_all(&d);

@@ -1,4 +1,5 @@
-/* Reading what Python passes for a forward. Nothing is believed: an index that is off would be read or written. */
+/* Reads and checks the arguments of a forward. Every index is checked, because a wrong one would access memory out of
+ * bounds. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -15,7 +16,7 @@ static int refuse(const char *what) {
 
 static void *address(PyObject *number) { return PyLong_AsVoidPtr(number); }
 
-/* A whole number from low to high, or the failure `what`. */
+/* An integer from low to high; otherwise an error with the message `what`. */
 static int whole(PyObject *number, long low, long high, const char *what, int32_t *value) {
     long n = PyLong_AsLong(number);
     if ((n == -1 && PyErr_Occurred()) || n < low || n > high) return refuse(what);
@@ -68,10 +69,12 @@ static int parents_of(spec_request *q, const spec_sequence *s, int pending, PyOb
     int first = s->first, spec = first + pending;
     for (int i = 0; i < s->rows; i++) q->parents[first + i] = i ? first + i - 1 : -1;
     if (drafts == Py_None) return 1;
-    if (!PyTuple_Check(drafts) || PyTuple_Size(drafts) != s->rows - pending) return refuse("parents: one per draft");
+    if (!PyTuple_Check(drafts) || PyTuple_Size(drafts) != s->rows - pending)
+        return refuse("parents: one per draft token is needed");
     for (int i = 0; i < s->rows - pending; i++) {
         int32_t parent;
-        if (!whole(PyTuple_GetItem(drafts, i), -1, i - 1, "parents: a draft follows an earlier one", &parent)) return 0;
+        if (!whole(PyTuple_GetItem(drafts, i), -1, i - 1, "parents: a parent must come before its child", &parent))
+            return 0;
         q->parents[spec + i] = parent >= 0 ? spec + parent : pending ? spec - 1 : -1;
     }
     return 1;
@@ -85,9 +88,9 @@ static int sequence_of(spec_request *q, const spec_program *p, int i, int *first
     q->memory[i] = address(memory);
     s->first = *first, s->causal = 1, s->parents = q->parents;
     if (s->rows < 1 || s->rows > q->rows - *first || pending < 0 || pending > s->rows || s->start < 0)
-        return refuse("sequences: their rows are not those of the batch");
+        return refuse("sequences: more rows than the batch has");
     if (p->memory.layers && (!q->memory[i] || (uintptr_t)q->memory[i] % 64 || s->start > q->places[i] - s->rows))
-        return refuse("a sequence has more rows than its cache has places");
+        return refuse("sequences: a cache has too few places");
     if (!parents_of(q, s, pending, drafts)) return 0;
     s->chain = drafts == Py_None ? s->rows : spec_chain(q->parents, s->first, s->rows);
     *first += s->rows;
@@ -100,7 +103,7 @@ static int sequences_of(spec_given *g, const spec_program *p, PyObject *list) {
     q->sequences = (int32_t)PyTuple_Size(list);
     for (int i = 0; i < q->sequences; i++)
         if (!sequence_of(q, p, i, &first, PyTuple_GetItem(list, i))) return 0;
-    return first == q->rows || refuse("sequences: they do not cover the batch");
+    return first == q->rows || refuse("sequences: fewer rows than the batch has");
 }
 
 /* ---- rows */
@@ -114,25 +117,25 @@ static int given_of(spec_given *g, PyObject *pairs) {
         int row;
         PyObject *at;
         if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "iO", &row, &at)) return 0;
-        if (row < 0 || row >= q->rows || !(g->given[row] = address(at))) return refuse("given: no such row");
+        if (row < 0 || row >= q->rows || !(g->given[row] = address(at))) return refuse("given: row out of range");
     }
     return n >= 0;
 }
 
 static int tokens_of(const spec_request *q, const spec_program *p) {
-    if (p->vocabulary && !q->tokens) return refuse("tokens are missing");
+    if (p->vocabulary && !q->tokens) return refuse("tokens: none given");
     for (int r = 0; r < q->rows; r++) {
         int replaced = q->given && q->given[r];
         if (p->vocabulary && !replaced && (q->tokens[r] < 0 || q->tokens[r] >= p->vocabulary))
-            return refuse("a token is no row of the embedding");
+            return refuse("tokens: a token is outside the embedding");
         if (p->tables && (q->positions[r] < 0 || q->positions[r] >= p->positions))
-            return refuse("a position is beyond those that the model can turn by");
+            return refuse("positions: a position exceeds the model's rotary table");
     }
     return 1;
 }
 
 static int inputs_of(spec_request *q, const spec_program *p, PyObject *pairs) {
-    if (PyTuple_Size(pairs) != p->inputs) return refuse("inputs: not as many as the model has");
+    if (PyTuple_Size(pairs) != p->inputs) return refuse("inputs: a different number than the model has");
     for (int i = 0; i < p->inputs; i++) {
         PyObject *at;
         Py_ssize_t stride;
@@ -143,26 +146,27 @@ static int inputs_of(spec_request *q, const spec_program *p, PyObject *pairs) {
     return 1;
 }
 
-/* Rows wanted under a heading: ascending, and among those that are left. */
-static int pick_of(spec_given *g, int heading, PyObject *rows) {
+/* Selected rows: ascending, and among the rows selected before. */
+static int pick_of(spec_given *g, int selection, PyObject *rows) {
     spec_request *q = &g->request;
-    q->picks[heading] = NULL;
+    q->picks[selection] = NULL;
     if (rows == Py_None) return 1;
-    const int32_t *had = heading ? q->picks[heading - 1] : NULL;
-    int left = had ? q->picked[heading - 1] : q->rows, at = 0;
+    const int32_t *had = selection ? q->picks[selection - 1] : NULL;
+    int left = had ? q->picked[selection - 1] : q->rows, at = 0;
     Py_ssize_t n = PyList_Check(rows) ? PyList_Size(rows) : -1;
-    if (n < 0 || n > left) return refuse("picks: a list of rows is wanted");
+    if (n < 0 || n > left) return refuse("picks: a list of rows is needed");
     for (Py_ssize_t i = 0; i < n; i++, at++) {
-        if (!whole(PyList_GetItem(rows, i), 0, q->rows - 1, "picks: no such row", &g->picks[heading][i])) return 0;
-        while (at < left && (had ? had[at] : at) != g->picks[heading][i]) at++;
-        if (at == left) return refuse("picks: rows are not ascending, or not among those that are left");
+        if (!whole(PyList_GetItem(rows, i), 0, q->rows - 1, "picks: row out of range", &g->picks[selection][i]))
+            return 0;
+        while (at < left && (had ? had[at] : at) != g->picks[selection][i]) at++;
+        if (at == left) return refuse("picks: rows must ascend, and be among the rows selected before");
     }
-    q->picks[heading] = g->picks[heading], q->picked[heading] = (int32_t)n;
+    q->picks[selection] = g->picks[selection], q->picked[selection] = (int32_t)n;
     return 1;
 }
 
 static int taps_of(spec_request *q, const spec_program *p, PyObject *pairs) {
-    if (PyTuple_Size(pairs) != p->taps) return refuse("taps: not as many as the model has");
+    if (PyTuple_Size(pairs) != p->taps) return refuse("taps: a different number than the model has");
     for (int i = 0; i < p->taps; i++) {
         PyObject *pair = PyTuple_GetItem(pairs, i), *at;
         Py_ssize_t stride = 0;
@@ -175,7 +179,7 @@ static int taps_of(spec_request *q, const spec_program *p, PyObject *pairs) {
         const spec_value *v = &p->values[i];
         if (v->tap == SPEC_NONE) continue;
         if (!q->taps[v->tap] || q->tap_strides[v->tap] < spec_round_up((size_t)v->width, 16))
-            return refuse("taps: an output of the model has no memory, or too little");
+            return refuse("taps: too little memory for an output");
     }
     return 1;
 }
@@ -183,9 +187,9 @@ static int taps_of(spec_request *q, const spec_program *p, PyObject *pairs) {
 /* ---- recurrence */
 
 static int places_of(PyObject *list, int rows, int low, int high, int32_t *to) {
-    if (!PyList_Check(list) || PyList_Size(list) != rows) return refuse("lineage: one place per row is wanted");
+    if (!PyList_Check(list) || PyList_Size(list) != rows) return refuse("lineage: one entry per row is needed");
     for (int i = 0; i < rows; i++)
-        if (!whole(PyList_GetItem(list, i), low, high, "lineage: no such state", &to[i])) return 0;
+        if (!whole(PyList_GetItem(list, i), low, high, "lineage: state out of range", &to[i])) return 0;
     return 1;
 }
 
@@ -193,18 +197,18 @@ static int recurrence_of(spec_request *q, const spec_program *p, PyObject *given
     PyObject *matrices, *windows, *source, *keep, *record, *recorded;
     q->record = NULL, q->records = 0;
     if (!p->recurring) return 1;
-    if (!PyTuple_Check(given)) return refuse("the model recurs, and no states are given");
+    if (!PyTuple_Check(given)) return refuse("the model has recurrent layers, but no states are given");
     if (!PyArg_ParseTuple(given, "OOiOOOO", &matrices, &windows, &q->states, &source, &keep, &record, &recorded))
         return 0;
     q->matrices = address(matrices), q->windows = address(windows), q->record = address(record);
-    if (PyErr_Occurred() || !q->matrices || !q->windows) return refuse("no states are given");
+    if (PyErr_Occurred() || !q->matrices || !q->windows) return refuse("states: none given");
     if (!places_of(source, q->rows, 0, q->states - 1, q->source)) return 0;
     if (!places_of(keep, q->rows, -1, q->states - 1, q->keep)) return 0;
     for (int r = 0; r < q->rows; r++) q->recorded[r] = -1;
     q->records = (int32_t)PyList_Size(recorded);
     for (int i = 0; i < q->records; i++) {
         int32_t row;
-        if (!whole(PyList_GetItem(recorded, i), 0, q->rows - 1, "record: no such row", &row)) return 0;
+        if (!whole(PyList_GetItem(recorded, i), 0, q->rows - 1, "record: row out of range", &row)) return 0;
         q->recorded[row] = i;
     }
     return q->records >= 0;
@@ -213,14 +217,14 @@ static int recurrence_of(spec_request *q, const spec_program *p, PyObject *given
 int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count) {
     spec_request *q = &g->request;
     int32_t rows;
-    if (count < 9) return refuse("a forward has nine arguments");
-    if (!whole(args[2], 1, 1 << 20, "rows: 1 to 1048576 are possible", &rows)) return 0;
+    if (count < 9) return refuse("a forward needs nine arguments");
+    if (!whole(args[2], 1, 1 << 20, "rows must be 1 to 1048576", &rows)) return 0;
     if (!PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || !PyTuple_Check(args[6]) ||
         PyTuple_Size(args[6]) != SPEC_PICKS || !PyTuple_Check(args[7]))
-        return refuse("sequences, given rows, inputs, picks and taps are tuples");
+        return refuse("sequences, given rows, inputs, picks and taps must be tuples");
     if (!room(g, rows, (int)PyTuple_Size(args[3]), p->taps)) return 0;
     q->rows = rows, q->tokens = address(args[0]), q->positions = address(args[1]);
-    if (PyErr_Occurred() || (p->tables && !q->positions)) return refuse("positions are missing");
+    if (PyErr_Occurred() || (p->tables && !q->positions)) return refuse("positions: none given");
     if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5]))
         return 0;
     for (int i = 0; i < SPEC_PICKS; i++)

@@ -1,10 +1,10 @@
-/* What Python passes for one forward, read and checked. Included by files that include Python.h. */
+/* The arguments of one forward, read and checked. Included by files that include Python.h. */
 #ifndef SPEC_REQUEST_H
 #define SPEC_REQUEST_H
 
 #include "program/program.h"
 
-/* A request, and the memory its arrays lie in; it is used again by the next. */
+/* A request and the memory of its arrays, which the next request reuses. */
 typedef struct {
     spec_request request;
     int32_t row_room, sequence_room, tap_room;
@@ -12,19 +12,19 @@ typedef struct {
     int32_t *picks[SPEC_PICKS];
 } spec_given;
 
-/* tokens, positions (addresses of int64 [rows], tokens 0 where none are embedded), rows,
+/* tokens, positions (addresses of int64 [rows], tokens 0 if no token is embedded), rows,
    sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None), ...),
    given ((row, address), ...), inputs ((address, stride), ...),
    picks (rows of `final` or None, rows of `logits` or None), taps ((address, stride) or None, ...),
    None or (matrices, windows, states, source, keep, address of the record or 0, (row, ...) recorded).
-   Returns 0 with an exception set where anything does not fit. */
+   Returns 0 with an exception set if an argument is invalid. */
 int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
 void spec_request_free(spec_given *g);
 
-/* The arguments of a forward with one row of logits of every sequence, its last, then: ((longest path, most tokens, most
-   tokens after one, least chance of a path, estimate, (token that ends a path, ...), chooser or None: the most likely),
-   ...) of every sequence, taps of the logits and of the state that the next forward takes as its input (or -1), the
-   tokens that logits stand for, whether rows of logits of all forwards are kept, rows that taps have memory for.
+/* The arguments of a forward with one row of logits per sequence (its last), then per sequence (max path length,
+   max tokens, max children of a node, min chance of a path, estimate, (token that ends a path, ...), chooser; None
+   takes the most likely token), then the tap with the logits, the tap with the next forward's input (or -1), the token
+   ids of the logits, whether the rows of logits of all forwards are kept, and the capacity of the taps in rows.
    Returns ([(tokens, parents or None of a chain, chances), ...], forwards, rows). */
 PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
 

@@ -1,4 +1,4 @@
-/* Functions of the module beside programs: weights, caches, states. */
+/* Functions of the module for weights, caches and states. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -12,15 +12,14 @@ typedef unsigned long long word;
 
 static void *at(word address) { return (void *)(uintptr_t)address; }
 
-/* type, k -> bytes of a tile of 16 rows; 0 where this type cannot have k inputs */
+/* type, k -> bytes of a tile of 16 rows; 0 if the type does not support k inputs */
 static PyObject *tile_bytes(PyObject *module, PyObject *args) {
     int type, k;
     (void)module;
     return PyArg_ParseTuple(args, "ii", &type, &k) ? PyLong_FromSize_t(spec_tile_bytes(type, k)) : NULL;
 }
 
-/* type, rows, bytes of a row, order int32 or 0, n, k, tiles, bytes from tile to tile: rows as a file has them to tiles
- */
+/* type, rows, bytes of a row, order int32 or 0, n, k, tiles, bytes between tiles: converts a file's rows to tiles */
 static PyObject *repack(PyObject *module, PyObject *args) {
     int type, n, k, failed = 0;
     Py_ssize_t row_bytes, step;
@@ -28,7 +27,7 @@ static PyObject *repack(PyObject *module, PyObject *args) {
     (void)module;
     if (!PyArg_ParseTuple(args, "iKnKiiKn", &type, &rows, &row_bytes, &order, &n, &k, &tiles, &step)) return NULL;
     if (n < 1 || (size_t)row_bytes < spec_row_bytes(type, k) || (size_t)step < spec_tile_bytes(type, k))
-        return PyErr_Format(PyExc_ValueError, "rows of %zd bytes are no %d inputs", row_bytes, k);
+        return PyErr_Format(PyExc_ValueError, "a row of %zd bytes does not hold %d inputs", row_bytes, k);
     Py_BEGIN_ALLOW_THREADS
     for (int first = 0; first < n && !failed; first += SPEC_TILE) {
         int count = spec_min(SPEC_TILE, n - first);
@@ -37,18 +36,19 @@ static PyObject *repack(PyObject *module, PyObject *args) {
                              (uint8_t *)at(tiles) + (size_t)(first / SPEC_TILE) * (size_t)step);
     }
     Py_END_ALLOW_THREADS
-    if (failed) return PyErr_Format(PyExc_ValueError, "type %d cannot have %d inputs", type, k);
+    if (failed) return PyErr_Format(PyExc_ValueError, "type %d does not support %d inputs", type, k);
     Py_RETURN_NONE;
 }
 
-/* rows float32 [n, k] in one piece, n, k, tiles, bytes from tile to tile: to tiles of Q8_0 */
+/* contiguous float32 [n, k], n, k, tiles, bytes from tile to tile: converts rows to tiles of Q8_0 */
 static PyObject *requantise(PyObject *module, PyObject *args) {
     int n, k;
     word rows, tiles;
     Py_ssize_t step;
     (void)module;
     if (!PyArg_ParseTuple(args, "KiiKn", &rows, &n, &k, &tiles, &step)) return NULL;
-    if (n < 1 || k < 32 || k % 32) return PyErr_Format(PyExc_ValueError, "[%d, %d] has no blocks of 32", n, k);
+    if (n < 1 || k < 32 || k % 32)
+        return PyErr_Format(PyExc_ValueError, "[%d, %d] is not divided into blocks of 32", n, k);
     Py_BEGIN_ALLOW_THREADS
     for (int first = 0; first < n; first += SPEC_TILE)
         spec_requantise_q8_0((const float *)at(rows) + (size_t)first * (size_t)k, (size_t)k, NULL,
@@ -66,14 +66,14 @@ static PyObject *rows_of(PyObject *module, PyObject *args) {
     (void)module;
     if (!PyArg_ParseTuple(args, "iiiKiiK", &w.type, &w.n, &w.k, &tiles, &first, &count, &out)) return NULL;
     w.tiles = (w.n + SPEC_TILE - 1) / SPEC_TILE, w.tile_bytes = spec_tile_bytes(w.type, w.k), w.data = at(tiles);
-    if (first < 0 || count < 0 || first > w.n - count) return PyErr_Format(PyExc_ValueError, "no such rows");
+    if (first < 0 || count < 0 || first > w.n - count) return PyErr_Format(PyExc_ValueError, "rows out of range");
     Py_BEGIN_ALLOW_THREADS
     for (int i = 0; i < count; i++) spec_row(&w, first + i, (float *)at(out) + (size_t)i * (size_t)w.k);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-/* ---- caches: (kind, layers, kv_heads, dim) says what one is */
+/* ---- caches, described by (kind, layers, kv_heads, dim) */
 
 static int memory_of(PyObject *tuple, spec_memory *m) {
     return PyArg_ParseTuple(tuple, "iiii", &m->kind, &m->layers, &m->kv_heads, &m->dim);
@@ -89,7 +89,7 @@ static PyObject *cache_bytes(PyObject *module, PyObject *args) {
     return PyLong_FromSize_t(spec_memory_bytes(&m, places));
 }
 
-/* shape, from, its places, to, its places (as many or more): what is held stays */
+/* shape, from, its places, to, its places (as many or more): copies the contents of a cache to a larger one */
 static PyObject *cache_grow(PyObject *module, PyObject *args) {
     PyObject *shape;
     spec_memory m;
@@ -97,7 +97,7 @@ static PyObject *cache_grow(PyObject *module, PyObject *args) {
     word from, to;
     (void)module;
     if (!PyArg_ParseTuple(args, "OKiKi", &shape, &from, &places, &to, &more) || !memory_of(shape, &m)) return NULL;
-    if (more < places) return PyErr_Format(PyExc_ValueError, "a cache of %d places has no room for %d", more, places);
+    if (more < places) return PyErr_Format(PyExc_ValueError, "a cache of %d places cannot hold %d", more, places);
     for (int layer = 0; layer < m.layers; layer++) {
         spec_cache a = spec_memory_layer(&m, at(from), places, layer), b = spec_memory_layer(&m, at(to), more, layer);
         for (int h = 0; h < m.kv_heads; h++) {
@@ -109,7 +109,7 @@ static PyObject *cache_grow(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* shape, cache, places, place, (from, ...): those places move to place, place + 1, ... */
+/* shape, cache, places, place, (from, ...): moves places `from` to place, place + 1, ... */
 static PyObject *cache_compact(PyObject *module, PyObject *args) {
     PyObject *shape, *list;
     spec_memory m;
@@ -132,14 +132,15 @@ static PyObject *cache_compact(PyObject *module, PyObject *args) {
         spec_ops(NULL)->compact(&cache, place, from, count);
     }
     free(from);
-    if (!good) return PyErr_Format(PyExc_ValueError, "places to keep are ascending, and not before where they go");
+    if (!good)
+        return PyErr_Format(PyExc_ValueError, "places to keep must ascend, and none may lie before its destination");
     Py_RETURN_NONE;
 }
 
 /* ---- states */
 
 /* (layers, key_heads, value_heads, key_dim, value_dim, kernel, address of key_of), matrices, windows, states, place,
-   record, records, (row of the record, ...): the state in `place` goes on behind those rows */
+   record, records, (row of the record, ...): advances the state in `place` by those recorded rows */
 static PyObject *replay(PyObject *module, PyObject *args) {
     int layers, states, place, records;
     spec_recurrence r;
@@ -187,11 +188,11 @@ static PyObject *replay(PyObject *module, PyObject *args) {
         spec_ops(NULL)->slide(&c, path, count, place, place);
     }
     free(path);
-    if (!good) return PyErr_Format(PyExc_ValueError, "no such state, or no such row of the record");
+    if (!good) return PyErr_Format(PyExc_ValueError, "state or row of the record out of range");
     Py_RETURN_NONE;
 }
 
-/* -> names of the instruction sets that this processor has, the best first */
+/* -> names of the instruction sets that this processor supports, best first */
 static PyObject *instruction_sets(PyObject *module, PyObject *unused) {
     static const char *const names[] = {"avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "neon", "generic"};
     (void)module, (void)unused;

@@ -1,9 +1,9 @@
 /* The extension module: programs, weights and caches for Python. Limited API, so one binary serves all versions.
  *
- * Addresses are integers; whoever passes one keeps the memory alive. What a forward brings is checked here, because it
- * is different every time; what a program is made of is checked in Python, once.
+ * Addresses are integers; the caller keeps the memory alive. The arguments of a forward are checked here, because they
+ * change every time; the operations of a program are checked once, in Python.
  *
- * Longer than our files are: one short method for every kind of operation, and they are read beside each other. */
+ * Longer than other files: one short method for every kind of operation, easier to read side by side. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -39,7 +39,7 @@ static int weight_of(PyObject *tuple, spec_weight *w) {
     return 1;
 }
 
-/* A copy of `count` floats at an address; 0 is none. */
+/* A copy of `count` floats at an address; NULL for address 0. */
 static int kept(spec_program *p, unsigned long long address, int count, float **copy) {
     *copy = NULL;
     if (!address) return 1;
@@ -65,7 +65,7 @@ static PyObject *qrows(PyObject *self, PyObject *args) {
     return PyArg_ParseTuple(args, "ii", &k, &bits) ? number(spec_add_qrows(of(self), k, bits)) : NULL;
 }
 
-/* value, tap: the value's memory is that of the output */
+/* value, tap: the value is written to the memory of the output */
 static PyObject *bind(PyObject *self, PyObject *args) {
     int v, tap;
     if (!PyArg_ParseTuple(args, "ii", &v, &tap)) return NULL;
@@ -73,8 +73,8 @@ static PyObject *bind(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* One forward at a time, and no change of what forwards read while one is under way. A child of a fork has a lock of
- * its own: who held its parent's is not there. */
+/* One forward at a time, and no change of the program during one. A child of a fork gets a new lock, because the thread
+ * that held its parent's does not exist there. */
 static void enter(Program *me) {
     if (me->pid != getpid()) pthread_mutex_init(&me->lock, NULL), me->pid = getpid();
     if (pthread_mutex_trylock(&me->lock) == 0) return;
@@ -83,7 +83,7 @@ static void enter(Program *me) {
     Py_END_ALLOW_THREADS
 }
 
-/* how many threads work on a forward from now on */
+/* number of threads of the following forwards */
 static PyObject *threads(PyObject *self, PyObject *args) {
     Program *me = (Program *)self;
     int count;
@@ -116,7 +116,7 @@ static PyObject *recurrence(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ((address of cosines, of sines [positions, rotated / 2], rotated), ...), positions */
+/* ((address of cosines, of sines [positions, rotary_dim / 2], rotary_dim), ...), positions */
 static PyObject *rotary(PyObject *self, PyObject *args) {
     Program *me = (Program *)self;
     spec_program *p = me->program;
@@ -125,10 +125,10 @@ static PyObject *rotary(PyObject *self, PyObject *args) {
     int positions;
     if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &tables, &positions)) return NULL;
     int count = (int)PyTuple_Size(tables);
-    if (count > SPEC_TABLES) return PyErr_Format(PyExc_ValueError, "more than %d tables of rotations", SPEC_TABLES);
+    if (count > SPEC_TABLES) return PyErr_Format(PyExc_ValueError, "more than %d rotary tables", SPEC_TABLES);
     for (int i = 0; i < count; i++) {
         unsigned long long cosines, sines;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(tables, i), "KKi", &cosines, &sines, &made[i].rotated)) return NULL;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tables, i), "KKi", &cosines, &sines, &made[i].rotary_dim)) return NULL;
         made[i].cosines = (const float *)(uintptr_t)cosines, made[i].sines = (const float *)(uintptr_t)sines;
     }
     enter(me);
@@ -153,7 +153,7 @@ static PyObject *embed(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* out, width: inputs are numbered as they are added */
+/* out, width: inputs are numbered in the order of these calls */
 static PyObject *input(PyObject *self, PyObject *args) {
     int out, width;
     spec_program *p = of(self);
@@ -176,17 +176,17 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* x, heads, dim, address of the weight [dim] or 0, eps, rotated, table of rotations */
+/* x, heads, dim, address of the weight [dim] or 0, eps, rotary_dim, rotary table */
 static PyObject *heads(PyObject *self, PyObject *args) {
-    int x, count, dim, rotated, table;
+    int x, count, dim, rotary_dim, table;
     unsigned long long weight;
     float eps, *vector;
-    if (!PyArg_ParseTuple(args, "iiiKfii", &x, &count, &dim, &weight, &eps, &rotated, &table)) return NULL;
+    if (!PyArg_ParseTuple(args, "iiiKfii", &x, &count, &dim, &weight, &eps, &rotary_dim, &table)) return NULL;
     if (!kept(of(self), weight, dim, &vector)) return NULL;
     spec_op *op = spec_add_op(of(self), SPEC_HEADS);
     if (!op) return PyErr_NoMemory();
     op->x = x, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps;
-    op->rotated = rotated, op->table = table;
+    op->rotary_dim = rotary_dim, op->table = table;
     return added(op);
 }
 
@@ -262,7 +262,8 @@ static PyObject *concat(PyObject *self, PyObject *args) {
     PyObject *xs;
     int out;
     if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &xs, &out)) return NULL;
-    if (PyTuple_Size(xs) > SPEC_INPUTS) return PyErr_Format(PyExc_ValueError, "more than %d parts", SPEC_INPUTS);
+    if (PyTuple_Size(xs) > SPEC_INPUTS)
+        return PyErr_Format(PyExc_ValueError, "more than %d values to concatenate", SPEC_INPUTS);
     spec_op *op = spec_add_op(of(self), SPEC_CONCAT);
     if (!op) return PyErr_NoMemory();
     op->out = out, op->parts = (int)PyTuple_Size(xs);
@@ -341,7 +342,7 @@ static PyObject *rates(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* x (inputs of the convolution), q k v, rates, o, d, layer: the rule, and the record of it */
+/* x (inputs of the convolution), q k v, rates, o, d, layer: the delta rule, and its record for replay */
 static PyObject *delta(PyObject *self, PyObject *args) {
     int x, mixed, rate, o, d, layer;
     if (!PyArg_ParseTuple(args, "iiiiii", &x, &mixed, &rate, &o, &d, &layer)) return NULL;
@@ -353,7 +354,7 @@ static PyObject *delta(PyObject *self, PyObject *args) {
     return added(op);
 }
 
-/* x, out, heading */
+/* x, out, list of selected rows */
 static PyObject *pick(PyObject *self, PyObject *args) {
     int x, out, index;
     if (!PyArg_ParseTuple(args, "iii", &x, &out, &index)) return NULL;
@@ -460,7 +461,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- life of a program */
+/* ---- creation and deletion of a program */
 
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     const char *isa;
@@ -468,9 +469,9 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "zi", &isa, &threads)) return NULL;
     if (threads < 1 || threads > SPEC_MAX_THREADS)
-        return PyErr_Format(PyExc_ValueError, "%d threads, 1 to %d are possible", threads, SPEC_MAX_THREADS);
+        return PyErr_Format(PyExc_ValueError, "threads = %d: 1 to %d are supported", threads, SPEC_MAX_THREADS);
     if (!spec_products(isa) || !spec_ops(isa))
-        return PyErr_Format(PyExc_ValueError, "instruction set %s is not known, or not that of this processor", isa);
+        return PyErr_Format(PyExc_ValueError, "instruction set %s is unknown or not supported by this processor", isa);
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Program *made = (Program *)alloc(type, 0);
     if (!made) return NULL;
@@ -503,7 +504,7 @@ static PyType_Spec type_spec = {"spec_kernels.native._native.Program", sizeof(Pr
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "_native",
-    "Weights in blocks, caches, and whole forwards on a CPU.",
+    "Quantised weights, KV caches and whole forwards on a CPU.",
     -1,
     NULL,
     NULL,

@@ -8,9 +8,9 @@
 
 const char spec_no_memory[] = "no memory for a draft";
 
-/* A forward of rows of drafts, and the memory of its arrays.
- * above: the row that each row of a tree follows, -1 is committed text; those of tree s from begin[s] on. parents: the
- * same as spec_sequence has it, `behind` places later. */
+/* A forward of draft rows, and the memory of its arrays.
+ * above: the parent row of each row of a tree, -1 for committed text; the rows of tree s start at begin[s]. parents:
+ * the same for spec_sequence, `behind` entries later. */
 typedef struct {
     spec_request request;
     int64_t *tokens, *positions;
@@ -23,7 +23,7 @@ typedef struct {
 
 /* ---- the choice of tokens */
 
-/* exp(z_best) / sum of exp(z); NaN where a number is none. Eight sums beside each other: one would wait for every
+/* exp(z_best) / sum of exp(z); NaN if a logit is NaN. Eight independent sums, because one would wait for every
  * addition. */
 static float chance_of(const spec_program *p, const float *z, int count, int best) {
     float piece[PIECE];
@@ -40,14 +40,14 @@ static float chance_of(const spec_program *p, const float *z, int count, int bes
     return (float)(1.0 / sum);
 }
 
-/* A drafter whose weights make no numbers is sure of nothing. */
+/* NaN logits: confidence 0. */
 static void most_likely(const spec_drafts *d, const float *z, int64_t *token, double *chance) {
     int best = d->program->ops_table->argmax(z, d->classes);
     *chance = (double)chance_of(d->program, z, d->classes, best), *token = d->ids ? d->ids[best] : best;
     if (*chance != *chance) *chance = 0;
 }
 
-/* What follows node `parent`, by its row of logits. */
+/* Adds the children of node `parent`, chosen from its row of logits. */
 static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, const float *z) {
     int64_t path[SPEC_DEPTH], tokens[SPEC_BRANCHES];
     double chances[SPEC_BRANCHES];
@@ -63,11 +63,12 @@ static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, c
     }
     if (wrong) return wrong;
     for (int32_t i = 0; i < found; i++)
-        if (tokens[i] < 0 || tokens[i] >= d->program->vocabulary) return "a row of logits stands for no token of the model";
+        if (tokens[i] < 0 || tokens[i] >= d->program->vocabulary)
+            return "a row of logits has token ids outside the vocabulary";
     return spec_tree_add(t, parent, tokens, chances, found) ? NULL : spec_no_memory;
 }
 
-/* The rows of a forward are those of all trees that grow, one tree after the other. */
+/* A forward has the rows of all growing trees, one tree after another. */
 static const char *take(const spec_drafts *d, const spec_request *q, next_forward *n) {
     size_t stride = q->tap_strides[d->logits];
     float *z = q->taps[d->logits];
@@ -85,7 +86,7 @@ static const char *take(const spec_drafts *d, const spec_request *q, next_forwar
 
 /* ---- the next forward */
 
-/* The rows of one tree, from row `row` of the batch on. */
+/* The rows of one tree, starting at row `row` of the batch. */
 static void fill_rows(const spec_drafts *d, next_forward *n, spec_tree *t, int32_t *above, int32_t row) {
     size_t width = d->state == SPEC_NONE ? 0 : (size_t)d->program->input_widths[0];
     for (int32_t i = 0; i < t->evaluate; i++, row++) {
@@ -100,8 +101,8 @@ static void fill_rows(const spec_drafts *d, next_forward *n, spec_tree *t, int32
     }
 }
 
-/* Row i of a tree lies in place start + i of the cache, behind committed text; the first `held` are there already. What
- * follows committed text has a parent that is no row: numbers below that of the sequence's first row are none. */
+/* Row i of a tree has place start + i in the cache, after the committed text; the first `held` rows are already there.
+ * The parent of a row that follows committed text is a number below that of the sequence's first row. */
 static void fill_sequence(const spec_drafts *d, next_forward *n, int32_t s, int32_t to, int32_t row) {
     const spec_tree *t = &d->trees[s];
     const spec_sequence *committed = &d->request->sequence[s];
@@ -118,7 +119,7 @@ static void fill_sequence(const spec_drafts *d, next_forward *n, int32_t s, int3
     n->held[to] = t->held, n->memory[to] = d->request->memory[s], n->places[to] = d->request->places[s];
 }
 
-/* Rows of the next forward; 0 where every draft is finished. */
+/* Number of rows of the next forward; 0 if every draft is finished. */
 static int32_t fill(const spec_drafts *d, next_forward *n) {
     int32_t rows = 0, to = 0;
     for (int32_t s = 0; s < d->request->sequences; s++) {
@@ -136,12 +137,12 @@ static int claim(void **array, size_t count, size_t size) { return (*array = cal
 
 static int prepare(const spec_drafts *d, next_forward *n) {
     spec_request *q = &n->request;
-    size_t sequences = (size_t)d->request->sequences, rows = 0, places = 0, most = 0;
+    size_t sequences = (size_t)d->request->sequences, rows = 0, places = 0, rows_max = 0;
     if (!claim((void **)&n->begin, sequences, sizeof *n->begin)) return 0;
     for (size_t s = 0; s < sequences; s++) {
         size_t width = (size_t)d->trees[s].width, mine = width * (size_t)d->trees[s].depth;
         n->begin[s] = (int32_t)places;
-        rows += width, places += mine, most = mine > most ? mine : most;
+        rows += width, places += mine, rows_max = mine > rows_max ? mine : rows_max;
     }
     size_t inputs = d->state == SPEC_NONE ? 1 : (size_t)d->program->input_widths[0];
     *q = *d->request, n->behind = (int32_t)rows;
@@ -151,14 +152,15 @@ static int prepare(const spec_drafts *d, next_forward *n) {
         !claim((void **)&n->memory, sequences, sizeof *n->memory) ||
         !claim((void **)&n->places, sequences, sizeof *n->places) ||
         !claim((void **)&n->held, sequences, sizeof *n->held) || !claim((void **)&n->above, places, sizeof *n->above) ||
-        !claim((void **)&n->parents, rows + places + most, sizeof *n->parents) ||
+        !claim((void **)&n->parents, rows + places + rows_max, sizeof *n->parents) ||
         !claim((void **)&n->taps, (size_t)d->program->taps, sizeof *n->taps) ||
         !claim((void **)&n->input, rows * inputs, sizeof *n->input))
         return 0;
     n->taps[d->logits] = d->request->taps[d->logits];
     if (d->state != SPEC_NONE) n->taps[d->state] = d->request->taps[d->state];
     q->tokens = n->tokens, q->positions = n->positions, q->given = NULL;
-    q->sequence = n->sequence, q->memory = n->memory, q->places = n->places, q->held = n->held, q->parents = NULL, q->taps = n->taps;
+    q->sequence = n->sequence, q->memory = n->memory, q->places = n->places, q->held = n->held, q->parents = NULL,
+    q->taps = n->taps;
     q->inputs[0] = n->input, q->input_strides[0] = inputs;
     for (int i = 0; i < SPEC_PICKS; i++) q->picks[i] = NULL;
     return !spec_reserve(d->program, (int)spec_round_up(rows, 16));
@@ -171,7 +173,7 @@ static void release(next_forward *n) {
 
 /* ---- the loop */
 
-/* Every tree grows from the last row that its sequence has in the first forward. */
+/* Every tree starts at the last row of its sequence in the first forward. */
 static void begin(const spec_drafts *d) {
     const spec_request *q = d->request;
     for (int32_t s = 0; s < q->sequences; s++) {

@@ -19,7 +19,7 @@ static int room_for(spec_tree *t, int32_t more) {
     return 1;
 }
 
-/* Among the likeliest, behind those that are as likely. One that does not get there never will: it is forgotten. */
+/* Inserts a node among the likeliest, after equally likely ones. A node that is not among them now never will be. */
 static void keep(spec_tree *t, spec_node node) {
     int32_t full = t->kept == t->nodes;
     if (full && !(node.chance > t->pool[t->order[t->kept - 1]].chance)) return;
@@ -29,7 +29,7 @@ static void keep(spec_tree *t, spec_node node) {
     t->pool[t->made++] = node;
 }
 
-/* The first is drafted whatever its chance, since its forward is done. */
+/* The first node is drafted whatever its chance, because its forward has been computed. */
 int spec_tree_add(spec_tree *t, int32_t parent, const int64_t *tokens, const double *chances, int32_t count) {
     if (!room_for(t, count)) return 0;
     double before = parent < 0 ? 1 : t->pool[parent].chance;
@@ -37,7 +37,7 @@ int spec_tree_add(spec_tree *t, int32_t parent, const int64_t *tokens, const dou
     for (int32_t i = 0; i < count; i++) {
         double own = chances[i] > 0 ? (chances[i] < 1 ? chances[i] : 1) : 0;
         double chance = before * (own * t->trust);
-        if (i == 0 || chance >= t->least) keep(t, (spec_node){tokens[i], parent, depth, -1, -1, chance, own});
+        if (i == 0 || chance >= t->chance_min) keep(t, (spec_node){tokens[i], parent, depth, -1, -1, chance, own});
     }
     return 1;
 }
@@ -49,10 +49,10 @@ static int stops(const spec_tree *t, int64_t token) {
 }
 
 static int goes_on(const spec_tree *t, const spec_node *node) {
-    return node->chance >= t->least && node->depth < t->depth && !stops(t, node->token);
+    return node->chance >= t->chance_min && node->depth < t->depth && !stops(t, node->token);
 }
 
-/* The likeliest of the new nodes, in the order in which they were proposed. */
+/* The likeliest new nodes, in the order of their proposal. */
 void spec_tree_grow(spec_tree *t) {
     t->evaluate = 0;
     for (int32_t i = 0; i < t->kept && t->evaluate < t->width; i++) {

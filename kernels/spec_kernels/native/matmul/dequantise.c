@@ -1,10 +1,10 @@
-/* One row of a matrix in tiles, as floats: the same products in the same order as the dequantised blocks. */
+/* One row of a matrix in tiles, as floats: the same operations in the same order as for the file's blocks. */
 #include <string.h>
 
 #include "half.h"
 #include "tiles.h"
 
-/* A lane's view of one block of 32 inputs. */
+/* One lane of one block of 32 inputs. */
 static int nibble(const uint8_t *lane, int i) { return lane[64 * (i >> 2 & 3) + (i & 3)] >> 4 * (i >> 4) & 15; }
 
 static int fifth(const uint8_t *lane, int i) { return (lane[256 + (i & 3)] >> (i >> 2) & 1) << 4; }
@@ -26,7 +26,7 @@ static int code(int type, const uint8_t *lane, int i) {
 
 static float half_at(const uint8_t *scales, int o) { return spec_half_float(spec_read16(scales + 2 * o)); }
 
-/* out = d (code - zero) + m, for the inputs from ... to of a block; a type without minimum adds nothing. */
+/* out = d (code - zero) + m, for inputs from ... to of a block; types without a minimum have m = 0. */
 static void numbers(int type, const uint8_t *lane, int from, int to, float d, int zero, float *out) {
     for (int i = from; i < to; i++) out[i] = d * (float)(code(type, lane, i) - zero);
 }
@@ -42,7 +42,7 @@ static void k_block(int type, const uint8_t *scales, const uint8_t *lane, int s,
     add(out, -(half_at(scales + 32, o) * (float)at[16]));
 }
 
-/* Q6_K: d scale (q - 32), a scale for 16 inputs. */
+/* Q6_K: d scale (q - 32), one scale per 16 inputs. */
 static void six_block(const uint8_t *scales, const uint8_t *lane, int s, int o, float *out) {
     for (int h = 0; h < 2; h++) {
         float d = half_at(scales, o) * (float)(int8_t)scales[32 + 16 * (2 * s + h) + o];

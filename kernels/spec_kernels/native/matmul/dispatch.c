@@ -6,7 +6,7 @@
 #endif
 #if SPEC_ARM && defined(__linux__)
 #include <sys/auxv.h>
-#define DOT_PRODUCT (1ul << 20) /* HWCAP_ASIMDDP, which old headers lack */
+#define DOT_PRODUCT (1ul << 20)   /* HWCAP_ASIMDDP, missing in old headers */
 #define BYTE_MATRICES (1ul << 13) /* HWCAP2_I8MM */
 #elif SPEC_ARM && defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -29,7 +29,7 @@ static int runs_avx512(void) {
 static int runs_avx512vnni(void) { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 #if SPEC_AVXVNNI
-/* Leaf 7.1, EAX bit 4: not every compiler's __builtin_cpu_supports knows the name. */
+/* Leaf 7.1, EAX bit 4: some compilers' __builtin_cpu_supports does not know the name. */
 static int runs_avxvnni(void) {
     unsigned a, b, c, d;
     return runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
@@ -44,7 +44,7 @@ static int runs_neon(void) {
 #elif defined(__APPLE__)
     return reports("hw.optional.arm.FEAT_DotProd");
 #elif defined(__ARM_FEATURE_DOTPROD)
-    return 1; /* so is all the rest */
+    return 1; /* the state of the other registers is enabled, too */
 #else
     return 0;
 #endif

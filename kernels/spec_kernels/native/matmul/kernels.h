@@ -1,4 +1,4 @@
-/* What the files of all instruction sets share: their tables, how far they prefetch, how they are compiled. */
+/* Shared by the files of all instruction sets: their tables, prefetch distances and compiler options. */
 #ifndef SPEC_KERNELS_H
 #define SPEC_KERNELS_H
 
@@ -8,30 +8,30 @@
 #include "target.h"
 #include "tiles.h"
 
-/* Bytes from the tile in use to the memory that is prefetched: for more than two rows, and for up to two. */
+/* Prefetch distance in bytes from the current tile: for more than two rows, and for up to two. */
 #define AHEAD 16384
 #define AHEAD_FEW 8192
-/* Bytes of tiles that groups of rows pass over in turn while they are in the first cache. */
+/* Bytes of tiles that all groups of rows use in turn while the tiles are in the L1 cache. */
 #define CACHED 16384
 
-/* SPEC_PORTABLE leaves everything out that is not plain C: tests compare it with the rest. */
+/* SPEC_PORTABLE compiles plain C only; tests compare it with the other kernels. */
 #if defined(__x86_64__) && !defined(SPEC_PORTABLE)
 #define SPEC_X86 1
 #endif
 
-/* Where a compiler can be told to use dot products of bytes in one file, or uses them everywhere. */
+/* Compilers that can enable dot products of bytes for one file, or have them enabled everywhere. */
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE) && \
     (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
 #define SPEC_ARM 1
 #endif
 
-/* Compilers that know i8mm. */
+/* Compilers that support i8mm. */
 #if SPEC_ARM && (defined(__clang__) || __GNUC__ >= 10)
 #define SPEC_I8MM 1
 extern const spec_product_table spec_product_i8mm;
 #endif
 
-/* Compilers that know AVX-VNNI. */
+/* Compilers that support AVX-VNNI. */
 #if SPEC_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define SPEC_AVXVNNI 1
 extern const spec_product_table spec_product_avxvnni;
@@ -45,7 +45,7 @@ extern const spec_product_table spec_product_neon;
 #endif
 extern const spec_product_table spec_product_generic;
 
-/* A kernel is one function: what its types, bits and rows decide is decided when it is compiled. */
+/* A kernel is compiled as one function for each type, number of bits and number of rows. */
 #define ALWAYS inline __attribute__((always_inline))
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")

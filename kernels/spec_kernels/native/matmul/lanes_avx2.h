@@ -34,7 +34,7 @@ static ALWAYS void half_sums(const vi *q, int32_t *sums) {
     fold_two((__m256i)(q[0] + q[1]), (__m256i)(q[2] + q[3]), sums);
 }
 
-/* 16 integers that fit int16, in order. */
+/* 16 integers in the range of int16, in order. */
 static ALWAYS __m256i words_of(vi a, vi b) {
     return _mm256_permute4x64_epi64(_mm256_packs_epi32((__m256i)a, (__m256i)b), 0xd8);
 }

@@ -32,7 +32,7 @@ static ALWAYS void half_sums(const vi *q, int32_t *sums) {
 
 static ALWAYS size_t qrow_block_bytes(int bits) { return bits == 8 ? 32 : 64; }
 
-/* Sixteen integers. */
+/* 16 integers. */
 static ALWAYS void put_bytes(const vi *q, uint8_t *to) {
     int16x8_t low = vcombine_s16(vmovn_s32((int32x4_t)q[0]), vmovn_s32((int32x4_t)q[1]));
     int16x8_t high = vcombine_s16(vmovn_s32((int32x4_t)q[2]), vmovn_s32((int32x4_t)q[3]));
@@ -62,7 +62,7 @@ typedef struct {
 
 static ALWAYS sums first_sums(vi start) { return (sums){start, (vi){0}}; }
 
-/* Code vector j meets inputs 4 j ... 4 j + 3, lane j mod 4 of the 16 bytes that they are among. */
+/* Code vector j is multiplied with inputs 4 j ... 4 j + 3, lane j mod 4 of their 16 bytes. */
 static ALWAYS vi dot_bytes(vi sum, vu w, const uint8_t *plane, int j) {
     int8x16_t x = vld1q_s8((const int8_t *)plane + 16 * (j / 4)), code = (int8x16_t)w;
     switch (j % 4) {

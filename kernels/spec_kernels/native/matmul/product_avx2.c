@@ -26,13 +26,13 @@ static ALWAYS vi add_words(vi a, vi b) { return (vi)_mm256_add_epi16((__m256i)a,
 
 static ALWAYS vi word_pairs(vi x) { return (vi)_mm256_madd_epi16((__m256i)x, _mm256_set1_epi16(1)); }
 
-/* In every four words the second and the third change places. */
+/* Swaps the second and third of every four words. */
 static ALWAYS void put_words(__m256i x, uint8_t *to) {
     x = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(x, 0xd8), 0xd8);
     _mm256_storeu_si256((__m256i *)(void *)to, x);
 }
 
-/* As int16_rows.inc says: 32 words, and behind them the same as bytes where rows have 8 bits. */
+/* See int16_rows.inc: 32 words, then the same values as bytes if rows have 8 bits. */
 #define VECTOR_ROWS 1
 static ALWAYS void put_qrows(const vi *q, int bits, uint8_t *to) {
     const __m256i first = words_of(q[0], q[1]), last = words_of(q[2], q[3]);

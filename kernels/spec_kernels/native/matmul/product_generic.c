@@ -1,4 +1,4 @@
-/* Products in plain C with the vectors of the compiler: 4 outputs by 4 rows at once. Any machine. */
+/* Products in plain C with the compiler's vector extensions, for any processor: 4 outputs by 4 rows in registers. */
 #include "kernels.h"
 
 #if SPEC_X86

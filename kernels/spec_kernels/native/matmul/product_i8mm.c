@@ -21,7 +21,7 @@ SPEC_TARGET_BEGIN("arch=armv8.2-a+dotprod+i8mm")
 #define TOGETHER 4
 #include "lanes_neon.h"
 
-/* Row 0 with outputs 0 and 1, then row 1 with them: sums of 8 products of bytes. */
+/* Row 0 with outputs 0 and 1, then row 1 with the same outputs: sums of 8 products of bytes. */
 static ALWAYS vi multiply_pairs(vi sum, const uint8_t *two_rows, vu two_outputs) {
     return (vi)vmmlaq_s32((int32x4_t)sum, vld1q_s8((const int8_t *)two_rows), (int8x16_t)two_outputs);
 }
@@ -31,7 +31,7 @@ static ALWAYS vu first_outputs(vu a, vu b) { return (vu)vzip1q_u32((uint32x4_t)a
 
 static ALWAYS vu last_outputs(vu a, vu b) { return (vu)vzip2q_u32((uint32x4_t)a, (uint32x4_t)b); }
 
-/* The row of two whose outputs 0 and 1 are in a, and 2 and 3 in b. */
+/* One row of a pair: outputs 0 and 1 from a, 2 and 3 from b. */
 static ALWAYS vi even_row(vi a, vi b) { return (vi)vzip1q_s64((int64x2_t)a, (int64x2_t)b); }
 
 static ALWAYS vi odd_row(vi a, vi b) { return (vi)vzip2q_s64((int64x2_t)a, (int64x2_t)b); }

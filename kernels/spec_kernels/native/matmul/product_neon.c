@@ -1,8 +1,8 @@
 /* Products with NEON and its dot products of bytes (Armv8.2): 4 outputs by 8 rows in registers.
  *
- * vdot multiplies signed bytes with signed bytes, so codes of signed types are turned into the numbers they stand for
- * (code - 128, which flips the top bit), and their sums begin at zero. It takes one of the four 32-bit lanes of a
- * register for all outputs: a row's 16 inputs are loaded at once and serve 4 code vectors. */
+ * vdot multiplies signed bytes with signed bytes, so codes of signed types are converted to their values
+ * (code - 128, which flips the top bit), and their sums start at zero. It uses one of the four 32-bit lanes of a
+ * register for all outputs: 16 inputs of a row are loaded at once and used with 4 code vectors. */
 #include "kernels.h"
 
 #if SPEC_ARM

@@ -1,4 +1,4 @@
-/* Rows of a file's blocks to tiles (tiles.h says how they look). */
+/* Converts rows of a file's blocks to tiles (layout: tiles.h). */
 #include <string.h>
 
 #include "half.h"
@@ -19,21 +19,21 @@ size_t spec_tile_bytes(int type, int k) {
     return spec_scale_bytes(type, k) + (size_t)(k / SPEC_BLOCK) * (size_t)spec_formats[type].codes;
 }
 
-/* ---- One block of 32 inputs of one output: its codes to the lane that begins at `lane` */
+/* ---- One block of 32 inputs of one output: writes its codes to the lane at `lane` */
 
-/* 4 bytes for each of count vectors. */
+/* 4 bytes to each of count vectors. */
 static void put_vectors(uint8_t *lane, const uint8_t *bytes, int count) {
     for (int v = 0; v < count; v++) memcpy(lane + 64 * v, bytes + 4 * v, 4);
 }
 
-/* codes: 32, of which the low four bits count. */
+/* codes: 32, of which the low four bits are used. */
 static void put_nibbles(uint8_t *lane, const uint8_t *codes) {
     uint8_t bytes[16];
     for (int i = 0; i < 16; i++) bytes[i] = (uint8_t)((codes[i] & 15) | codes[16 + i] << 4);
     put_vectors(lane, bytes, 4);
 }
 
-/* Bits 4 j + i of fifth, j = 0 ... 7, side by side: what byte i of a lane holds. */
+/* Bits 4 j + i of fifth, j = 0 ... 7, as one byte: byte i of a lane. */
 static uint8_t every_fourth(uint32_t fifth, int i) {
     uint32_t bits = fifth >> i & 0x11111111;
     bits = (bits | bits >> 3) & 0x03030303;
@@ -48,7 +48,7 @@ static void put_fifth(uint8_t *lane, uint32_t fifth) {
     put_vectors(lane + 256, bytes, 1);
 }
 
-/* codes: 32 of six bits. */
+/* codes: 32 of six bits each. */
 static void put_six(uint8_t *lane, const uint8_t *codes) {
     uint8_t bytes[8];
     put_nibbles(lane, codes);
@@ -60,7 +60,7 @@ static void put_six(uint8_t *lane, const uint8_t *codes) {
     put_vectors(lane + 256, bytes, 2);
 }
 
-/* ---- One block of a file: its scales to column o of `scales`, its codes to `lane` */
+/* ---- One block of a file: writes its scales to column o of `scales`, its codes to `lane` */
 
 static void put_q8_0(const uint8_t *block, uint8_t *scales, uint8_t *lane, int o) {
     uint8_t codes[32];
@@ -107,7 +107,7 @@ static void put_k_scales(const uint8_t *block, uint8_t *scales, int o) {
     }
 }
 
-/* Nibbles of Q4_K and Q5_K: 32 bytes hold sub-block s in the low and s + 1 in the high ones. */
+/* Nibbles of Q4_K and Q5_K: 32 bytes hold sub-block s in the low nibbles and s + 1 in the high ones. */
 static void k_nibbles(const uint8_t *bytes, int s, uint8_t *codes) {
     for (int i = 0; i < 32; i++) codes[i] = (uint8_t)(bytes[32 * (s >> 1) + i] >> 4 * (s & 1) & 15);
 }
@@ -177,7 +177,7 @@ static void put_float_row(int size, const uint8_t *row, int k, uint8_t *tile, in
         for (int i = 0; i < k; i++) memcpy(tile + 32 * (size_t)i + 2 * o, row + 2 * (size_t)i, 2);
 }
 
-/* The row that output o shows, or -1 for one of zeros. */
+/* The file's row of output o, or -1 for a row of zeros. */
 static int32_t source(const int32_t *order, int n, int o) {
     if (o >= n) return -1;
     return order ? order[o] : o;
@@ -201,7 +201,7 @@ int spec_repack(int type, const uint8_t *rows, size_t row_bytes, const int32_t *
 
 /* ---- Floats to Q8_0 */
 
-/* To the nearest integer, halves away from zero; |x| < 2^31. The difference of a float and its whole part is exact. */
+/* To the nearest integer, halves away from zero; |x| < 2^31. The difference of x and its integer part is exact. */
 static int nearest(float x) {
     int whole = (int)x;
     float rest = x - (float)whole;
@@ -217,7 +217,7 @@ static uint32_t largest(const float *x) {
     return top;
 }
 
-/* 32 floats as a block of a file. As bits, a NaN is larger than an infinity and that larger than every number. */
+/* 32 floats as a block of a file. Compared as bits: NaN > infinity > every number. */
 static void quantise_block(const float *x, uint8_t *block) {
     uint32_t top = largest(x);
     int finite = top < 0x7f800000;

@@ -1,4 +1,4 @@
-/* What is the same on every instruction set: the choice of a table, sizes, and plans. */
+/* Independent of the instruction set: the choice of a table, sizes, and plans. */
 #include <string.h>
 
 #include "layout.h"
@@ -61,8 +61,8 @@ int spec_chain(const int32_t *parents, int first, int rows) {
     return n;
 }
 
-/* Whether a row behind `row` continues `parent`. Rows of the leading chain, up to `chain`, continue their predecessor.
- */
+/* Whether a row after `row` has the parent `parent`. In the leading chain, up to `chain`, a row's parent is the row
+   before it. */
 static int goes_on(const int32_t *parents, int parent, int row, int chain, int end) {
     if (row + 1 < chain && parent == row) return 1;
     for (int later = row + 1 < chain ? chain : row + 1; later < end; later++)

@@ -1,13 +1,13 @@
-/* Where things lie in a cache and in scratch memory. */
+/* Layout of a cache and of scratch memory. */
 #ifndef SPEC_LAYOUT_H
 #define SPEC_LAYOUT_H
 
 #include "ops.h"
 #include "round_up.h"
 
-#define SPEC_QUERIES 32   /* query rows that share what is loaded from a cache */
-#define SPEC_WIDENED 4096 /* numbers of keys or values that are converted for them at once: a tile of SPEC_MAX_HEAD */
-#define SPEC_COLUMNS 64   /* columns of a gated delta state that are worked on at once */
+#define SPEC_QUERIES 32   /* query rows for which a cache is read once */
+#define SPEC_WIDENED 4096 /* elements of keys or values converted for them at once: a tile of SPEC_MAX_HEAD */
+#define SPEC_COLUMNS 64   /* columns of a gated delta state computed at once */
 #define SPEC_Q8_BLOCK 32  /* dimensions of a cache of kind Q8 that share a scale */
 
 static inline int spec_blocks(int dim) { return (dim + SPEC_Q8_BLOCK - 1) / SPEC_Q8_BLOCK; }
@@ -25,7 +25,7 @@ static inline size_t spec_value_row(int kind, int dim) {
     return numbers * (kind == SPEC_CACHE_F32 ? 4 : 2);
 }
 
-/* Numbers between two rows of scores: a multiple of 16, and not of the pages on which caches collide. */
+/* Stride of rows of scores: a multiple of 16, but not of the page size, which would cause cache conflicts. */
 static inline size_t spec_scores(int places) { return spec_round_up((size_t)places, 512) + 16; }
 
 #endif

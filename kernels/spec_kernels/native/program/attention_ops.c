@@ -1,16 +1,16 @@
-/* Operations that look at other rows of a sequence: attention, and the gated delta rule behind its convolution. */
+/* Operations that use other rows of a sequence: attention, and the gated delta rule with its convolution. */
 #include "program.h"
 
-#define CHANNELS 256 /* of a convolution that one job has */
+#define CHANNELS 256 /* channels of a convolution per job */
 #define PART 4       /* rows of a sequence */
-#define ALONE 150000 /* multiplications that are done before they are handed over */
+#define ALONE 150000 /* min multiplications of a job that is worth another thread */
 
 /* Rows of a sequence in the batch. */
 static int rows_of(const spec_program *p, int s) { return p->request->sequence[s].rows - spec_held(p->request, s); }
 
-/* Rows of a sequence that one job of attention has. Few jobs leave threads idle at the end of the phase: 3 kv heads take
-   2 threads as long as 4. Then rows are cut into the number of parts that ends soonest; each part reads the cache
-   again, so a part has PART rows at least. */
+/* Rows of a sequence per job of attention. Few jobs leave threads idle at the end of the phase: with 2 threads, 3 kv
+   heads take as long as 4. Rows are then divided into the number of parts that finishes first; every part reads
+   the cache again, so a part has at least PART rows. */
 static int rows_per_job(const spec_program *p, const spec_op *op, int s) {
     int rows = rows_of(p, s);
     int heads = op->kv_heads * p->request->sequences, best = 1, rounds = (heads + p->team - 1) / p->team;
@@ -21,7 +21,7 @@ static int rows_per_job(const spec_program *p, const spec_op *op, int s) {
     return spec_min(SPEC_GROUP, (rows + best - 1) / best);
 }
 
-/* Of a row at the end of a sequence, about. */
+/* Approximate cost of a row at the end of a sequence. */
 static int64_t of_a_row(const spec_program *p, const spec_op *op, const spec_sequence *s) {
     const spec_recurrence *r = &p->recurrence;
     if (op->kind == SPEC_CONV) return (int64_t)r->channels * r->kernel;
@@ -31,12 +31,11 @@ static int64_t of_a_row(const spec_program *p, const spec_op *op, const spec_seq
 
 static int64_t multiplications(const spec_program *p, const spec_op *op) {
     int64_t sum = 0;
-    for (int s = 0; s < p->request->sequences; s++)
-        sum += rows_of(p, s) * of_a_row(p, op, &p->request->sequence[s]);
+    for (int s = 0; s < p->request->sequences; s++) sum += rows_of(p, s) * of_a_row(p, op, &p->request->sequence[s]);
     return sum;
 }
 
-/* Jobs that sequence s alone has. */
+/* Number of jobs of sequence s. */
 static int jobs_of(const spec_program *p, const spec_op *op, int s) {
     if (op->kind == SPEC_CONV) return (p->recurrence.channels + CHANNELS - 1) / CHANNELS;
     if (op->kind == SPEC_DELTA) return p->recurrence.value_heads;
@@ -133,7 +132,7 @@ static void recur(spec_program *p, const spec_op *op, int s, int head, void *scr
     p->ops_table->delta(&a, q->sequence[s].first, q->sequence[s].rows, head, scratch);
 }
 
-/* Work number `job` of all of an operation's. */
+/* Job number `job` of an operation. */
 static void one(spec_program *p, const spec_op *op, int job, int thread) {
     int s = 0;
     for (int mine; job >= (mine = jobs_of(p, op, s)); s++) job -= mine;
@@ -150,20 +149,20 @@ void spec_do_mixing(spec_program *p, const spec_op *op, int job, int thread) {
 
 size_t spec_scratch_needed(const spec_program *p) {
     const spec_request *q = p->request;
-    size_t most = 256 * 16 * sizeof(float); /* matmul_ops.c: results of tiles */
-    if (p->mixture_count) most = spec_round_up((size_t)q->rows, 256) * 2 * 16 * sizeof(float);
+    size_t bytes = 256 * 16 * sizeof(float); /* matmul_ops.c: results of tiles */
+    if (p->mixture_count) bytes = spec_round_up((size_t)q->rows, 256) * 2 * 16 * sizeof(float);
     int places = 0;
     for (int s = 0; s < q->sequences; s++) {
         int end = q->sequence[s].start + q->sequence[s].rows;
         if (end > places) places = end;
     }
     size_t attention = spec_attention_scratch(places);
-    if (attention > most) most = attention;
+    if (attention > bytes) bytes = attention;
     if (p->recurring) {
         size_t conv = spec_conv_scratch(p->recurrence.kernel, CHANNELS);
         size_t delta = spec_delta_scratch(p->recurrence.key_dim, p->delta_slots);
-        if (conv > most) most = conv;
-        if (delta > most) most = delta;
+        if (conv > bytes) bytes = conv;
+        if (delta > bytes) bytes = delta;
     }
-    return most;
+    return bytes;
 }

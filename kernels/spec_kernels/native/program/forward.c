@@ -1,10 +1,10 @@
-/* One forward: the list of operations as phases. */
+/* One forward: runs the list of operations as phases. */
 #include "program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL (16 << 20) /* bytes of weights times rows that one thread is done with before others are awake */
+#define SMALL (16 << 20) /* bytes of weights times rows that one thread finishes before others wake up */
 
 static int row_wise(const spec_op *op) { return op->kind <= SPEC_SUM; }
 
@@ -24,7 +24,7 @@ static void one_job(spec_program *p, int job, int thread) {
 
 /* ---- serial parts */
 
-/* Rows of `x` that are wanted under a heading, one behind the other in `out`; both are numbered as in the batch. */
+/* Copies the selected rows of `x` to consecutive rows of `out`. */
 static void pick(spec_program *p, const spec_op *op) {
     const int32_t *wanted = p->request->picks[op->index];
     int count = p->left, had = 0;
@@ -44,7 +44,7 @@ static void pick(spec_program *p, const spec_op *op) {
 }
 
 static void gather_angles(const spec_program *p, const spec_rotary *t) {
-    size_t half = (size_t)t->rotated / 2;
+    size_t half = (size_t)t->rotary_dim / 2;
     for (int r = 0; r < p->request->rows; r++) {
         size_t at = (size_t)p->request->positions[r] * half;
         memcpy(t->row_cos + (size_t)r * half, t->cosines + at, half * sizeof(float));
@@ -62,7 +62,7 @@ static void plan_states(spec_program *p) {
     }
 }
 
-/* Scratch memory for every thread that may take a job. */
+/* Scratch memory of every thread that may run a job. */
 static int scratch_for(spec_program *p, int widths, size_t bytes) {
     if (widths <= p->widths && bytes <= p->scratch_bytes) return 0;
     widths = widths > p->widths ? widths : p->widths;
@@ -125,7 +125,7 @@ static int next(void *context) {
 
 static void work(void *context, int job, int thread) { one_job(context, job, thread); }
 
-/* Threads for a forward: one where waking others takes longer than they save. */
+/* Number of threads for a forward: one if waking others costs more than it saves. */
 static int team_of(const spec_program *p, int rows) {
     size_t work = 0;
     for (int i = 0; p->threads > 1 && i < p->count; i++) {

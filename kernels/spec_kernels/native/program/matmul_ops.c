@@ -1,10 +1,10 @@
-/* Products of quantised rows with the tiles of weights, and what happens to their results on the way to memory. */
+/* Products of quantised rows with tiles of weights, and the conversion of their results. */
 #include "program.h"
 
-#define OUTPUTS 256  /* tiles times rows whose results are held at once */
-#define GRAIN 131072 /* bytes of weights times rows of a job, at least: fewer are done before they are handed over */
+#define OUTPUTS 256  /* max tiles times rows in scratch memory */
+#define GRAIN 131072 /* min bytes of weights times rows of a job that is worth another thread */
 
-/* Tiles that stay together: one, or those of gate and up. */
+/* Tiles per unit: one, or a pair of gate and up. */
 static int unit_of(const spec_op *op) { return op->paired ? 2 : 1; }
 
 static int units_of(const spec_op *op) {
@@ -21,7 +21,7 @@ int spec_linear_jobs(const spec_program *p, const spec_op *op) {
     return spec_min(units, worth < (size_t)(4 * p->team) ? (int)worth : 4 * p->team);
 }
 
-/* y [tiles][rows][16] to rows of `out` from tile `tile` on, with a bias, onto what is in `add`. */
+/* Writes y [tiles][rows][16] to rows of `out`, starting at tile `tile`, with bias and `add`. */
 static void lay_down(const spec_program *p, const spec_op *op, int part, int tile, int tiles, int first, int rows,
                      const float *y) {
     float *out = spec_rows_of(p, op->outs[part], first) + (size_t)tile * 16;
@@ -31,20 +31,20 @@ static void lay_down(const spec_program *p, const spec_op *op, int part, int til
     p->ops_table->lay_down(y, tiles, rows, bias, add, add_stride, out, stride);
 }
 
-/* Pairs of tiles: what `glu` makes of gate and up. */
+/* Writes glu(gate, up) of pairs of tiles. */
 static void lay_pairs(const spec_program *p, const spec_op *op, int tile, int tiles, int first, int rows,
                       const float *y) {
     float *out = spec_rows_of(p, op->outs[0], first) + (size_t)tile / 2 * 16;
     p->ops_table->lay_pairs(op->glu, y, tiles / 2, rows, out, p->values[op->outs[0]].stride);
 }
 
-/* Tiles begin ... end - 1 of one matrix for all rows, a few at a time. */
+/* Multiplies tiles begin ... end - 1 of one matrix with all rows, a few tiles at a time. */
 static void tiles_of(const spec_program *p, const spec_op *op, int part, int begin, int end, float *y) {
     const spec_qrows *qrows = &p->qrows[op->qrows];
     int unit = unit_of(op), rows = p->left;
-    int most = rows > SPEC_GROUP ? 2 : OUTPUTS / rows / unit * unit;
+    int tiles_max = rows > SPEC_GROUP ? 2 : OUTPUTS / rows / unit * unit;
     for (int tile = begin, count; tile < end; tile += count) {
-        count = spec_min(most, end - tile);
+        count = spec_min(tiles_max, end - tile);
         for (int first = 0; first < rows; first += SPEC_GROUP) {
             int group = spec_min(SPEC_GROUP, rows - first);
             p->product->product(&op->weights[part], tile, count,

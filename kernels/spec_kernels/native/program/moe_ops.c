@@ -1,4 +1,4 @@
-/* A mixture of experts: who chose whom, then every expert in use answers its own rows.
+/* A mixture of experts: selects experts for every row, then computes every selected expert for its rows.
  *
  *     out = add + sum over the row's experts e of weight_e down_e(act(gate_e x) up_e x), best first
  *
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define OUTPUTS 256 /* tiles times rows whose results are held at once */
+#define OUTPUTS 256 /* max tiles times rows in scratch memory */
 
 void spec_route_rows(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_mixture *m = &p->mixtures[op->mixture];
@@ -16,7 +16,7 @@ void spec_route_rows(spec_program *p, const spec_op *op, int first, int rows) {
                         m->chosen + at);
 }
 
-/* Numbers the pairs, and says where the qrows of each expert's rows go. */
+/* Numbers the pairs, and sets where the qrows of each expert's rows are stored. */
 static void sort(spec_program *p, spec_mixture *m) {
     int pairs = p->left * m->top, number = 0;
     size_t at = 0, inner_at = 0;
@@ -44,10 +44,10 @@ int spec_mixture_jobs(spec_program *p, const spec_op *op) {
     return p->team < 2 ? 1 : spec_min(m->used * parts, SPEC_MAX_JOBS);
 }
 
-/* The rows of expert i as qrows; `answer` is free until the experts answer. */
+/* Gathers the rows of expert i as qrows; `expert_out` is still unused then. */
 static void gather(spec_program *p, const spec_op *op, spec_mixture *m, int i) {
     size_t width = spec_round_up((size_t)m->k, 16);
-    float *rows = m->answer + (size_t)m->begin[i] * width;
+    float *rows = m->expert_out + (size_t)m->begin[i] * width;
     int count = m->begin[i + 1] - m->begin[i];
     for (int r = 0; r < count; r++)
         memcpy(rows + (size_t)r * width, spec_rows_of(p, op->x, m->row[m->begin[i] + r]), (size_t)m->k * sizeof(float));
@@ -67,19 +67,19 @@ static void add_bias(spec_program *p, const spec_op *op, int which, int expert, 
         p->ops_table->add(tile, 16, op->biases[which] + (size_t)expert * width + at, 0, NULL, rows, 16);
 }
 
-/* Part `part` of `parts` of what expert i has to multiply: gate and up in pairs of tiles, or down. */
-static void answer(spec_program *p, const spec_op *op, spec_mixture *m, int i, int part, int parts, float *y) {
+/* Part `part` of `parts` of the products of expert i: gate and up in pairs of tiles, or down. */
+static void run_expert(spec_program *p, const spec_op *op, spec_mixture *m, int i, int part, int parts, float *y) {
     int up = op->kind == SPEC_UP, unit = up ? 2 : 1, rows = m->begin[i + 1] - m->begin[i];
     const spec_stack *stack = up ? &op->up : &op->down;
     spec_weight w = stack->one;
     w.data += (size_t)m->expert[i] * stack->bytes;
     int64_t units = w.tiles / unit;
     int begin = (int)(units * part / parts) * unit, end = (int)(units * (part + 1) / parts) * unit;
-    int most = rows * unit > OUTPUTS ? unit : OUTPUTS / rows / unit * unit;
+    int tiles_max = rows * unit > OUTPUTS ? unit : OUTPUTS / rows / unit * unit;
     size_t width = spec_round_up((size_t)(up ? m->inner : m->k), 16), size = (size_t)rows * 16;
-    float *out = (up ? m->f : m->answer) + (size_t)m->begin[i] * width;
+    float *out = (up ? m->f : m->expert_out) + (size_t)m->begin[i] * width;
     for (int tile = begin, count; tile < end; tile += count) {
-        count = spec_min(most, end - tile);
+        count = spec_min(tiles_max, end - tile);
         p->product->product(&w, tile, count, up ? m->qrows + m->at[i] : m->inner_qrows + m->inner_at[i],
                             up ? m->bits : m->inner_bits, rows, y);
         for (int t = 0; t < count; t += unit) {
@@ -104,7 +104,7 @@ void spec_do_mixture(spec_program *p, const spec_op *op, int job, int jobs, int 
     for (int i = job; i < m->used * parts; i += jobs) {
         if (op->kind == SPEC_GATHER) gather(p, op, m, i);
         else if (op->kind == SPEC_MIDDLE) middle(p, m, i);
-        else answer(p, op, m, i / parts, i % parts, parts, (float *)p->scratch[thread]);
+        else run_expert(p, op, m, i / parts, i % parts, parts, (float *)p->scratch[thread]);
     }
 }
 
@@ -115,6 +115,6 @@ void spec_sum_rows(spec_program *p, const spec_op *op, int first, int rows) {
         float *out = spec_rows_of(p, op->out, r);
         if (op->out != op->y) memcpy(out, spec_rows_of(p, op->y, r), (size_t)m->k * sizeof(float));
         for (int i = r * m->top; i < (r + 1) * m->top; i++)
-            p->ops_table->add(out, 0, m->answer + (size_t)m->place[i] * width, 0, m->weights + i, 1, m->k);
+            p->ops_table->add(out, 0, m->expert_out + (size_t)m->place[i] * width, 0, m->weights + i, 1, m->k);
     }
 }

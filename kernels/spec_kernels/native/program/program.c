@@ -1,4 +1,4 @@
-/* Making a program, and the memory its forwards work in. */
+/* Builds a program, and lays out the memory of its forwards. */
 #include "program.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static void *aligned(size_t bytes) {
     return posix_memalign(&made, 64, spec_round_up(bytes ? bytes : 1, 64)) ? NULL : made;
 }
 
-/* One more element behind `count` of them; NULL where memory ends. */
+/* Appends one element to `count` elements; NULL if an allocation fails. */
 static void *one_more(void **array, int32_t count, size_t size) {
     void *grown = realloc(*array, (size_t)(count + 1) * size);
     if (!grown) return NULL;
@@ -28,7 +28,7 @@ spec_program *spec_program_new(const char *isa, int threads) {
 
 static void free_mixture(spec_mixture *m) {
     free(m->weights), free(m->chosen), free(m->place), free(m->row), free(m->begin), free(m->expert);
-    free(m->at), free(m->inner_at), free(m->qrows), free(m->inner_qrows), free(m->f), free(m->answer);
+    free(m->at), free(m->inner_at), free(m->qrows), free(m->inner_qrows), free(m->f), free(m->expert_out);
 }
 
 static void free_scratch(spec_program *p) {
@@ -86,7 +86,7 @@ float *spec_keep(spec_program *p, const float *from, int count) {
     return *place = copy;
 }
 
-/* ---- memory of a forward: one arena, laid out twice, first to count */
+/* ---- memory of a forward: one arena, laid out twice: first to compute its size */
 
 static uint8_t *take(uint8_t **at, size_t bytes) {
     uint8_t *taken = *at;
@@ -102,8 +102,8 @@ static void lay_out(spec_program *p, uint8_t **at, size_t rows) {
     for (int i = 0; i < p->qrows_count; i++)
         p->qrows[i].data = take(at, (size_t)spec_groups((int)rows) * p->qrows[i].group_bytes);
     for (spec_rotary *t = p->rotary; t < p->rotary + p->tables; t++) {
-        t->row_cos = (float *)take(at, rows * (size_t)t->rotated / 2 * sizeof(float));
-        t->row_sin = (float *)take(at, rows * (size_t)t->rotated / 2 * sizeof(float));
+        t->row_cos = (float *)take(at, rows * (size_t)t->rotary_dim / 2 * sizeof(float));
+        t->row_sin = (float *)take(at, rows * (size_t)t->rotary_dim / 2 * sizeof(float));
     }
     p->slots = (int32_t *)take(at, rows * sizeof(int32_t));
     p->rows_left = (int32_t *)take(at, rows * sizeof(int32_t));
@@ -122,9 +122,9 @@ static int reserve_mixture(const spec_program *p, spec_mixture *m, size_t rows) 
     m->begin = aligned((experts + 1) * sizeof(int32_t)), m->expert = aligned(experts * sizeof(int32_t));
     m->at = aligned(experts * sizeof(size_t)), m->inner_at = aligned(experts * sizeof(size_t));
     m->qrows = aligned((pairs + used) * outer), m->inner_qrows = aligned((pairs + used) * inner);
-    m->f = aligned(pairs * f * sizeof(float)), m->answer = aligned(pairs * width * sizeof(float));
+    m->f = aligned(pairs * f * sizeof(float)), m->expert_out = aligned(pairs * width * sizeof(float));
     return m->weights && m->chosen && m->place && m->row && m->begin && m->expert && m->at && m->inner_at && m->qrows &&
-                   m->inner_qrows && m->f && m->answer
+                   m->inner_qrows && m->f && m->expert_out
                ? 0
                : -1;
 }

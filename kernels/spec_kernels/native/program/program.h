@@ -1,8 +1,8 @@
 /* A model as a flat list of operations, and one forward through it.
  *
- * Python writes the list once (lower.py) after checking every size (model/sizes.py); a forward is one call. Values are
- * named by numbers: arrays of rows [R, width] of floats, rows `stride` floats apart. Weights and tables lie in memory
- * that Python keeps alive; small vectors are copied. */
+ * Python builds the list once (lower.py) after checking every size (model/sizes.py); a forward is one call. Values are
+ * numbered: arrays of float rows [R, width], `stride` floats apart. Python keeps weights and tables alive; small
+ * vectors are copied. */
 #ifndef SPEC_PROGRAM_H
 #define SPEC_PROGRAM_H
 
@@ -14,14 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPEC_GROUP 32 /* rows that are quantised together, and that one job of row-wise work has */
+#define SPEC_GROUP 32 /* rows quantised together, and rows per job of row-wise operations */
 #define SPEC_PARTS 4
-#define SPEC_INPUTS 32 /* inputs of a program, and values that are joined */
+#define SPEC_INPUTS 32 /* max inputs of a program, and values of a concatenation */
 #define SPEC_PICKS 2
-#define SPEC_TABLES 2 /* of rotations */
+#define SPEC_TABLES 2 /* max rotary tables */
 #define SPEC_NONE (-1)
 
-/* Rows of one name. tap: the output whose memory it is, or SPEC_NONE. */
+/* A value: its rows. tap: the output in whose memory it is written, or SPEC_NONE. */
 typedef struct {
     int32_t width, tap;
     size_t stride;
@@ -41,7 +41,7 @@ typedef struct {
     size_t bytes;
 } spec_stack;
 
-/* Row-wise kinds come first: neighbours of them in the list are one phase. */
+/* Row-wise kinds come first: consecutive row-wise operations form one phase. */
 enum spec_kind {
     SPEC_EMBED,
     SPEC_INPUT,
@@ -74,21 +74,21 @@ enum spec_kind {
 
 typedef struct {
     int32_t kind;
-    int32_t x, y, out, qrows; /* numbers of values and of quantised rows, SPEC_NONE where there are none */
-    int32_t width, heads, kv_heads, dim, rotated, table, layer, index, causal, window, parts;
+    int32_t x, y, out, qrows; /* indices of values and of quantised rows, or SPEC_NONE */
+    int32_t width, heads, kv_heads, dim, rotary_dim, table, layer, index, causal, window, parts;
     float eps, scale, cap;
-    float *vector, *vector2; /* copies that the program owns */
+    float *vector, *vector2; /* copies owned by the program */
     int32_t outs[SPEC_PARTS], xs[SPEC_INPUTS];
     float *biases[SPEC_PARTS];
     spec_weight weights[SPEC_PARTS];
-    int32_t paired; /* LINEAR: tiles of gate and up alternate, what `glu` makes of both is stored */
+    int32_t paired; /* LINEAR: tiles of gate and up alternate, and glu(gate, up) is stored */
     int32_t glu;    /* enum spec_glu */
     spec_stack up, down;
     spec_router router;
-    int32_t mixture; /* which of the program's mixtures */
+    int32_t mixture; /* index of the mixture in the program */
 } spec_op;
 
-/* Who chose whom: pairs (row, place among the row's experts) in the order of the experts. */
+/* The selected experts: pairs (row, index among the row's experts), ordered by expert. */
 typedef struct {
     int32_t top, experts, used, k, inner, bits, inner_bits;
     float *weights;  /* [R, top] */
@@ -97,12 +97,12 @@ typedef struct {
     int32_t *row;    /* of each pair */
     int32_t *begin;  /* [experts + 1]: pairs of expert `expert[i]` are begin[i] ... begin[i + 1] - 1 */
     int32_t *expert;
-    size_t *at, *inner_at; /* where the quantised rows of each begin */
+    size_t *at, *inner_at; /* start of the quantised rows of each expert */
     uint8_t *qrows, *inner_qrows;
-    float *f, *answer; /* [pairs, inner], [pairs, width] */
+    float *f, *expert_out; /* [pairs, inner], [pairs, width] */
 } spec_mixture;
 
-/* The layers of a cache in one piece of memory: per layer the keys of all heads, then the values. */
+/* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values. */
 typedef struct {
     int32_t kind, layers, kv_heads, dim;
 } spec_memory;
@@ -110,40 +110,40 @@ typedef struct {
 size_t spec_memory_bytes(const spec_memory *m, int places);
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer);
 
-/* Gated delta layers: sizes, and where a record of a row has what (floats): x, k, d, g. */
+/* Gated delta layers: sizes, and offsets in the record of a row (floats): x, k, d, g. */
 typedef struct {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel, channels;
     int32_t *key_of;
 } spec_recurrence;
 
-/* One forward. Everything was checked (module.c). */
+/* One forward. All fields have been checked (forward_args.c). */
 typedef struct {
     int32_t rows, sequences;
     const int64_t *tokens, *positions;
-    const float **given; /* [rows], NULL where the token counts; or NULL */
+    const float **given; /* [rows] or NULL: an embedding for the row, NULL to embed its token */
     spec_sequence *sequence;
     uint8_t **memory; /* of each sequence */
     int32_t *places;
     int32_t *parents; /* [rows], of the batch */
-    int32_t *held;    /* of each sequence: rows at its beginning that its cache has, and the batch has not; NULL: none */
+    int32_t *held;    /* of each sequence: its first rows that are in its cache, but not in the batch; NULL: none */
     const float *inputs[SPEC_INPUTS];
     size_t input_strides[SPEC_INPUTS];
-    const int32_t *picks[SPEC_PICKS]; /* rows of the batch, ascending; NULL: all that are left */
+    const int32_t *picks[SPEC_PICKS]; /* rows of the batch, ascending; NULL: all selected before */
     int32_t picked[SPEC_PICKS];
-    float **taps; /* [taps of the program], NULL where nobody wants one */
+    float **taps; /* [taps of the program], NULL if not requested */
     size_t *tap_strides;
     float *matrices, *windows; /* [layer][states][...] */
     int32_t states;
     int32_t *source, *keep;
     float *record;              /* [layer][x | k | d | g of `records` rows], or NULL */
-    int32_t *recorded, records; /* row -> its place in the record, or -1 */
+    int32_t *recorded, records; /* row -> its index in the record, or -1 */
 } spec_request;
 
-/* Cosines and sines [positions][rotated / 2], Python's, and those of the rows of a forward. */
+/* Cosines and sines [positions][rotary_dim / 2] in Python's memory, and those of the rows of a forward. */
 typedef struct {
     const float *cosines, *sines;
     float *row_cos, *row_sin;
-    int32_t rotated;
+    int32_t rotary_dim;
 } spec_rotary;
 
 typedef struct spec_program {
@@ -168,33 +168,33 @@ typedef struct spec_program {
     int32_t tables, positions, vocabulary;
     int32_t inputs, input_widths[SPEC_INPUTS], taps, recurring;
 
-    /* memory for forwards of up to so many rows, and of one thread */
+    /* max rows of a forward for the allocated memory, and scratch bytes of one thread */
     int32_t capacity, widths;
     void *arena;
     int32_t *slots, *rows_left;
     uint8_t **scratch;
     size_t scratch_bytes;
 
-    /* the forward under way */
+    /* the current forward */
     const spec_request *request;
-    int32_t team; /* threads that work on it */
+    int32_t team; /* threads of the current forward */
     int32_t at, begin, end, left, jobs, failed, delta_slots, prepared;
 } spec_program;
 
-/* program.c: making. Functions that add return the new thing, or NULL or SPEC_NONE where memory ends. */
+/* program.c: construction. These functions return the new element, or NULL or SPEC_NONE if an allocation fails. */
 spec_program *spec_program_new(const char *isa, int threads);
 void spec_program_free(spec_program *p);
 int32_t spec_add_value(spec_program *p, int width);
 int32_t spec_add_qrows(spec_program *p, int k, int bits);
 int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes);
 spec_op *spec_add_op(spec_program *p, int kind);
-float *spec_keep(spec_program *p, const float *from, int count); /* a copy, zeros behind it up to 16 */
-int spec_reserve(spec_program *p, int rows);                     /* 0, or -1 where memory ends */
+float *spec_keep(spec_program *p, const float *from, int count); /* a copy, padded with zeros to a multiple of 16 */
+int spec_reserve(spec_program *p, int rows);                     /* 0, or -1 if an allocation fails */
 
-/* forward.c. 0, or -1 where memory for threads ends. */
+/* forward.c. 0, or -1 if an allocation fails. */
 int spec_run(spec_program *p, const spec_request *request);
 
-/* row_ops.c, matmul_ops.c, attention_ops.c, moe_ops.c: what operations do. A job may be done by any thread. */
+/* row_ops.c, matmul_ops.c, attention_ops.c, moe_ops.c: the operations. Any thread may run a job. */
 void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows);
 int spec_linear_jobs(const spec_program *p, const spec_op *op);
 void spec_do_linear(spec_program *p, const spec_op *op, int job, int jobs, int thread);

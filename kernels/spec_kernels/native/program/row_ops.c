@@ -1,4 +1,4 @@
-/* Operations that know no other row: those of a group of rows, one after the other. */
+/* Row-wise operations: consecutive operations run on a group of rows, one after another. */
 #include "program.h"
 
 #include <string.h>
@@ -23,17 +23,17 @@ static void input(spec_program *p, const spec_op *op, int first, int rows) {
                (size_t)op->width * sizeof(float));
 }
 
-/* Each head normalised and turned, or one of both. */
+/* Normalises and rotates each head, or does one of both. */
 static void heads(spec_program *p, const spec_op *op, int first, int rows) {
-    size_t half = (size_t)op->rotated / 2;
+    size_t half = (size_t)op->rotary_dim / 2;
     const spec_rotary *table = &p->rotary[op->table];
-    const float *cosines = op->rotated ? table->row_cos + (size_t)first * half : NULL;
-    const float *sines = op->rotated ? table->row_sin + (size_t)first * half : NULL;
+    const float *cosines = op->rotary_dim ? table->row_cos + (size_t)first * half : NULL;
+    const float *sines = op->rotary_dim ? table->row_sin + (size_t)first * half : NULL;
     p->ops_table->heads(spec_rows_of(p, op->x, first), p->values[op->x].stride, rows, op->heads, op->dim, op->vector,
-                        op->eps, cosines, sines, half, op->rotated);
+                        op->eps, cosines, sines, half, op->rotary_dim);
 }
 
-/* Rows first ... first + rows - 1 to the caches of the sequences they belong to. */
+/* Stores rows first ... first + rows - 1 in the caches of their sequences. */
 static void store(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_request *q = p->request;
     for (int s = 0; s < q->sequences; s++) {
@@ -54,7 +54,7 @@ static void quantise(spec_program *p, const spec_op *op, int first, int rows) {
                          qrows->data + (size_t)(first / SPEC_GROUP) * qrows->group_bytes);
 }
 
-/* x *= sigmoid(gate): element by element, or by one number per row. */
+/* x *= sigmoid(gate), elementwise or with one gate per row. */
 static void gate(spec_program *p, const spec_op *op, int first, int rows) {
     float *x = spec_rows_of(p, op->x, first), *y = spec_rows_of(p, op->y, first);
     size_t stride = p->values[op->x].stride, gate_stride = p->values[op->y].stride;
@@ -95,7 +95,7 @@ static void tap(spec_program *p, const spec_op *op, int first, int rows) {
                (size_t)p->values[op->x].width * sizeof(float));
 }
 
-/* Behind the convolution: q and k of unit length, the decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta */
+/* After the convolution: normalises q and k, computes decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta */
 static void rates(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_ops_table *t = p->ops_table;
     const spec_recurrence *s = &p->recurrence;
@@ -113,7 +113,7 @@ static float *recorded(float *to, const float *from, int count) {
     return to + count;
 }
 
-/* What replaying needs, [x | k | d | g] one row behind the other. xs: x, q k v, d, g */
+/* The record for replay, [x | k | d | g] in consecutive rows. xs: x, q k v, d, g */
 static void record(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_request *q = p->request;
     const spec_recurrence *s = &p->recurrence;
@@ -155,9 +155,7 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
                rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
         break;
     case SPEC_ADD: add(p, op, first, rows); break;
-    case SPEC_SOFTCAP:
-        t->softcap(spec_rows_of(p, op->x, first), v[op->x].stride, rows, op->width, op->cap);
-        break;
+    case SPEC_SOFTCAP: t->softcap(spec_rows_of(p, op->x, first), v[op->x].stride, rows, op->width, op->cap); break;
     case SPEC_GATED_NORM:
         t->gated_norm(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
                       op->vector, op->eps, rows, op->heads, op->dim, spec_rows_of(p, op->out, first),

@@ -1,12 +1,12 @@
-/* A pool that lives from one forward to the next.
+/* A thread pool that is kept between forwards.
  *
- * One atomic word says everything about a phase: its number, how many jobs it has, which job is next. Whoever adds 1 to
- * it owns the job that the word had before, of the phase that the word had before: a thread that was away for a while
- * cannot take a job of a phase that it does not know of. A phase without jobs is the end of a run. Whoever finishes the
- * last job of a phase goes on with what is serial and opens the next phase, so no thread has to be woken for that.
+ * One atomic word describes a phase: its number, its number of jobs, and the next job. A thread that adds 1 to the word
+ * owns the job in the word's previous value, in the phase of that value, so a thread that was delayed cannot take a job
+ * of a phase it does not know. A phase without jobs is the end of a run. The thread that finishes the last job of a
+ * phase does the serial part and opens the next phase, so no thread is woken for that.
  *
- * Waiting is a short spin, then sleep on a futex (the word's upper half), so that a machine with other load loses no
- * more than its share. Threads are started when they are first needed, and again after a fork. */
+ * A waiting thread spins for a short time, then sleeps on a futex (the word's upper half), so that other programs on
+ * the machine can run. Threads are started when first needed, and again after a fork. */
 #define _GNU_SOURCE
 #include "thread_pool.h"
 
@@ -30,12 +30,12 @@
 
 static _Atomic uint64_t word;     /* phase (32 bits) | jobs (16) | next job (16) */
 static _Atomic uint32_t done;     /* jobs of the phase that are finished */
-static _Atomic uint32_t sleeping; /* threads in a futex */
-static _Atomic int caller_waits;  /* the thread that a run belongs to may be among them */
+static _Atomic uint32_t sleeping; /* threads that sleep on the futex */
+static _Atomic int caller_waits;  /* whether the calling thread may be among them */
 static const spec_work *work_now;
 static void *context_now;
-static _Atomic int threads_now; /* of this run */
-static _Atomic int started;     /* threads of the pool beside the caller */
+static _Atomic int threads_now; /* threads of this run */
+static _Atomic int started;     /* threads of the pool without the caller */
 static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -43,17 +43,17 @@ static uint32_t phase_of(uint64_t w) { return (uint32_t)(w >> 32); }
 static uint32_t jobs_of(uint64_t w) { return (uint32_t)(w >> 16) & 0xffff; }
 static uint32_t next_of(uint64_t w) { return (uint32_t)w & 0xffff; }
 
-/* ---- floating-point state: denormals slow some kernels down to a third */
+/* ---- floating-point state: denormals make some kernels three times slower */
 
 static unsigned flush_denormals(void) {
 #if defined(__SSE__)
     unsigned before = _mm_getcsr();
-    _mm_setcsr((before & ~0x3fu) | 0x8040 | 0x1f80); /* flush to zero, denormals are zero, nothing traps */
+    _mm_setcsr((before & ~0x3fu) | 0x8040 | 0x1f80); /* flush to zero, denormals are zero, no traps */
     return before;
 #elif defined(__aarch64__)
     uint64_t before;
     __asm__ volatile("mrs %0, fpcr" : "=r"(before));
-    __asm__ volatile("msr fpcr, %0" : : "r"((before & ~0x9f00ull) | 1 << 24)); /* the same: traps off, FZ on */
+    __asm__ volatile("msr fpcr, %0" : : "r"((before & ~0x9f00ull) | 1 << 24)); /* likewise: no traps, flush to zero */
     return (unsigned)before;
 #else
     return 0;
@@ -112,7 +112,7 @@ static void wait_behind(uint32_t phase) {
 static void publish(uint32_t phase, uint32_t jobs) {
     atomic_store(&done, 0);
     atomic_store(&word, (uint64_t)phase << 32 | (uint64_t)jobs << 16);
-    if (jobs || atomic_load(&caller_waits)) wake_all(); /* the end of a run concerns nobody else */
+    if (jobs || atomic_load(&caller_waits)) wake_all(); /* no other thread needs to know of the end of a run */
 }
 
 static void advance(uint32_t phase) {
@@ -120,7 +120,7 @@ static void advance(uint32_t phase) {
     publish(phase + 1, (uint32_t)jobs);
 }
 
-/* Takes jobs until there are none, of as many phases as it meets. Returns the word it has to wait behind. */
+/* Runs jobs, of any number of phases, until there are none. Returns the word to wait on. */
 static uint64_t serve(int thread) {
     for (;;) {
         uint64_t w = atomic_load(&word);
@@ -142,9 +142,9 @@ static void *worker(void *argument) {
     return NULL;
 }
 
-/* ---- life */
+/* ---- start and end of threads */
 
-static void forget(void) { /* in a child: its parent's threads are not there */
+static void forget(void) { /* in a child of a fork: its parent's threads do not exist */
     started = 0;
     atomic_store(&word, 0);
     atomic_store(&sleeping, 0);
@@ -158,7 +158,7 @@ static void prepare(void) { pthread_atfork(NULL, NULL, forget); }
 static void start(int threads) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for Python's threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* Python's threads handle signals */
     while (started < threads - 1) {
         pthread_t made;
         if (pthread_create(&made, NULL, worker, (void *)(intptr_t)(started + 1))) break;
