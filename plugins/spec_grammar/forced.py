@@ -20,17 +20,18 @@ class Forced:
     draft_max: int = attrs.field(
         default=32, validator=and_(ge(1), le(256)), metadata={"help": "max draft length", "off": 256}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={"deterministic"}, extends=True)
+        return Compat(drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0)
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for seq, budget in step.undrafted:
-            if ids := forced(seq, (), min(budget, self.draft_max)):
-                step.propose(seq, Draft(ids))
-        for seq, draft, leaf, budget in list(step.leaves):
+        for seq, draft, leaf, budget in step.leaves:
             before = [draft.ids[i] for i in draft.ancestry(leaf)]
             if ids := forced(seq, before, min(budget, self.draft_max)):
                 step.extend(seq, Draft(ids), leaf)
+        for seq, budget in step.undrafted:
+            if ids := forced(seq, (), min(budget, self.draft_max)):
+                step.propose(seq, Draft(ids))

@@ -16,7 +16,9 @@ def check_size(what: str, text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise UsageError(f"{what} has half a surrogate pair", hint="give a text that can be written as UTF-8") from error
+        raise UsageError(
+            f"{what} has half a surrogate pair", hint="give a text that can be written as UTF-8"
+        ) from error
     if size > BYTES_MAX:
         raise UsageError(f"{what} has {size} bytes, the limit is {BYTES_MAX}", hint="give a smaller one")
 
