@@ -24,7 +24,7 @@ def check_size(what: str, text: str) -> None:
 
 
 def check_depth(what: str, schema: Any) -> None:
-    """Raises UsageError for a schema that is nested too deeply. Without recursion: that is what a deep one would end."""
+    """Raises UsageError for a schema that is nested too deeply. Not recursive, since the depth is what is unknown."""
     level, depth = [schema], 0
     while level := [inner for outer in level for inner in _inner(outer)]:
         depth += 1
