@@ -17,7 +17,7 @@ _WHERE = {
     "Constraint": "contract.constraint",
     "Draft": "contract.values",
     "Emitted": "contract.request",
-    "Matcher": "contract.constraint",
+    "Matcher": "contract.matcher",
     "Needs": "contract.values",
     "Part": "contract.batch",
     "Piece": "contract.batch",

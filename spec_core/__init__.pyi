@@ -7,7 +7,7 @@ from spec_core.contract.batch import Part as Part
 from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.constraint import Constraint as Constraint
-from spec_core.contract.constraint import Matcher as Matcher
+from spec_core.contract.matcher import Matcher as Matcher
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result

@@ -10,7 +10,7 @@ import attrs
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spec_core.contract.constraint import Matcher
+    from spec_core.contract.matcher import Matcher
     from spec_core.sampling.parameters import Sampling
     from spec_core.sampling.stop import Stop
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from spec_core.contract.batch import Part
-from spec_core.contract.constraint import allows, draft_masks, fail
+from spec_core.contract.constraint import fail
+from spec_core.contract.matcher import allows, draft_masks
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.errors import ConstraintError

@@ -8,7 +8,7 @@ from zlib import crc32
 import attrs
 import numpy as np
 
-from spec_core.contract.constraint import words
+from spec_core.contract.matcher import words
 from spec_core.contract.target import Target
 
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from spec_core.contract.constraint import Matcher, fail
+from spec_core.contract.constraint import fail
+from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence
 
 

@@ -9,7 +9,7 @@ from constrained import PERSON, PROMPT, model, plain, requests, valid
 from spec_grammar import Gbnf, JsonSchema, Lark, Regex, StructuralTags, Tag
 
 from spec_core import Request, Run, Sampling, UsageError
-from spec_core.contract.constraint import allows
+from spec_core.contract.matcher import allows
 from spec_core.sampling.choose import unpacked
 from spec_core.testing import Oracle
 from spec_core.toolkit import allowed

@@ -15,7 +15,7 @@ from exact import Case, Weighted, World, drawn, outcomes, prefix, struck
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from spec_core import Draft
-from spec_core.contract.constraint import draft_masks
+from spec_core.contract.matcher import draft_masks
 from spec_core.sampling.choose import unpacked
 
 EXACT, SHIFTED = 1e-12, 1e-3
