@@ -55,6 +55,7 @@ class Step:
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
+    constrained: at least one sequence has a constraint.
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
@@ -74,6 +75,7 @@ class Step:
     asking: str = ""
     about: Sequence | None = None
     drafting: bool = False
+    constrained: bool = False
     batch: Batch | None = None
     output: TargetOutput | None = None
     number: int = 0
@@ -93,6 +95,7 @@ class Step:
         self.parts.append(part)
         self._by_seq[part.seq] = part
         self.drafting |= part.budget > 0
+        self.constrained |= part.seq.matcher is not None
 
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""

@@ -48,7 +48,7 @@ def dead_end(part: Part, i: int) -> bool:
 
 def permitted(part: Part, i: int, token: int) -> bool:
     """Whether the constraint allows the i-th token of a verdict; if not, its sequence fails."""
-    if part.masks is None or allows(part.masks[_row(part, i)], token):
+    if allows(part.masks[_row(part, i)], token):
         return True
     fail(
         part.seq,
@@ -62,8 +62,6 @@ def permitted(part: Part, i: int, token: int) -> bool:
 
 def completes(seq: Sequence, token: int) -> bool:
     """Advance the constraint by a committed token: whether the text is complete now, or the constraint has failed."""
-    if seq.matcher is None:
-        return False
     try:
         if not seq.matcher.advance(token):
             raise ValueError(f"it does not accept token {token}, which its mask allows")

@@ -67,7 +67,7 @@ def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], 
         if part.at + part.drafted < rows:
             draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
             chance = seq.sampling._terms, step.choosing(seq), seq.t
-            text, masks = (seq.tokens, seq.prompt_len), bits(part.masks)
+            text, masks = (seq.tokens, seq.prompt_len), () if part.masks is None else bits(part.masks)
             jobs[seq] = (first + part.at * stride, stride, kind, n, *chance, *text, *draft, *masks)
         else:
             short.append(seq)

@@ -124,7 +124,8 @@ class Run:
         self._ask("draft", step, when=step.drafting)  # in the user's order
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
-        constrain(step)  # the tokens that constraints allow, at every row
+        if step.constrained:
+            constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask("rollback", step)  # every owner of state
