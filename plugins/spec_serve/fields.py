@@ -38,8 +38,8 @@ class Body(BaseModel):
             if name in cls.neutral:
                 if not _asks_nothing(given.pop(name), cls.neutral[name]):
                     raise unsupported(name)
-            elif name not in cls.model_fields:
-                raise unknown_field(name, list(cls.model_fields), cls.where)
+            elif name not in (known := [field.alias or key for key, field in cls.model_fields.items()]):
+                raise unknown_field(name, known, cls.where)
         return given
 
 
@@ -84,6 +84,39 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
+class NamedSchema(Body):
+    """``response_format.json_schema`` of OpenAI's API. A schema is always enforced, strict or not."""
+
+    where: ClassVar[str] = "response_format.json_schema"
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """What the text must be: free, a JSON object, or JSON of a schema."""
+
+    where: ClassVar[str] = "response_format"
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema", description="llama-server's place.")
+
+
+class StructuredOutputs(Body):
+    """vLLM's: exactly one of these. choice: the text is one of them. grammar: in Lark's notation or GBNF."""
+
+    where: ClassVar[str] = "structured_outputs"
+
+    json_: dict[str, Any] | bool | str | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
 class Generate(Body):
     """What all ways of generating have in common. A field that is left out, or null, has the server's setting."""
 
@@ -106,6 +139,11 @@ class Generate(Body):
         default=None, description="Seconds after which the request ends, waiting included."
     )
     speculative: Speculative | None = None
+    json_schema: dict[str, Any] | bool | str | None = Field(
+        default=None, description="The text is JSON of this schema."
+    )
+    grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
+    structured_outputs: StructuredOutputs | None = None
 
 
 class OpenAI(Generate):
@@ -116,13 +154,18 @@ class OpenAI(Generate):
     logit_bias: dict[str, Number] | None = None
     stream_options: StreamOptions | None = None
     user: str | None = Field(default=None, description="Accepted; it changes nothing.")
+    response_format: ResponseFormat | None = None
+    guided_json: dict[str, Any] | bool | str | None = Field(default=None, description="structured_outputs.json")
+    guided_regex: str | None = Field(default=None, description="structured_outputs.regex")
+    guided_choice: list[str] | None = Field(default=None, description="structured_outputs.choice")
+    guided_grammar: str | None = Field(default=None, description="structured_outputs.grammar")
 
 
 class Completion(OpenAI):
     """``/v1/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1), "response_format": (None, {"type": "text"}),
+        "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1),
     }  # fmt: skip
 
     prompt: str | list[str] | list[int] | list[list[int]]
@@ -208,7 +251,7 @@ class Chat(OpenAI):
     """``/v1/chat/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "functions": (None, []), "function_call": (None, "none", "auto"), "response_format": (None, {"type": "text"}),
+        "functions": (None, []), "function_call": (None, "none", "auto"),
         "audio": (None,), "modalities": (None, ["text"]), "web_search_options": (None,), "reasoning_effort": (None,),
         "verbosity": (None,), "store": (None, False), "metadata": (None,), "service_tier": (None, "auto", "default"),
         "prompt_cache_key": (None,), "safety_identifier": (ANY,),
@@ -269,9 +312,15 @@ class FlatChoice(Body):
 
 
 class Format(Body):
+    """As ``response_format``, its schema without a level of its own."""
+
     where: ClassVar[str] = "text.format"
 
-    type: Literal["text"] = "text"
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    strict: bool | None = None
 
 
 class Text(Body):
@@ -316,7 +365,7 @@ class LlamaCompletion(Generate):
     """llama-server's ``/completion``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "grammar": (None, ""), "json_schema": (None,), "samplers": (None,), "mirostat": (None, 0),
+        "samplers": (None,), "mirostat": (None, 0),
         "typical_p": (None, 1.0, 1),
         "dynatemp_range": (None, 0.0, 0), "dry_multiplier": (None, 0.0, 0), "xtc_probability": (None, 0.0, 0),
         "n_keep": (None, 0), "n_indent": (None, 0), "id_slot": (None, -1), "lora": (None, []), "min_keep": (None, 0),

@@ -37,7 +37,14 @@ def as_chat(body: fields.Responses) -> fields.Chat:
         tools=[_tool(tool) for tool in body.tools or ()],
         tool_choice=_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
+        response_format=_format(body.text),
     )
+
+
+def _format(text: fields.Text | None) -> fields.ResponseFormat | None:
+    if text is None or text.format is None:
+        return None
+    return fields.ResponseFormat(type=text.format.type, schema=text.format.schema_)
 
 
 def _tool(tool: fields.FlatTool) -> fields.Tool:

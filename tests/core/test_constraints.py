@@ -275,7 +275,7 @@ def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"constraint": "{}"}, "constraint is of type str"),
+        ({"constraint": "{}"}, r"constraint = '\{\}'"),
         ({"constraint": ToyConstraint(), "ignore_eos": True}, "ignore_eos and a constraint"),
         ({"constraint": BrokenConstraint(how="start")}, "failed at its start: RuntimeError: not today"),
     ],

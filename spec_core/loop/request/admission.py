@@ -8,7 +8,7 @@ from spec_core.contract.matcher import Matcher
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
-from spec_core.errors import SpecError, UsageError, message
+from spec_core.errors import SpecError, UsageError, message, shown
 from spec_core.loop.request import checks, prompts
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
@@ -70,7 +70,7 @@ def _matcher(request: Request, target: Target) -> Matcher | None:
         return None
     if not callable(getattr(request.constraint, "start", None)):
         raise UsageError(
-            f"constraint is {checks.kind(request.constraint)}",
+            f"constraint = {shown(request.constraint)}",
             hint="give an object with start(target), such as spec_grammar.JsonSchema(...)",
         )
     if request.ignore_eos:
