@@ -139,9 +139,7 @@ class Generate(Body):
         default=None, description="Seconds after which the request ends, waiting included."
     )
     speculative: Speculative | None = None
-    json_schema: dict[str, Any] | bool | str | None = Field(
-        default=None, description="The text is JSON of this schema."
-    )
+    json_schema: dict[str, Any] | bool | str | None = Field(default=None, description="The text is JSON of this.")
     grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
     structured_outputs: StructuredOutputs | None = None
 

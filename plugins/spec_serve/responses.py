@@ -222,7 +222,7 @@ class Answer:
             "previous_response_id": None,
             "store": False,
             "temperature": sampling.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": _format_of(body.text)},
             "tool_choice": _dumped(body.tool_choice) or "auto",
             "tools": [tool.model_dump() for tool in body.tools or ()],
             "top_p": sampling.top_p,
@@ -247,6 +247,12 @@ class Answer:
 
 def _part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
+
+
+def _format_of(text: fields.Text | None) -> dict[str, Any]:
+    if text is None or text.format is None:
+        return {"type": "text"}
+    return text.format.model_dump(by_alias=True, exclude_none=True)
 
 
 def _dumped(value: Any) -> Any:
