@@ -5,57 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from spec_serve.errors import ApiError, unknown_field, unsupported
+from spec_serve.body import ANY, Body
+from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
 
-ANY = object()
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 """Of a function."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-
-
-class Body(BaseModel):
-    """A body whose unknown fields are refused.
-
-    neutral: fields of the original API that have no form here, each with values that ask for nothing.
-    where: how a refusal calls the body.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    where: ClassVar[str] = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        given = nested(given) if "speculative" in cls.model_fields else dict(given)
-        for name in list(given):
-            if name in cls.neutral:
-                if not _asks_nothing(given.pop(name), cls.neutral[name]):
-                    raise unsupported(name)
-            elif name not in (known := [field.alias or key for key, field in cls.model_fields.items()]):
-                raise unknown_field(name, known, cls.where)
-        return given
-
-
-def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
-    return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
-
-
-def nested(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
-    flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
-    if not flat:
-        return dict(given)
-    if given.get("speculative") is not None:
-        raise ApiError(400, f"speculative and {min(flat)} are both given; write one of the two", min(flat))
-    inner = {name.partition(".")[2]: value for name, value in flat.items()}
-    return {**{n: v for n, v in given.items() if n not in flat}, "speculative": inner}
 
 
 class Speculative(Body):
@@ -82,39 +41,6 @@ class StreamOptions(Body):
     }
 
     include_usage: bool | None = None
-
-
-class NamedSchema(Body):
-    """``response_format.json_schema`` of OpenAI's API. A schema is always enforced, strict or not."""
-
-    where: ClassVar[str] = "response_format.json_schema"
-
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(Body):
-    """What the text must be: free, a JSON object, or JSON of a schema."""
-
-    where: ClassVar[str] = "response_format"
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: NamedSchema | None = None
-    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema", description="llama-server's place.")
-
-
-class StructuredOutputs(Body):
-    """vLLM's: exactly one of these. choice: the text is one of them. grammar: in Lark's notation or GBNF."""
-
-    where: ClassVar[str] = "structured_outputs"
-
-    json_: dict[str, Any] | bool | str | None = Field(default=None, alias="json")
-    regex: str | None = None
-    choice: list[str] | None = None
-    grammar: str | None = None
-    json_object: bool | None = None
 
 
 class Generate(Body):
@@ -307,18 +233,6 @@ class FlatChoice(Body):
 
     type: Literal["function"]
     name: str
-
-
-class Format(Body):
-    """As ``response_format``, its schema without a level of its own."""
-
-    where: ClassVar[str] = "text.format"
-
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: str | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
-    strict: bool | None = None
 
 
 class Text(Body):

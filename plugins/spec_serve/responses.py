@@ -12,6 +12,7 @@ from spec_serve import fields, report, tokens
 from spec_serve.asked import Terms
 from spec_serve.calls import Call, CallReader
 from spec_serve.errors import ApiError, refused
+from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
 from spec_serve.report import Finished
 from spec_serve.stream import as_json
@@ -41,10 +42,10 @@ def as_chat(body: fields.Responses) -> fields.Chat:
     )
 
 
-def _format(text: fields.Text | None) -> fields.ResponseFormat | None:
+def _format(text: fields.Text | None) -> ResponseFormat | None:
     if text is None or text.format is None:
         return None
-    return fields.ResponseFormat(type=text.format.type, schema=text.format.schema_)
+    return ResponseFormat(type=text.format.type, schema=text.format.schema_)
 
 
 def _tool(tool: fields.FlatTool) -> fields.Tool:
