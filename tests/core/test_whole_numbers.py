@@ -35,6 +35,7 @@ NEIGHBOUR = requests(1, 8)[0]
 TARGET = {**DENSE, "context": 40}
 INSIDE = {
     "prompt": lambda n: [1, n],
+    "prediction": lambda n: [1, n],
     "stop_tokens": lambda n: [n],
     "embeds": lambda n: {n: torch.zeros(ToyTarget(**DENSE).info.width)},
     "logit_bias": lambda n: {n: 1.0},
@@ -96,7 +97,13 @@ def test_a_number_that_is_out_of_range_is_refused_by_its_name(table, name, size)
         dense([]).submit(given(table, name, SIZES[size]))
 
     said = f"{refused.value.reason} {refused.value.hint}"
-    words = {"prompt": "prompt token", "stop_tokens": "stop token", "embeds": "embedding", "logit_bias": "logit bias"}
+    words = {
+        "prompt": "prompt token",
+        "prediction": "prediction token",
+        "stop_tokens": "stop token",
+        "embeds": "embedding",
+        "logit_bias": "logit bias",
+    }
     assert words.get(name, name) in said
     found = "bits" if size == "10^5000" else str(SIZES[size])
     assert found in said

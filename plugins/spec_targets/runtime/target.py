@@ -168,7 +168,7 @@ class TorchTarget:
     def _keep(self, seq: Sequence) -> None:
         kept, here = seq.slot.checkpoints, seq.evaluated
         half = self.every // 2
-        if here == seq.prompt_len or here // half > max(kept, default=0) // half:
+        if seq.prompt_len - 1 <= here <= seq.prompt_len or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:
