@@ -271,6 +271,8 @@ class Compat:
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
     notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
     load: called once no plugin refuses; weights are read only there.
+    shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
+        copy that has a life of its own, or it makes what is missing from the tokens.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
@@ -287,6 +289,7 @@ class Compat:
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
+    shares: bool = False
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 

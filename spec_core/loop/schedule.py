@@ -15,7 +15,6 @@ from spec_core.contract.target import Target
 from spec_core.loop.slots import Slots
 from spec_core.settings.tables import RunSettings
 
-
 PAUSED = 64
 """Rows of a prompt above which its last row has a step of its own, if the target has recurrent state."""
 

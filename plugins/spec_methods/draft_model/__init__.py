@@ -70,6 +70,7 @@ class DraftModel:
             return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} has none", hint)])
         described = load(file, weights=False)
         return Compat(
+            shares=True,
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
             drafts=self._drafter.proposals,
             forwards=lambda k: k,

@@ -76,6 +76,7 @@ class Suffix:
     def compat(self, target: Target) -> Compat:
         trees = self.width > 1 and target.info.trees
         return Compat(
+            shares=True,
             needs=Needs(trees=trees),
             drafts={"deterministic"},
             extends=self.extend,
