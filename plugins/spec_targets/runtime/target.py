@@ -14,7 +14,7 @@ from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
 from torch import Tensor
 
-from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, Slot, TargetInfo, TargetOutput, hookimpl
+from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Slot, Step, TargetInfo, TargetOutput, hookimpl
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
