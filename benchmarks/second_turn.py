@@ -60,7 +60,9 @@ def main() -> None:
         found = rounds(model, args.method, args.rounds, args.shared)
         ratio = median(warm / cold for warm, cold, _ in found)
         warm, cold = median(w for w, _, _ in found), median(c for _, c, _ in found)
-        print(f"{model} {args.method}: {ratio:.3f} ({1000 * warm:.1f} of {1000 * cold:.1f} ms, {found[0][2]} rows reused)")
+        print(
+            f"{model} {args.method}: {ratio:.3f} ({1000 * warm:.1f} of {1000 * cold:.1f} ms, {found[0][2]} rows reused)"
+        )
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
     made: list[Plan] = []
     target = common.checked_target(
-        settings, [settings["methods"]], lambda *found: made.append(_plan(*found, settings, limits))
+        settings, [settings["methods"]], lambda bare, plugins: made.append(_plan(bare, plugins, settings, limits))
     )
     settings = _changed(settings, cache_tokens=made[0].cached)
     if target.tokenizer is None:

@@ -289,7 +289,7 @@ class Compat:
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
-    memory: Mapping[str, int] = attrs.field(factory=dict, converter=dict)
+    memory: Mapping[str, int] = attrs.field(factory=dict)
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
     shares: bool = False
