@@ -27,7 +27,7 @@ FIRST = 7
 SHARE = 0.1
 """Time of further steps between laps, as a share of the time of the laps: the machine may change in between."""
 
-MOST = 2
+TURNS_MAX = 2
 """Max turns after a lap."""
 
 
@@ -45,9 +45,9 @@ class Calibration:
             self._turn()
 
     def after(self, seconds: float) -> None:
-        """Turns for a share of a lap's time, at most MOST."""
+        """Turns for a share of a lap's time, at most TURNS_MAX."""
         self._budget += SHARE * seconds
-        for _ in range(MOST if self.measured else 0):
+        for _ in range(TURNS_MAX if self.measured else 0):
             if self._budget <= 0:
                 break
             began = perf_counter()
@@ -117,8 +117,8 @@ def widths(entered: Iterable[Entrant], runs: Mapping[str, Run]) -> dict[str, int
     found: dict[str, int] = {}
     for entrant in entered:
         run, baseline = runs[entrant.contender.name], entrant.contender.baseline
-        most = run.settings.nodes_max if run.needs.trees else run.settings.draft_max
-        found[baseline] = max(found.get(baseline, 1), 1 + max(most, run.settings.draft_max))
+        longest = run.settings.nodes_max if run.needs.trees else run.settings.draft_max
+        found[baseline] = max(found.get(baseline, 1), 1 + max(longest, run.settings.draft_max))
     return found
 
 

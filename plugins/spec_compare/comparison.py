@@ -15,7 +15,7 @@ from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
 from spec_compare.inputs import sources
-from spec_compare.inputs.sources import Source
+from spec_compare.inputs.sources import PromptSource
 from spec_compare.measure import Setup, Terms, measure, warm_up
 from spec_compare.outcome import Outcome, outcome
 from spec_compare.progress import progress
@@ -89,7 +89,7 @@ def recorded_threads(before: Comparison) -> int:
     return int(number) if number is not None and number.isdigit() else 0
 
 
-def found_source(target: Target, file: Path | None, suite: str | None, chat: bool) -> Source:
+def found_source(target: Target, file: Path | None, suite: str | None, chat: bool) -> PromptSource:
     """The prompts that were asked for: of a file, a directory or a suite, else those of the model."""
     if file is not None and suite is not None:
         raise UsageError("--prompts and --suite were both passed", hint="pass one of them")

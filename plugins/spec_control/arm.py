@@ -148,16 +148,16 @@ class Arm:
         return found
 
     def best(self, times: list[float], rate: float) -> Forecast:
-        """The length with the most tokens per time, looking over all of them: a costly token may open cheap ones."""
+        """The length with the best tokens per time, looking over all of them: a costly token may open cheap ones."""
         relative = self.shape.relative(len(times))
-        length, tokens, most, survival = 0, 1.0, 1.0, 1.0
+        length, tokens, rate_max, survival = 0, 1.0, 1.0, 1.0
         power = expected = 1.0
         for k in range(1, len(times)):
             power *= rate
             chance = power * relative[k]
             expected += chance
-            if expected > most * times[k]:
-                length, tokens, most, survival = k, expected, expected / times[k], chance
+            if expected > rate_max * times[k]:
+                length, tokens, rate_max, survival = k, expected, expected / times[k], chance
         return Forecast(length, tokens, times[length], survival)
 
     def worth(self, forecast: Forecast) -> float:

@@ -10,10 +10,10 @@ import math
 from collections import Counter, deque
 
 import attrs
-from attrs.validators import and_, ge, le, optional
+from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Rows, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, match_estimates
+from spec_core.toolkit import AcceptanceEstimates, match_estimates, p_min_field
 
 DECAY = 0.98
 """Decay of the counts at each look-up, so that old rejections lose weight."""
@@ -73,14 +73,7 @@ class Ngram:
     draft_max: int = attrs.field(
         default=12, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "draft while its estimated acceptance probability is above this; 0.3, or a controller's price",
-            "off": 0.0,
-        },
-    )
+    p_min: float | None = p_min_field("draft while its estimated acceptance probability is above this; 0.3")
     shared: bool = attrs.field(
         default=False, metadata={"help": "use the texts of all sequences of the run; others can notice it by timing"}
     )

@@ -239,8 +239,8 @@ def encoded(prompt: Any, terms: Terms) -> list[int]:
     if isinstance(prompt, Talk):
         prompt = prompt.encoded(terms.target.tokenizer)
     ids = prompt_tokens(Request(prompt), terms.target)
-    most = min(terms.limits.prompt_max or terms.context, terms.context - 1)
-    if len(ids) > most:
-        found = f"the prompt has {len(ids)} tokens, at most {most} are allowed"
+    prompt_max = min(terms.limits.prompt_max or terms.context, terms.context - 1)
+    if len(ids) > prompt_max:
+        found = f"the prompt has {len(ids)} tokens, at most {prompt_max} are allowed"
         raise ApiError(400, found, "prompt", "context_length_exceeded")
     return ids

@@ -123,26 +123,26 @@ class Host:
     # steps
 
     def step(
-        self, told: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int] | None = None
+        self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int] | None = None
     ) -> dict[Any, Draft]:
         """The engine made a step: tell the plugins, and draft for the next step.
 
-        told: the requests of the step. budgets: {key: longest draft} where it is less than ``draft_max``. Returns
+        reported: the requests of the step. budgets: {key: longest draft} where it is less than ``draft_max``. Returns
         {key: Draft} for the requests that plugins drafted for.
 
         Raises UsageError for progress that contradicts a draft or lacks what ``needs`` names, before a plugin is asked;
         a plugin's error only with ``on_error="raise"``.
         """
-        self._learn(told)
-        return self._draft(told, budgets or {})
+        self._learn(reported)
+        return self._draft(reported, budgets or {})
 
-    def _learn(self, told: Mapping[Hashable, Progress]) -> None:
+    def _learn(self, reported: Mapping[Hashable, Progress]) -> None:
         """Rollback and process for what the engine committed."""
         step = self._new_step()
-        for key, one in told.items():
+        for key, one in reported.items():
             step.add(verified(self._sequence(key), self._drafted.get(key), one))
-        step.output = output(step.parts, told.values(), self.needs)
-        for key in told:
+        step.output = output(step.parts, reported.values(), self.needs)
+        for key in reported:
             self._drafted.pop(key, None)
         step.forwards["target"] = 1
         step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
@@ -151,9 +151,9 @@ class Host:
         self._ask("process", step, rows)
         self._count(step)
 
-    def _draft(self, told: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
+    def _draft(self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
         step = self._new_step()
-        parts = {key: self._share(key, budgets) for key, one in told.items() if one.tokens}
+        parts = {key: self._share(key, budgets) for key, one in reported.items() if one.tokens}
         for part in parts.values():
             step.add(part)
         if step.drafting:

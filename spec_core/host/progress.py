@@ -21,7 +21,7 @@ class Progress:
     tokens: those committed by the step: accepted draft tokens, then the one after them. Empty for a part of a prompt
         that more of it follows.
     checked: how many tokens of the last draft were verified; None means all. The others count as not drafted.
-    start: position of the first row of ``hidden`` and ``final``; None means the first that was not told yet.
+    start: position of the first row of ``hidden`` and ``final``; None means the first that was not reported yet.
     prompt_rows: rows of the prompt that a step without tokens evaluated.
     logits: [1 + checked, V] of the last committed token and the verified draft tokens.
     hidden: {i: [n, D]} and final: [n, D], of the tokens that were committed before the step, from ``start`` on, then of
@@ -37,25 +37,25 @@ class Progress:
     final: Tensor | None = None
 
 
-def verified(seq: Sequence, last: Part | None, told: Progress) -> Part:
+def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     """The share of a step: committed rows, the draft as far as it was verified, and the verdict that the engine made.
 
     last: the share in which the draft was made. Raises UsageError for a progress that contradicts the draft.
     """
-    start = seq.delivered if told.start is None else told.start
+    start = seq.delivered if reported.start is None else reported.start
     if start > seq.delivered:
         raise UsageError(
             f"{_name(seq)}: rows {seq.delivered} to {start - 1} were left out",
             hint="tell every committed row once: do not reuse a cached prefix for requests with plugins",
         )
-    end = len(seq.tokens) if told.tokens else start + told.prompt_rows
-    part = Part(seq, start, seq.tokens[start:end], decides=bool(told.tokens))
-    if not told.tokens:
+    end = len(seq.tokens) if reported.tokens else start + reported.prompt_rows
+    part = Part(seq, start, seq.tokens[start:end], decides=bool(reported.tokens))
+    if not reported.tokens:
         return part
     if last is not None and last.draft is not None:
-        part.draft, part.pieces = _cut(last, len(last.draft) if told.checked is None else told.checked)
-    part.verdict = part.uncut = _verdict(part.draft, told.tokens, _name(seq))
-    part.emitted = list(told.tokens)
+        part.draft, part.pieces = _cut(last, len(last.draft) if reported.checked is None else reported.checked)
+    part.verdict = part.uncut = _verdict(part.draft, reported.tokens, _name(seq))
+    part.emitted = list(reported.tokens)
     return part
 
 
@@ -102,10 +102,10 @@ def _verdict(draft: Draft | None, tokens: tuple[int, ...], name: str) -> Verdict
     return Verdict(path, tokens[-1])
 
 
-def output(parts: Iterable[Part], told: Iterable[Progress], needs: Needs) -> TargetOutput:
+def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) -> TargetOutput:
     """What plugins read of a step, rows of all parts one behind the other. Raises UsageError for missing rows."""
     rows = at = 0
-    both = list(zip(parts, told, strict=True))
+    both = list(zip(parts, reported, strict=True))
     for part, one in both:
         part.row, part.at = rows, at
         part.spec = rows + len(part.pending)
@@ -119,9 +119,11 @@ def output(parts: Iterable[Part], told: Iterable[Progress], needs: Needs) -> Tar
     )
 
 
-def _checked_rows(part: Part, told: Progress, needs: Needs, wanted: int) -> int:
-    """Number of rows that were told, equal for all hidden states. Raises UsageError if there are too few."""
-    given = {f"hidden[{i}]": told.hidden.get(i) for i in needs.hidden} | ({"final": told.final} if needs.final else {})
+def _checked_rows(part: Part, reported: Progress, needs: Needs, wanted: int) -> int:
+    """Number of rows that were reported, equal for all hidden states. Raises UsageError if there are too few."""
+    given = {f"hidden[{i}]": reported.hidden.get(i) for i in needs.hidden} | (
+        {"final": reported.final} if needs.final else {}
+    )
     counts = {0 if rows is None else len(rows) for rows in given.values()} or {wanted}
     if len(counts) > 1 or min(counts) < wanted:
         found = ", ".join(f"{name}: {0 if rows is None else len(rows)}" for name, rows in given.items())
@@ -136,14 +138,14 @@ def _logits(both: Iterable[tuple[Part, Progress]], needs: Needs) -> Tensor:
     if not needs.logits:
         return torch.empty(0, 0)
     found = []
-    for part, told in both:
+    for part, reported in both:
         if not part.decides:
             continue
-        if told.logits is None or len(told.logits) < 1 + part.drafted:
+        if reported.logits is None or len(reported.logits) < 1 + part.drafted:
             raise UsageError(
                 f"{_name(part.seq)}: {1 + part.drafted} rows of logits were needed, "
-                f"got {0 if told.logits is None else len(told.logits)}",
+                f"got {0 if reported.logits is None else len(reported.logits)}",
                 hint="give a row for the last committed token and one for each verified draft token",
             )
-        found.append(told.logits[: 1 + part.drafted])
+        found.append(reported.logits[: 1 + part.drafted])
     return torch.cat(found) if found else torch.empty(0, 0)

@@ -151,7 +151,8 @@ class Run:
         step.phase = hook
         if when:
             self._hooks.call[hook](step)
-        self._raise_failures(step)
+        if step.failures:
+            raise step.failures[0]
 
     def _verify(self, step: Step) -> bool:
         """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
@@ -182,7 +183,8 @@ class Run:
         self._scheduler.after(step)
         if not self.busy:
             self._unoffered.say()
-        self._raise_failures(step)
+        if step.failures:
+            raise step.failures[0]
         return events
 
     def step(self) -> list[Emitted]:
@@ -338,7 +340,3 @@ class Run:
             self.stats.switched_off[name] = failure.reason
             self._hooks.switch_off(name)
             self.drafters -= {name}
-
-    def _raise_failures(self, step: Step) -> None:
-        if step.failures:
-            raise step.failures[0]

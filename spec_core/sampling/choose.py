@@ -101,7 +101,7 @@ def drawn(row: Tensor, sampling: Sampling, source: NoiseKey, t: int, history: Hi
 def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, domain: int = DOMAIN_TOKEN) -> int:
     """The token at output position t. row: [V], already adjusted. Raises TargetError if there is none."""
     token, logit, _ = drawn(row, sampling._unadjusted, (seed, stream, domain), t, NOTHING)
-    return number([token], [logit])
+    return finite_choice([token], [logit])
 
 
 def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:
@@ -137,7 +137,7 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
     return [int(i) for i in both[0]], both[1]
 
 
-def number(ids: list[int], values: list[float], row: int = 0) -> int:
+def finite_choice(ids: list[int], values: list[float], row: int = 0) -> int:
     """The id of one row of ``largest``. Raises TargetError if its value is NaN, or every token is banned."""
     if values[row] > LOWEST:  # False for NaN
         return ids[row]

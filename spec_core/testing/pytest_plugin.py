@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     found = outcomes(terminalreporter.stats)
     terminalreporter.section("conformance")
     for plugin, by_result in found.items():
-        counts = ", ".join(f"{len(told)} {result}" for result, told in by_result.items() if told)
+        counts = ", ".join(f"{len(reports)} {result}" for result, reports in by_result.items() if reports)
         terminalreporter.line(f"{plugin}: {counts}")
         for sentence in by_result["broken"]:
             terminalreporter.line(f"  broken: {sentence}")
@@ -77,8 +77,8 @@ def outcomes(stats: dict[str, list[Any]]) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: {word: [] for word in (*WORDS.values(), UNCHECKED)})
     for result, word in WORDS.items():
         for report in stats.get(result, []):
-            told = dict(getattr(report, "user_properties", ()))
-            if "promise" in told:
+            properties = dict(getattr(report, "user_properties", ()))
+            if "promise" in properties:
                 unchecked = str(report.longrepr).startswith(UNCHECKED)
-                found[told["plugin"]][UNCHECKED if unchecked else word].append(told["promise"])
+                found[properties["plugin"]][UNCHECKED if unchecked else word].append(properties["promise"])
     return found

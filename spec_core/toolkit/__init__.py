@@ -19,10 +19,10 @@ from spec_core.early import lazy
 
 if TYPE_CHECKING:
     from spec_core.sampling.choose import adjust as adjust
+    from spec_core.sampling.choose import finite_choice as finite_choice
     from spec_core.sampling.choose import gap as gap
     from spec_core.sampling.choose import largest as largest
     from spec_core.sampling.choose import likeliest as likeliest
-    from spec_core.sampling.choose import number as number
     from spec_core.sampling.choose import support as support
     from spec_core.sampling.noise import uniform as uniform
     from spec_core.toolkit.acceptance import AcceptanceEstimate as AcceptanceEstimate
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence
+    from spec_core.toolkit.fields import layer_ids_field as layer_ids_field
+    from spec_core.toolkit.fields import p_min_field as p_min_field
+    from spec_core.toolkit.fields import sample_field as sample_field
     from spec_core.toolkit.heads import DraftHead as DraftHead
     from spec_core.toolkit.heads import Reading as Reading
     from spec_core.toolkit.heads import draft_head as draft_head
@@ -71,14 +74,17 @@ _WHERE = {
     "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",
     "evaluate": "toolkit.drive",
+    "finite_choice": "sampling.choose",
     "forward": "toolkit.drive",
     "gap": "sampling.choose",
     "grow_tree": "toolkit.tree",
     "largest": "sampling.choose",
+    "layer_ids_field": "toolkit.fields",
     "likeliest": "sampling.choose",
     "match_estimates": "toolkit.acceptance",
-    "number": "sampling.choose",
     "open_sequence": "toolkit.drive",
+    "p_min_field": "toolkit.fields",
+    "sample_field": "toolkit.fields",
     "support": "sampling.choose",
     "target_distribution": "toolkit.distributions",
     "tested": "toolkit.tree",

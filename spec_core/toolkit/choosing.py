@@ -11,7 +11,7 @@ from collections.abc import Callable
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
-from spec_core.sampling.choose import drawn, largest, number
+from spec_core.sampling.choose import drawn, finite_choice, largest
 
 Choose = Callable[[int], int]
 """Row -> token: row 0 follows committed text, row 1 + j follows draft j."""
@@ -38,7 +38,7 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
 
 def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Choose:
     at = step.part(seq).at
-    return lambda row: number(*best, at + row)
+    return lambda row: finite_choice(*best, at + row)
 
 
 def sampled(step: Step, seq: Sequence) -> Choose:
@@ -50,6 +50,6 @@ def sampled(step: Step, seq: Sequence) -> Choose:
         depth = draft.depths[row - 1] if row and draft else 0
         history = step.history(seq, row), seq.prompt_len, ()
         token, logit, _ = drawn(logits[row], seq.sampling, source, seq.t + depth, history)
-        return number([token], [logit])
+        return finite_choice([token], [logit])
 
     return choice

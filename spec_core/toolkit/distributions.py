@@ -10,7 +10,7 @@ import torch
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
-from spec_core.sampling.choose import adjust, largest, number, support
+from spec_core.sampling.choose import adjust, finite_choice, largest, support
 
 
 def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
@@ -21,7 +21,7 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
     """
     logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
     best, values = largest(logits[None])
-    token = number(best, values)
+    token = finite_choice(best, values)
     if math.isinf(values[0]):  # an infinite logit takes all probability
         return point_mass(token, len(logits))
     ids, z = support(logits, seq.sampling)

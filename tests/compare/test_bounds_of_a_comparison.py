@@ -191,5 +191,5 @@ def test_turns_between_laps_take_a_share_of_their_time(clock):
     costs.after(10_000.0)
 
     assert 2 <= spread <= 4, "24 seconds for turns of six steps, and some for texts that are started again"
-    assert count() - spread == calibration.MOST
+    assert count() - spread == calibration.TURNS_MAX
     Calibration().after(10_000.0)

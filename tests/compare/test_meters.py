@@ -37,11 +37,11 @@ def test_a_peak_that_cannot_be_reset_is_not_reported(status, tmp_path):
 @pytest.fixture
 def packages(tmp_path):
     """Two processor packages, a part of the first, and one that only root may read."""
-    for name, energy, most in (("0", "5000000", "9000000"), ("0:0", "1", "2"), ("1", "2500000", "9000000")):
+    for name, energy, range_max in (("0", "5000000", "9000000"), ("0:0", "1", "2"), ("1", "2500000", "9000000")):
         zone = tmp_path / f"intel-rapl:{name}"
         zone.mkdir()
         (zone / "energy_uj").write_text(energy)
-        (zone / "max_energy_range_uj").write_text(most)
+        (zone / "max_energy_range_uj").write_text(range_max)
     (tmp_path / "intel-rapl:2").mkdir()
     return tmp_path
 

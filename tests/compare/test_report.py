@@ -182,7 +182,7 @@ def test_without_a_trace_the_texts_are_shown_plainly(compare, folder):  # noqa: 
 
 
 def test_texts_beyond_the_limit_are_counted_family_by_family(found):
-    shown, hidden = texts(found, most=2 * 3 * N)
+    shown, hidden = texts(found, tokens_max=2 * 3 * N)
 
     assert (len(shown), hidden) == (2, 1)
     assert shown[0].family != shown[1].family

@@ -122,10 +122,10 @@ def test_a_draft_that_could_lose_more_than_there_is_is_shorter_or_none():
     measured(pacer, row=0.5)
     wanted = lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"]
     pacer.ledger.balance = 0.6
-    least = lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"]
+    shortest = lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"]
     pacer.ledger.balance = -0.1
 
-    assert least == 1 < wanted
+    assert shortest == 1 < wanted
     assert pacer.plan([track(pacer, a=0.97)], 1, 100) == [()]
     assert pacer.reason == "repaying"
 

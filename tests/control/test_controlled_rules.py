@@ -75,11 +75,11 @@ def distribution(world, rule, curve, drop=False):
             found[branch.text[:LENGTH]] += weight
             continue
         grants = branch.pacer.plan([branch.track], 1, 100)[0]
-        most = min(grants[0].length if grants else 0, LENGTH - len(branch.text) - 1)
-        for ids, drawn in drafts(world, branch.text, most, max(0.3, grants[0].price) if grants else 0.0, drop):
+        longest = min(grants[0].length if grants else 0, LENGTH - len(branch.text) - 1)
+        for ids, drawn in drafts(world, branch.text, longest, max(0.3, grants[0].price) if grants else 0.0, drop):
             kinds.add(len(ids))
             for verdict, chance in judged(world, rule, branch.text, ids):
-                todo.append((branch.after(ids, verdict, most), weight * drawn * chance))
+                todo.append((branch.after(ids, verdict, longest), weight * drawn * chance))
     return np.array([found[text] for text in world.texts()]), kinds
 
 

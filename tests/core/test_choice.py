@@ -14,7 +14,7 @@ from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
 
 from spec_core import Request, Sampling
 from spec_core.sampling import arithmetic, native, reference
-from spec_core.sampling.choose import KINDS, adjust, likeliest, number, place, support
+from spec_core.sampling.choose import KINDS, adjust, finite_choice, likeliest, place, support
 from spec_core.sampling.instruction_set import allowed
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
@@ -168,7 +168,7 @@ def test_a_row_without_a_choice_is_named_the_same(bad, pure):
     assert likeliest(row[None], 2) == [[(0, 0.0), (1, 0.0)]]
     token, logit, _ = reference.choose(row.numpy(), Sampling(1.0, top_k=2), (0, 0, 0), 0)
     with pytest.raises(Exception, match=r"are NaN|every token is banned"):
-        number([token], [logit])
+        finite_choice([token], [logit])
 
 
 @with_native

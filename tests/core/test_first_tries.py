@@ -106,12 +106,12 @@ def test_several_prompts_run_together_and_come_in_order(chatting, kind):
     """Each text is that of its prompt alone."""
     given = prompts()[kind]
     alone = [chatting.generate(p, max_tokens=6, temperature=0.8).result.tokens for p in given]
-    most = []
-    chatting.observe(lambda step: most.append(len(step.parts)))
+    together = []
+    chatting.observe(lambda step: together.append(len(step.parts)))
     made = chatting.generate(given, max_tokens=6, temperature=0.8)
 
     assert [g.result.tokens for g in made] == alone
-    assert max(most) == len(given)
+    assert max(together) == len(given)
 
 
 @pytest.mark.parametrize("prompt", [[1, 2], [np.int64(1), np.int64(2)], [torch.tensor(1), torch.tensor(2)]])
@@ -131,9 +131,9 @@ def test_the_prompt_may_be_given_by_its_name(run):
 
 
 WRONG = {
-    "max_new_tokens": (lambda run: run.generate([1], max_new_tokens=3), "max_tokens is the most tokens"),
-    "n": (lambda run: run.generate([1], n=3), "max_tokens is the most tokens"),
-    "submit-n": (lambda run: run.submit([1], n=3), "max_tokens is the most tokens"),
+    "max_new_tokens": (lambda run: run.generate([1], max_new_tokens=3), "use max_tokens"),
+    "n": (lambda run: run.generate([1], n=3), "use max_tokens"),
+    "submit-n": (lambda run: run.submit([1], n=3), "use max_tokens"),
     "misspelt": (lambda run: run.generate([1], temprature=1), "keywords: temperature,"),
     "given-twice": (lambda run: run.generate([1], temperature=1, sampling=Sampling()), "set it once"),
     "nothing": (lambda run: run.generate(), "give a text, or its token ids"),

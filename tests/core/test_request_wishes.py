@@ -161,12 +161,12 @@ class Second:
                 step.extend(seq, Draft([3, 4], confidence=[0.8, 0.1]), leaf)
 
 
-@pytest.mark.parametrize(("least", "ids"), [(0.0, (1, 2, 3, 4)), (0.5, (1, 2, 3)), (0.85, (1, 2))])
-def test_what_extends_a_draft_is_cut_by_its_confidence_too(least, ids):
+@pytest.mark.parametrize(("p_min", "ids"), [(0.0, (1, 2, 3, 4)), (0.5, (1, 2, 3)), (0.85, (1, 2))])
+def test_what_extends_a_draft_is_cut_by_its_confidence_too(p_min, ids):
     run, found = Run(ToyTarget(recurrent=False), methods=[First(), Second()]), set()
     run.observe(lambda step: found.update(p.draft.ids for p in step.parts if p.draft is not None))
 
-    result = run.generate([5, 6], max_tokens=12, confidence_min=least).result
+    result = run.generate([5, 6], max_tokens=12, confidence_min=p_min).result
 
     assert found == {ids}
     assert result.tokens == plain(Request([5, 6], max_tokens=12), recurrent=False).tokens

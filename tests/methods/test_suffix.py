@@ -76,8 +76,8 @@ def occurrences(texts: list[list[int]], substring: tuple[int, ...]) -> int:
     return sum(tuple(text[i : i + n]) == substring for text in texts for i in range(len(text) - n + 1))
 
 
-def substrings(texts: list[list[int]], most: int) -> set[tuple[int, ...]]:
-    return {tuple(text[i : i + n]) for text in texts for n in range(1, most + 1) for i in range(len(text) - n + 1)}
+def substrings(texts: list[list[int]], n_max: int) -> set[tuple[int, ...]]:
+    return {tuple(text[i : i + n]) for text in texts for n in range(1, n_max + 1) for i in range(len(text) - n + 1)}
 
 
 @given(WRITES)

@@ -62,9 +62,9 @@ class Text:
         k, v = (m.repeat(h // kv, axis=1) for m in (k, v))
         scores = np.einsum("hd,thd->ht", q, k) * self.scale
         scores = cap * np.tanh(scores / cap) if cap else scores
-        most = scores.max(1, keepdims=True) if sinks is None else np.maximum(scores.max(1), sinks)[:, None]
-        weights = np.exp(scores - most)
-        total = weights.sum(1, keepdims=True) + (0 if sinks is None else np.exp(sinks[:, None] - most))
+        peak = scores.max(1, keepdims=True) if sinks is None else np.maximum(scores.max(1), sinks)[:, None]
+        weights = np.exp(scores - peak)
+        total = weights.sum(1, keepdims=True) + (0 if sinks is None else np.exp(sinks[:, None] - peak))
         return np.einsum("ht,thd->hd", weights / total, v)
 
 

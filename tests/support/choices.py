@@ -141,23 +141,25 @@ class Chooser(ctypes.Structure):
         return wrong.decode() if wrong else (token.value, chance.value)
 
     def tokens(
-        self, path: list[int], row: torch.Tensor, most: int, ids: torch.Tensor | None = None
+        self, path: list[int], row: torch.Tensor, count_max: int, ids: torch.Tensor | None = None
     ) -> list[tuple[int, float]]:
         """The best tokens after a drafted path, and their chances."""
-        made, chances, found = (ctypes.c_int64 * most)(), (ctypes.c_double * most)(), ctypes.c_int32(-1)
+        made, chances, found = (ctypes.c_int64 * count_max)(), (ctypes.c_double * count_max)(), ctypes.c_int32(-1)
         before = torch.tensor(path, dtype=torch.int64)
         where = Place(before.data_ptr(), len(path), len(row), row.data_ptr(), None if ids is None else ids.data_ptr())
-        wrong = self.rank(self.context, ctypes.addressof(where), most, *map(ctypes.addressof, (made, chances, found)))
+        wrong = self.rank(
+            self.context, ctypes.addressof(where), count_max, *map(ctypes.addressof, (made, chances, found))
+        )
         assert wrong is None, wrong
         return list(zip(made[: found.value], chances[: found.value], strict=True))
 
 
-def chosen(case: Case, most: int, part: float) -> list[Any]:
+def chosen(case: Case, count_max: int, part: float) -> list[Any]:
     """Tokens and chances of a chooser along their path, one more than it has room for; its rows have a part of the
     tokens."""
     n, row = len(case.row), case.row.float()
     terms = case.sampling._terms, case.source, case.t, (1, 1 << 16), case.tokens, case.prompt
-    capsule = native.module.chooser(*terms, n, most)
+    capsule = native.module.chooser(*terms, n, count_max)
     ids = torch.randperm(n)[: max(1, int(part * n))] if part < 1 else None
     given = row if ids is None else row[ids]
     of = Chooser.of(capsule)
@@ -168,18 +170,18 @@ def chosen(case: Case, most: int, part: float) -> list[Any]:
     ]
     assert all(isinstance(said, str) for said in wrong)
     made: list[Any] = []
-    while len(made) <= most:
+    while len(made) <= count_max:
         made.append(of.token([token for token, _ in made], given, ids))
     return made
 
 
-def ranked(case: Case, most: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
+def ranked(case: Case, count_max: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
     """The best tokens after the drafted path of a case, by noise or by probability; its row has those of ``ids``."""
     n, row = len(case.row), case.row.float()
     sampling = case.sampling._terms if noise else None
     terms = sampling, case.source, case.t, (1, 1 << 16), case.tokens, case.prompt
     capsule = native.module.chooser(*terms, n, len(case.drafted) + 1)
-    return Chooser.of(capsule).tokens(list(case.drafted), row if ids is None else row[ids], most, ids)
+    return Chooser.of(capsule).tokens(list(case.drafted), row if ids is None else row[ids], count_max, ids)
 
 
 def everything(count: int) -> None:

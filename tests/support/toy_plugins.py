@@ -133,8 +133,8 @@ class Cautious(Repeat):
     @hookimpl
     def draft(self, step) -> None:
         for seq, budget in step.undrafted:
-            most = min(budget, self.length, 2 if self.p_min else budget)
-            step.propose(seq, Draft([seq.tokens[-1]] * most))
+            length = min(budget, self.length, 2 if self.p_min else budget)
+            step.propose(seq, Draft([seq.tokens[-1]] * length))
 
 
 @attrs.define(eq=False)

@@ -48,14 +48,14 @@ def _tile(
         places = torch.arange(i, i + PLACES, device=q.device)
         hidden = (places > most_seen) | ((places <= own - shape.window) if shape.window else False)
         scores.append(capped(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
-    most = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
+    peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
     sink = None if sinks is None else sinks.view(heads, 1, -1).expand(-1, TILE, -1).reshape(heads, -1, 1)
-    most = most if sink is None else torch.maximum(most, sink)
+    peak = peak if sink is None else torch.maximum(peak, sink)
     result = torch.zeros(heads, len(own), dim + 1, device=q.device)
     for i, s in zip(range(0, end, PLACES), scores, strict=True):
         piece = F.pad(_piece(values, i, end), (0, 1), value=1.0)
-        result = result + torch.bmm(rowwise(torch.exp_, s - most), piece)
-    sums = result[..., dim:] if sink is None else result[..., dim:] + rowwise(torch.exp_, sink - most)
+        result = result + torch.bmm(rowwise(torch.exp_, s - peak), piece)
+    sums = result[..., dim:] if sink is None else result[..., dim:] + rowwise(torch.exp_, sink - peak)
     out = result[..., :dim] / sums
     return out.unflatten(1, (TILE, -1)).permute(1, 0, 2, 3).flatten(1, 2)[:n].to(q.dtype)
 

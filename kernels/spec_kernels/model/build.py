@@ -50,15 +50,15 @@ class Builder:
 
     # the end of a model
 
-    def ending(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
+    def output_ops(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
         """From the stream to the state after the last norm and to logits, for the requested rows.
 
         cap: of the logits, see ``SoftCap``; 0: none.
         """
         yield Pick("x", "x", "final")
-        yield from self.closing(norm, head, bias, cap)
+        yield from self.logits_ops(norm, head, bias, cap)
 
-    def closing(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
+    def logits_ops(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
         """The same if only requested rows are left."""
         yield self.norm("x", "h", norm)
         yield Tap("h", "final")

@@ -12,8 +12,8 @@ from torch import Tensor
 class DraftLimits(Protocol):
     """Of one sequence's draft.
 
-    depth: longest path    nodes: most tokens    width: most tokens after one, and nodes evaluated at each depth; 1 is a
-        chain, in which ``nodes`` is ``depth``
+    depth: max path length    nodes: max tokens    width: max children of a node, and nodes evaluated at each depth; 1
+        is a chain, in which ``nodes`` is ``depth``
     p_min: nothing follows a path that is less likely; in a tree it is left out, but for the first token after a node
     trust: share of drafts that is accepted, 0 to 1; multiplies the chance of every token
     stops: nothing follows such a token

@@ -28,7 +28,7 @@ def nextn(b: Builder, block: Iterable[Op], vocab: int) -> Iterator[Op]:
     head = _own(b, trunk, "nextn.shared_head_head.weight", ("output.weight", "token_embd.weight"), vocab)
     has_norm = b.has("nextn.shared_head_norm.weight")
     end, norm = (b, "nextn.shared_head_norm.weight") if has_norm else (trunk, "output_norm.weight")
-    yield from end.closing(norm, head)
+    yield from end.logits_ops(norm, head)
 
 
 def _own(b: Builder, trunk: Builder, name: str, others: tuple[str, ...], vocab: int) -> Weight:

@@ -16,7 +16,7 @@ TEXTS = (".txt", ".md")
 
 
 @attrs.frozen
-class Source:
+class PromptSource:
     """Prompts and where they come from. max_tokens: length to which the source wants them cut, None for no limit."""
 
     name: str
@@ -24,19 +24,19 @@ class Source:
     max_tokens: int | None = None
 
 
-def source(path: Path, chat: bool) -> Source:
+def source(path: Path, chat: bool) -> PromptSource:
     """The prompts of a file or directory. chat: texts become user messages. Raises UsageError."""
     if path.is_dir() or path.suffix in TEXTS:
-        return Source(str(path), as_messages(path, list(texts(path))) if chat else list(texts(path)))
+        return PromptSource(str(path), as_messages(path, list(texts(path))) if chat else list(texts(path)))
     if conversations.has_turns(path):
-        return Source(str(path), [*conversations.read(path)], conversations.bucket(path))
-    return Source(str(path), read(path, chat), conversations.bucket(path))
+        return PromptSource(str(path), [*conversations.read(path)], conversations.bucket(path))
+    return PromptSource(str(path), read(path, chat), conversations.bucket(path))
 
 
-def suite(name: str, chat: bool) -> Source:
+def suite(name: str, chat: bool) -> PromptSource:
     """The prompts of a suite that an installed package has. Raises UsageError that says how to get it."""
     found, path = suites.prompts(name)
-    return Source(f"{name} ({path})", as_messages(path, found) if chat else found)
+    return PromptSource(f"{name} ({path})", as_messages(path, found) if chat else found)
 
 
 def texts(path: Path) -> Iterator[Prompt]:

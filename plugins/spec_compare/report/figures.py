@@ -184,11 +184,11 @@ def time_split(rows: list[Row]) -> Figure:
 def efficiency(found: Outcome, rows: list[Row]) -> Figure:
     """Speedup over tokens per step, with what the costs allow."""
     with svg.axes() as ax:
-        most = max(row.tokens_per_step or 1.0 for row in rows) * 1.15
-        ax.plot([1, most], [1, most], color=svg.FAINT, label="a step as cheap as a plain one")
+        x_max = max(row.tokens_per_step or 1.0 for row in rows) * 1.15
+        ax.plot([1, x_max], [1, x_max], color=svg.FAINT, label="a step as cheap as a plain one")
         for baseline in list(found.costs)[:1]:
             curve, longest = curve_of(found, baseline), max(draft_max(c) for c in found.header.contenders)
-            ks = [k for k in range(longest + 1) if k + 1 <= most + 1]
+            ks = [k for k in range(longest + 1) if k + 1 <= x_max + 1]
             perfectly = [(k + 1) * curve(1) / curve(k + 1) for k in ks]
             ax.plot([k + 1 for k in ks], perfectly, "--", color=svg.INK, label="free drafts, all accepted")
             best = perfect(curve, longest).speedup
@@ -196,7 +196,7 @@ def efficiency(found: Outcome, rows: list[Row]) -> Figure:
         for row in rows:
             look = style(found, row.contender) | {"markersize": 8, "linestyle": "", "label": shortened(row.contender)}
             ax.plot([row.tokens_per_step], [row.speedup], **look)
-        ax.set_xlim(0.9, most)
+        ax.set_xlim(0.9, x_max)
         ax.set_xlabel("tokens per step")
         ax.set_ylabel("speedup")
         ax.figure.legend(loc="outside lower center", ncols=2, fontsize=9)
@@ -263,6 +263,6 @@ def span(row: Row) -> str:
     return "-" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}"
 
 
-def shortened(name: str, most: int = 24) -> str:
+def shortened(name: str, length_max: int = 24) -> str:
     """A name that fits beside a figure."""
-    return name if len(name) <= most else name[: most - 1] + "…"
+    return name if len(name) <= length_max else name[: length_max - 1] + "…"

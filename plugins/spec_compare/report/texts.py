@@ -10,7 +10,7 @@ import attrs
 from spec_compare.outcome import Outcome
 from spec_compare.records.record import Record
 
-MOST = 40_000
+TOKENS_MAX = 40_000
 """Max tokens of all texts of a report; further texts are only counted."""
 UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -50,13 +50,13 @@ class PromptTexts:
     texts: list[Text]
 
 
-def texts(found: Outcome, most: int = MOST) -> tuple[list[PromptTexts], int]:
+def texts(found: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTexts], int]:
     """The first repeat of every prompt, family by family, and the number of prompts that were left out."""
     by_prompt: dict[tuple[str, str], list[Record]] = {}
     for record in (r for lap in found.laps if lap.repeat == 0 for r in lap.records):
         by_prompt.setdefault((record.family, record.prompt), []).append(record)
     shown: list[PromptTexts] = []
-    left = most
+    left = tokens_max
     for (family, prompt), records in _in_turns(by_prompt):
         left -= sum(len(record.tokens) for record in records)
         if left >= 0:

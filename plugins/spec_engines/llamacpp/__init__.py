@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spec_core.errors import UsageError
 from spec_engines.declared import Engine
+from spec_engines.options import KERNELS, check_options
 
 if TYPE_CHECKING:
     from spec_engines.llamacpp.target import LlamaCppTarget
@@ -26,6 +27,7 @@ ENGINE = Engine(
     rules="all",
     exact="chains, if the rows that are compared when the model is loaded are equal; else no",
 )
+ALLOWED = KERNELS | {"weights": (True, False, "auto"), "dtype": ("auto", "float32")}
 
 
 def load(
@@ -44,7 +46,7 @@ def load(
     device: ``auto`` offloads all layers if the build can, ``cpu`` none. threads: 0 takes torch's number. Raises
     UsageError for a damaged file, a model that llama.cpp cannot load, and another version of llama-cpp-python.
     """
-    _check_options(weights, dtype, others)
+    check_options(ENGINE.scheme, {"weights": weights, "dtype": dtype, **others}, ALLOWED)
     check_installed()
     from spec_engines.llamacpp.loading import Wish, loaded
 
@@ -60,15 +62,3 @@ def check_installed() -> None:
         raise UsageError(f"llama-cpp-python cannot be imported: {str(error)[:200]}", hint=hint) from error
     if llama_cpp.__version__ != VERSION:
         raise UsageError(f"llama-cpp-python is {llama_cpp.__version__}, {VERSION} was needed", hint=hint)
-
-
-def _check_options(weights: bool | str, dtype: str, others: dict[str, Any]) -> None:
-    """Refuse settings that llama.cpp does not have."""
-    usual = {"kernels": "auto", "activations": "auto"}
-    given = {name: value for name, value in others.items() if usual.get(name) != value}
-    if weights not in (True, False, "auto"):
-        given["weights"] = weights
-    if dtype not in ("auto", "float32"):
-        given["dtype"] = dtype
-    for name, value in given.items():
-        raise UsageError(f"{name}={value} is not an option of llamacpp: targets", hint=f"leave {name} out")

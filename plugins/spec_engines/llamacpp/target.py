@@ -13,8 +13,8 @@ from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetIn
 from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import Memory, names_of
 
-EVERY, MOST = 256, 4
-"""A model with recurrent layers keeps checkpoints at the end of a prompt and once in EVERY tokens, the last MOST."""
+EVERY, CHECKPOINTS_MAX = 256, 4
+"""A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
 
 
 @attrs.define(eq=False)
@@ -136,5 +136,5 @@ class LlamaCppTarget:
         kept, here = seq.slot.checkpoints, seq.evaluated
         if here == seq.prompt_len or here // EVERY > max(kept, default=0) // EVERY:
             kept[here] = self.checkpoint(seq)
-        while len(kept) > MOST:
+        while len(kept) > CHECKPOINTS_MAX:
             del kept[min(kept)]

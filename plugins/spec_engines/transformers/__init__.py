@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spec_core.errors import UsageError
 from spec_engines.declared import Engine
+from spec_engines.options import KERNELS, check_options
 
 if TYPE_CHECKING:
     from spec_engines.transformers.target import TransformersTarget
@@ -29,6 +30,7 @@ ENGINE = Engine(
     rules="all",
     exact="no: libraries sum each shape of a product in their own order",
 )
+ALLOWED = KERNELS | {"weights": (True, False, "auto"), "cache_dtype": ("float16",)}
 
 
 def load(
@@ -46,7 +48,7 @@ def load(
     dtype: ``float64`` too. threads: 0 leaves torch's number. Raises UsageError for a directory without a model, an
     architecture that transformers does not know, and an option that this target does not have.
     """
-    _check_options(weights, others)
+    check_options(ENGINE.scheme, {"weights": weights, **others}, ALLOWED)
     try:
         import transformers  # noqa: F401
     except ImportError as error:
@@ -56,13 +58,3 @@ def load(
     from spec_engines.transformers.loading import Wish, loaded
 
     return loaded(Path(location), Wish(device, dtype, threads, context, weights is not False))
-
-
-def _check_options(weights: bool | str, others: dict[str, Any]) -> None:
-    """Refuse settings of this project's own kernels that differ from their defaults."""
-    usual = {"kernels": "auto", "activations": "auto", "cache_dtype": "float16"}
-    given = {name: value for name, value in others.items() if usual.get(name) != value}
-    if weights not in (True, False, "auto"):
-        given["weights"] = weights
-    for name, value in given.items():
-        raise UsageError(f"{name}={value} is not an option of transformers: targets", hint=f"leave {name} out")

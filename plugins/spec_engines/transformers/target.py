@@ -15,8 +15,8 @@ from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds, Memory
 from spec_engines.transformers.taps import Taps, tapped
 
-EVERY, MOST = 256, 4
-"""A model with recurrent layers keeps checkpoints at the end of a prompt and once in EVERY tokens, the last MOST."""
+EVERY, CHECKPOINTS_MAX = 256, 4
+"""A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
 
 
 @attrs.define(eq=False)
@@ -146,7 +146,7 @@ class TransformersTarget:
         kept, here = seq.slot.checkpoints, seq.evaluated
         if here == seq.prompt_len or here // EVERY > max(kept, default=0) // EVERY:
             kept[here] = self.checkpoint(seq)
-        while len(kept) > MOST:
+        while len(kept) > CHECKPOINTS_MAX:
             del kept[min(kept)]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from attrs.validators import and_, ge, le, optional
+from attrs.validators import ge, le
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -25,6 +25,9 @@ from spec_core.toolkit import (
     SampleMode,
     TokenDrafter,
     draft_head,
+    layer_ids_field,
+    p_min_field,
+    sample_field,
 )
 from spec_methods.dflash.layer import Context, Known, Layers
 
@@ -54,21 +57,9 @@ class DFlash:
         validator=[ge(1), le(256)],
         metadata={"help": "max draft length; the head's block size is a limit too", "off": 256},
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "cut when the draft's acceptance probability falls below this; 0.3, or a controller's price",
-            "off": 0.0,
-        },
-    )
-    sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
-    )
-    layer_ids: Reading = attrs.field(
-        default="auto",
-        metadata={"help": "whether the file's layer ids mean inputs or outputs of layers; auto: by its kind"},
-    )
+    p_min: float | None = p_min_field("cut when the draft's acceptance probability falls below this; 0.3")
+    sample: SampleMode = sample_field()
+    layer_ids: Reading = layer_ids_field()
     head: DraftHead | None = attrs.field(default=None, init=False)
     layers: Layers | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)

@@ -126,4 +126,4 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
         yield from block.attention(causal=bool(head.causal and head.causal[i]))
         yield block.norm("x", "h", "ffn_norm.weight")
         yield from block.mlp(head.ff)
-    yield from first.ending(PREFIX + "output_norm.weight", output(first))
+    yield from first.output_ops(PREFIX + "output_norm.weight", output(first))

@@ -13,12 +13,16 @@ from typing import Any
 
 import attrs
 import torch
-from attrs.validators import and_, ge, le, optional
+from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
+<<<<<<< HEAD
 from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter
 from spec_methods.draft_model.resources import memory_of, threads
+=======
+from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter, p_min_field, sample_field
+>>>>>>> main
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
@@ -42,17 +46,8 @@ class DraftModel:
     draft_max: int = attrs.field(
         default=8, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "stop when the draft's acceptance probability falls below this; 0.35, or a controller's price",
-            "off": 0.0,
-        },
-    )
-    sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
-    )
+    p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.35")
+    sample: SampleMode = sample_field()
     dtype: str = attrs.field(
         default="auto", metadata={"help": "dtype of the draft model; auto is the loader's default on this device"}
     )

@@ -14,12 +14,22 @@ from typing import Any
 
 import attrs
 import torch
-from attrs.validators import and_, ge, le, optional
+from attrs.validators import ge, le
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Span, StashKey, Target, hookimpl, load
-from spec_core.toolkit import DraftHead, PairDrafter, PairState, Reading, SampleMode, draft_head
+from spec_core.toolkit import (
+    DraftHead,
+    PairDrafter,
+    PairState,
+    Reading,
+    SampleMode,
+    draft_head,
+    layer_ids_field,
+    p_min_field,
+    sample_field,
+)
 from spec_methods.eagle3.layer import Layer
 
 
@@ -39,21 +49,9 @@ class Eagle3(PairDrafter):
     nodes_max: int = attrs.field(
         default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
-            "off": 0.0,
-        },
-    )
-    sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
-    )
-    layer_ids: Reading = attrs.field(
-        default="auto",
-        metadata={"help": "whether the file's layer ids mean inputs or outputs of layers; auto: by its kind"},
-    )
+    p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.3")
+    sample: SampleMode = sample_field()
+    layer_ids: Reading = layer_ids_field()
     head: DraftHead | None = attrs.field(default=None, init=False)
     layer: Layer | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)

@@ -77,10 +77,10 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
     yield Pick("x", "x", "final")
     yield block.norm("x", "h", "ffn_norm.weight")
     yield from block.mlp(head.ff)
-    yield from ending(builder, head)
+    yield from output_ops(builder, head)
 
 
-def ending(builder: Builder, head: Any) -> Iterator[Op]:
+def output_ops(builder: Builder, head: Any) -> Iterator[Op]:
     """The state that is fed back: the residual stream, or in some heads its norm."""
     yield builder.norm("x", "h", PREFIX + "output_norm.weight")
     yield Tap("h" if head.norm_output else "x", "final")

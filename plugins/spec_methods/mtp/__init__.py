@@ -13,12 +13,12 @@ from collections.abc import Sequence as Spans
 from typing import Any
 
 import attrs
-from attrs.validators import and_, ge, le, optional
+from attrs.validators import ge, le
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
-from spec_core.toolkit import PairDrafter, PairState, SampleMode
+from spec_core.toolkit import PairDrafter, PairState, SampleMode, p_min_field, sample_field
 from spec_methods.mtp.layer import Layer
 
 
@@ -30,17 +30,8 @@ class Mtp(PairDrafter):
     draft_max: int = attrs.field(
         default=4, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "stop when the draft's acceptance probability falls below this; 0.3, or a controller's price",
-            "off": 0.0,
-        },
-    )
-    sample: SampleMode = attrs.field(
-        default="auto", metadata={"help": "sampled: with the request's noise; auto: if the request samples"}
-    )
+    p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.3")
+    sample: SampleMode = sample_field()
     layer: Layer | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
     state: StashKey[PairState] = attrs.field(factory=StashKey, init=False)

@@ -14,11 +14,11 @@ from typing import Literal
 
 import attrs
 import torch
-from attrs.validators import and_, ge, gt, le, optional
+from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, likeliest
+from spec_core.toolkit import AcceptanceEstimates, likeliest, p_min_field
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
 
@@ -50,14 +50,7 @@ class Recycling:
     nodes_max: int = attrs.field(
         default=24, validator=[ge(1), le(256)], metadata={"help": "max tokens of a tree", "off": 256}
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "min estimated probability of a drafted path; 0.3, or a controller's price",
-            "off": 0.0,
-        },
-    )
+    p_min: float | None = p_min_field("min estimated probability of a drafted path; 0.3")
     fresh: float = attrs.field(
         default=0.5, validator=[gt(0.0), le(1.0)], metadata={"help": "weight of a new row; 1 keeps the last one only"}
     )

@@ -11,10 +11,10 @@ also has ``d``.
 from __future__ import annotations
 
 import attrs
-from attrs.validators import and_, ge, le, optional
+from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, TreeLimits, tested
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, p_min_field, tested
 from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
@@ -44,14 +44,7 @@ class Suffix:
     draft_max: int = attrs.field(
         default=16, validator=[ge(1), le(256)], metadata={"help": "max draft length", "off": 256}
     )
-    p_min: float | None = attrs.field(
-        default=None,
-        validator=optional(and_(ge(0.0), le(1.0))),
-        metadata={
-            "help": "min estimated probability of a drafted path; 0.3, or a controller's price",
-            "off": 0.0,
-        },
-    )
+    p_min: float | None = p_min_field("min estimated probability of a drafted path; 0.3")
     width: int = attrs.field(
         default=1, validator=[ge(1), le(16)], metadata={"help": "max children of a token; above 1 a tree is drafted"}
     )

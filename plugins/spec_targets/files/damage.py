@@ -8,7 +8,7 @@ from spec_core.errors import UsageError
 
 AGAIN = "the file is damaged; get it again"
 """The hint for a file with impossible contents."""
-MOST_NAME = 1000
+NAME_MAX = 1000
 """Max characters of a tensor's or key's name; published names are shorter than 100, and messages repeat them."""
 
 
@@ -24,5 +24,5 @@ def unsupported(path: Path, found: str, hint: str) -> UsageError:
 
 def check_name(path: Path, name: str) -> None:
     """Raise UsageError for a tensor or key name that is too long."""
-    if len(name) > MOST_NAME:
-        raise damaged(path, f"the name {name[:40]!r}... has {len(name)} characters, the limit is {MOST_NAME}")
+    if len(name) > NAME_MAX:
+        raise damaged(path, f"the name {name[:40]!r}... has {len(name)} characters, the limit is {NAME_MAX}")

@@ -37,7 +37,7 @@ def _decoder(c: Config, b: Builder) -> Iterator[Op]:
     yield Tap("x", f"hidden.{c.layers}")
     head = b.matrix("output.weight", (c.vocab, c.width)) if b.has("output.weight") else table
     bias = b.vector("output.bias", c.vocab) if b.has("output.bias") else None
-    yield from b.ending("output_norm.weight", head, bias, c.logit_cap)
+    yield from b.output_ops("output_norm.weight", head, bias, c.logit_cap)
 
 
 def nextn_layer(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:

@@ -29,9 +29,9 @@ def names(table: type) -> list[str]:
 ELSEWHERE = {
     **dict.fromkeys(
         ("max_new_tokens", "max_completion_tokens", "max_length", "n_predict", "num_predict"),
-        "max_tokens is the most tokens of the output",
+        "use max_tokens for the max length of the output",
     ),
-    "n": "max_tokens is the most tokens of the output; "
+    "n": "use max_tokens for the max length of the output; "
     "for several texts of one prompt: generate([Request(prompt, noise_stream=i) for i in range(n)])",
     "do_sample": "temperature=0 is greedy, a higher temperature draws",
     "stop_strings": "stop takes texts, stop_tokens takes ids",

@@ -23,8 +23,8 @@ class Outcome:
 
 def outcome(kit: type, check: str, make: Callable[[], Any], **declared: Any) -> Outcome:
     """One check of a kit on the plugin of ``make``. declared: methods and attributes of the class, by name."""
-    told = {name: _method(value) for name, value in {"make": make, **declared}.items()}
-    tested = type(f"Test{getattr(make, '__name__', 'Plugin')}", (kit,), told)()
+    attributes = {name: _method(value) for name, value in {"make": make, **declared}.items()}
+    tested = type(f"Test{getattr(make, '__name__', 'Plugin')}", (kit,), attributes)()
     sentence = dict(promises(kit))[check]
     try:
         getattr(tested, check)()

@@ -84,8 +84,8 @@ def _scaled(b: Tensor, q: Tensor) -> Tensor:
     """d * scale * q - dmin * min of Q4_K and Q5_K; q [n, 8, 32]."""
     scales, mins = scales_and_mins(b[:, 4:16])
     scale = half(b[:, :2]) * scales.float()
-    least = half(b[:, 2:4]) * mins.float()
-    return (scale[..., None] * q.float() - least[..., None]).flatten(1)
+    minimum = half(b[:, 2:4]) * mins.float()
+    return (scale[..., None] * q.float() - minimum[..., None]).flatten(1)
 
 
 def _pairs(data: Tensor) -> Tensor:
@@ -121,8 +121,8 @@ def _q3_k(b: Tensor) -> Tensor:
 def _q2_k(b: Tensor) -> Tensor:
     q = fields(b[:, 16:80].reshape(-1, 2, 32), 2).reshape(-1, 16, 16).float()
     scale = half(b[:, 80:82]) * (b[:, :16] & 15).float()
-    least = half(b[:, 82:]) * (b[:, :16] >> 4).float()
-    return (scale[..., None] * q - least[..., None]).flatten(1)
+    minimum = half(b[:, 82:]) * (b[:, :16] >> 4).float()
+    return (scale[..., None] * q - minimum[..., None]).flatten(1)
 
 
 def _iq4_nl(b: Tensor) -> Tensor:
