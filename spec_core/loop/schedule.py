@@ -113,17 +113,11 @@ class Scheduler:
 
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
     """Fill a step with parts: decoding sequences first; prompts share the remaining rows."""
-<<<<<<< HEAD
     room = settings.max_batched_tokens
-    decoding = [s for s in running if len(s.tokens) > s.prompt_len]
-    prompts = [s for s in running if len(s.tokens) == s.prompt_len]
-=======
-    room, context = settings.max_batched_tokens, target.info.context
     decoding: list[Sequence] = []
     prompts: list[Sequence] = []
     for seq in running:
         (decoding if len(seq.tokens) > seq.prompt_len else prompts).append(seq)
->>>>>>> main
     kept = len(decoding)
     for seq in decoding:
         if room <= 0:
@@ -132,18 +126,11 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
         part = share(seq, room, kept, target, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
-<<<<<<< HEAD
-    if decoding and settings.prefill_budget:
-        room = min(room, settings.prefill_budget)
-    for seq, rows in shared(prompts, room, settings).items():
-        step.add(share(seq, rows, 0, target, settings, drafting))
-=======
     if prompts:
         if decoding and settings.prefill_budget:
             room = min(room, settings.prefill_budget)
         for seq, rows in shared(prompts, room, settings).items():
-            step.add(share(seq, rows, 0, context, settings, drafting))
->>>>>>> main
+            step.add(share(seq, rows, 0, target, settings, drafting))
     return step
 
 

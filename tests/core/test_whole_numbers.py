@@ -35,7 +35,6 @@ NEIGHBOUR = requests(1, 8)[0]
 TARGET = {**DENSE, "context": 40}
 INSIDE = {
     "prompt": lambda n: [1, n],
-    "prediction": lambda n: [1, n],
     "stop_tokens": lambda n: [n],
     "embeds": lambda n: {n: torch.zeros(ToyTarget(**DENSE).info.width)},
     "logit_bias": lambda n: {n: 1.0},

@@ -17,12 +17,8 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-<<<<<<< HEAD
-from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter
-from spec_methods.draft_model.resources import memory_of, threads
-=======
 from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter, p_min_field, sample_field
->>>>>>> main
+from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 

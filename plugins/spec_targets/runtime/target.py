@@ -170,25 +170,6 @@ class TorchTarget:
                 end = step.part(seq).end
                 seq.slot.state.cache.compact(end, [end + i for i in verdict.path])
 
-<<<<<<< HEAD
-    @hookimpl
-    def process(self, rows: Rows) -> None:
-        """Make checkpoints: a hybrid can continue only from stored states."""
-        if self.pool is not None:
-            for seq in rows.spans:
-                self._keep(seq)
-
-    def _keep(self, seq: Sequence) -> None:
-        kept, here = seq.slot.checkpoints, seq.evaluated
-        half = self.every // 2
-        if seq.prompt_len - 1 <= here <= seq.prompt_len or here // half > max(kept, default=0) // half:
-            kept[here] = self.checkpoint(seq)
-        stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
-        while len(kept) > self.checkpoints_max:
-            del kept[min(p for p in kept if p not in stay)]
-
-=======
->>>>>>> main
     # inside a forward
 
     @property
@@ -236,7 +217,7 @@ class RecurrentTarget(TorchTarget):
     def _keep(self, seq: Sequence) -> None:
         kept, here = seq.slot.checkpoints, seq.evaluated
         half = self.every // 2
-        if here == seq.prompt_len or here // half > max(kept, default=0) // half:
+        if seq.prompt_len - 1 <= here <= seq.prompt_len or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:
