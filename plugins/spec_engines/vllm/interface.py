@@ -14,6 +14,7 @@ from torch import Tensor
 from vllm.distributed import tensor_model_parallel_all_gather
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.model_executor.models.interfaces import supports_eagle3
 
 from spec_core import Needs, Request, Sampling
 from spec_core.errors import UsageError
@@ -58,6 +59,11 @@ def facts(config: Any) -> dict[str, Any]:
     }
 
 
+def draft_max(config: Any) -> int:
+    """Longest draft that vLLM verifies."""
+    return int(config.speculative_config.num_speculative_tokens)
+
+
 class Matrices:
     """Embedding and output matrix of a model, whole if each rank has a part. All ranks ask for the same ones."""
 
@@ -79,9 +85,17 @@ class Matrices:
 
 
 def tap(runner: Any, needs: Needs) -> None:
-    """Let the model return the hidden states that plugins read. Called between loading of model and its taps."""
+    """Let the model return the hidden states that plugins read. Called between loading of model and its taps.
+
+    Raises UsageError for a model that cannot.
+    """
     if not needs.hidden:
         return
+    if not supports_eagle3(runner.get_model()):
+        raise UsageError(
+            f"vLLM's {type(runner.get_model()).__name__} gives no hidden states between its blocks",
+            hint="use methods that do not read them, such as ngram",
+        )
     runner.use_aux_hidden_state_outputs = True
     runner._get_eagle3_aux_layers_from_config = lambda: tuple(sorted(needs.hidden))
 
@@ -170,7 +184,7 @@ class Evaluated:
                 start,
                 n,
                 checked,
-                sampled[key],
+                tuple(sampled[key]),
                 None if self.logits is None else self.logits[chosen],
                 {i: rows[mine] for i, rows in self.hidden.items()},
                 None if self.final is None else self.final[mine],
@@ -217,4 +231,3 @@ def platform_worker() -> type:
     from vllm.v1.worker.gpu_worker import Worker
 
     return Worker
-

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import attrs
 
-from spec_core import TargetInfo, load
 from spec_core.errors import UsageError
-from spec_core.host import EngineModel, Host, Serves
+from spec_core.host import Host
 from spec_engines.vllm import WORKER, check_installed, interface
+from spec_engines.vllm.metrics import Counters
+from spec_engines.vllm.model import SERVES, describe, named
 from spec_engines.vllm.requests import Requests
-
-SERVES = Serves(logits=True, hidden=True, final=True)
-WHY = "vLLM multiplies rows in the shapes of a step, and libraries sum each shape in its own order"
 
 
 class Proposer:
@@ -30,7 +27,7 @@ class Proposer:
         interface.check(config)
         self.config = config
         self.told = interface.told_of(config)
-        self.bare = describe(config.model_config.model, interface.facts(config))
+        self.bare = describe(config.model_config.model, **interface.facts(config))
         self.runner: Any = None
         self.requests: Requests
 
@@ -42,7 +39,10 @@ class Proposer:
                 hint=f'set worker_cls="{WORKER}"; it tells requests, counts and hidden states to methods',
             )
         shared = attrs.evolve(self.bare, tensors=interface.Matrices(model))
-        self.requests = Requests(host(shared, self.told, self.methods, self.config))
+        asked, given = named(self.told, self.methods), self.told.get("plugins")
+        settings = {"on_error": "isolate", **self.told.get("settings", {})}
+        settings["draft_max"] = interface.draft_max(self.config)
+        self.requests = Requests(Host(shared, asked, SERVES, plugin_settings=given, **settings), Counters.wanted())
         needs = self.requests.host.needs
         interface.check_rows(self.config, needs)
         interface.tap(self.runner, needs)
@@ -53,24 +53,4 @@ class Proposer:
 
     def report(self) -> dict[str, Any]:
         """Statistics of all requests, with the names of a run."""
-        return self.requests.host.stats.report()
-
-
-def describe(location: str, facts: dict[str, Any]) -> EngineModel:
-    """The model from its metadata. facts: of TargetInfo, as the engine decided them. Raises UsageError."""
-    if not Path(location).is_dir():
-        raise UsageError(f"{location} is not a directory", hint="download the model and give its directory")
-    read = load(f"transformers:{location}", weights=False, device="cpu", dtype="float32")
-    info: TargetInfo = attrs.evolve(read.info, trees=False, exact="no", exact_why=WHY, **facts)
-    return EngineModel(info, read.tokenizer)
-
-
-def host(model: EngineModel, told: dict[str, Any], methods: tuple[str, ...], config: Any = None) -> Host:
-    """The host of these methods. told: as ``spec_engines.vllm.options`` writes it. Raises UsageError, Refused."""
-    named = [*(methods or told.get("methods", ())), *([told["control"]] if told.get("control") else [])]
-    if not named:
-        raise UsageError("no method was named", hint='give additional_config={"spec": {"methods": [...]}}')
-    settings = {"on_error": "isolate", **told.get("settings", {})}
-    if config is not None:
-        settings["draft_max"] = config.speculative_config.num_speculative_tokens
-    return Host(model, named, SERVES, plugin_settings=told.get("plugins"), **settings)
+        return self.requests.report()

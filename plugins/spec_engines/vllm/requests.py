@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import attrs
@@ -12,9 +13,12 @@ from torch import Tensor
 from spec_core import Request
 from spec_core.errors import SpecError, UsageError
 from spec_core.host import Host, Progress
+from spec_core.toolkit import Tally
 
 log = logging.getLogger("spec_core")
 
+PUBLISHED = 16
+"""Steps between two updates of metrics."""
 SWITCHES = {"spec_draft_max": "draft_max", "spec_methods": "methods"}
 """Keys of a request's ``extra_args`` (``vllm_xargs`` in HTTP) and the fields of Request that they set."""
 
@@ -32,7 +36,7 @@ class Share:
     start: int
     rows: int
     checked: int = 0
-    tokens: Sequence[int] = ()
+    tokens: tuple[int, ...] = ()
     logits: Tensor | None = None
     hidden: Mapping[int, Tensor] = attrs.field(factory=dict)
     final: Tensor | None = None
@@ -40,11 +44,17 @@ class Share:
 
 @attrs.define(eq=False)
 class Requests:
-    """The running requests of an engine in one host. Requests that plugins cannot serve run without drafts."""
+    """The running requests of an engine in one host. Requests that plugins cannot serve run without drafts.
+
+    publish: called with ``report`` after some steps. seconds: time of all steps, plugins included.
+    """
 
     host: Host
+    publish: Callable[[dict[str, Any]], None] | None = None
     running: set[str] = attrs.field(factory=set)
     refused: set[str] = attrs.field(factory=set)
+    steps: int = 0
+    seconds: float = 0.0
 
     def step(
         self, shares: Sequence[Share], asked: Callable[[str], Request], alive: Container[str], longest: int
@@ -54,11 +64,16 @@ class Requests:
         asked: the request of a key, called once per key. alive: keys that are not finished. longest: 0 where the engine
         takes no drafts in the next step.
         """
-        self._end(alive)
+        began = perf_counter()
+        self.end(alive)
         for share in shares:
             self._begin(share.key, asked)
-        told = {share.key: self._progress(share) for share in shares if self._tells(share)}
+        told: dict[Hashable, Progress] = {share.key: self._progress(share) for share in shares if self._tells(share)}
         drafts = self.host.step(told, dict.fromkeys(told, longest))
+        self.steps += 1
+        if self.publish is not None and self.steps % PUBLISHED == 0:
+            self.publish(self.report())
+        self.seconds += perf_counter() - began
         return {key: list(draft.ids) for key, draft in drafts.items()}
 
     def _begin(self, key: str, asked: Callable[[str], Request]) -> None:
@@ -72,7 +87,8 @@ class Requests:
         else:
             self.running.add(key)
 
-    def _end(self, alive: Container[str]) -> None:
+    def end(self, alive: Container[str]) -> None:
+        """Forget requests that are not among these."""
         for key in [key for key in self.running if key not in alive]:
             self.running.remove(key)
             self.host.end(key)
@@ -81,6 +97,13 @@ class Requests:
     def _tells(self, share: Share) -> bool:
         """Parts of prompts are told where plugins read hidden states; otherwise the last part tells all."""
         return share.key in self.running and bool(share.tokens or self.reads_rows)
+
+    def report(self) -> dict[str, Any]:
+        """Statistics as of a run, running requests included; ``adapter_seconds``: time of all steps of the host."""
+        whole = Tally()
+        for tally in (self.host.stats.pooled, *self.host.stats.running.values()):
+            whole.merge(tally)
+        return self.host.stats.report() | whole.report() | {"adapter_seconds": self.seconds}
 
     @property
     def reads_rows(self) -> bool:
@@ -98,7 +121,9 @@ def switched(extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """Fields of Request that a request's ``extra_args`` set. Raises UsageError for an unknown ``spec_`` key."""
     given = {key: value for key, value in (extra or {}).items() if key.startswith("spec_")}
     if unknown := given.keys() - SWITCHES.keys():
-        raise UsageError(f"{', '.join(sorted(unknown))} is no switch of a request", hint=f"known: {', '.join(SWITCHES)}")
+        raise UsageError(
+            f"{', '.join(sorted(unknown))} is no switch of a request", hint=f"known: {', '.join(SWITCHES)}"
+        )
     found = {SWITCHES[key]: value for key, value in given.items()}
     if isinstance(found.get("methods"), str):
         found["methods"] = tuple(name for name in found["methods"].split(",") if name)
