@@ -9,10 +9,10 @@ import attrs
 class Engine:
     """What another engine serves; each field is a sentence or a few words for a table.
 
-    scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it runs. logits, hidden:
-    what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is rolled back. weights:
-    which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits. target: whether it is
-    a target of this project's loop; else methods run inside its own.
+    scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it
+    runs. logits, hidden: what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is
+    rolled back. weights: which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits.
+    target: whether it is a target of this project's loop; else methods run inside its own.
     """
 
     scheme: str

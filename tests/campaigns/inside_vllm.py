@@ -146,6 +146,7 @@ class Report:
     """Rows for contenders on one model. plain: the texts that they are compared with."""
 
     def __init__(self, args: Any, plain: list[list[int]]) -> None:
+        import attrs
         import torch
 
         from spec_core import load
@@ -153,6 +154,7 @@ class Report:
         torch.set_num_threads(1)
         self.args, self.plain, self.prompts = args, plain, prompts(args)
         self.target = load(f"transformers:{args.directory}", dtype="float32", device="cpu")
+        self.target.info = attrs.evolve(self.target.info, trees=False)  # as in vLLM
 
     def row(self, name: str, found: dict[str, Any]) -> dict[str, Any]:
         args, texts = self.args, found["texts"]
@@ -183,12 +185,13 @@ def counted(counts: dict[str, Any]) -> dict[str, Any]:
 
 
 def ours(name: str, args: Any, target: Any, asked: list[Any]) -> dict[str, Any]:
-    """The same method on the same model in this project's own loop."""
+    """The same method on the same model in this project's own loop, with chains, after the same first request."""
     from spec_core import Run
 
     if name in OWN or args.dtype != "float32":
         return {}
     run = Run(target, [name], draft_max=DRAFT_MAX, nodes_max=DRAFT_MAX, max_sequences=1)
+    run.generate(asked[0].given, max_tokens=4)
     for p in asked:
         assert run.generate(p.given, max_tokens=args.n).result
     counts = run.stats.report()

@@ -21,7 +21,7 @@ def vllm() -> None:
 
 
 @vllm.command(context_settings={"ignore_unknown_options": True})
-@click.argument("model", type=click.Path(exists=True, file_okay=False))
+@click.argument("model")
 @common.add(common.METHODS[:1], common.METHODS[-1:])
 @click.option("--draft-max", "draft_max", type=int, help="Longest draft; vLLM calls it num_speculative_tokens.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting of a plugin: NAME.key=value.")
