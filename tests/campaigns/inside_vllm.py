@@ -191,7 +191,7 @@ def ours(name: str, args: Any, target: Any, asked: list[Any]) -> dict[str, Any]:
     if name in OWN or args.dtype != "float32":
         return {}
     run = Run(target, [name], draft_max=DRAFT_MAX, nodes_max=DRAFT_MAX, max_sequences=1)
-    run.generate(asked[0].given, max_tokens=4)
+    assert run.generate(asked[0].given, max_tokens=4).result
     for p in asked:
         assert run.generate(p.given, max_tokens=args.n).result
     counts = run.stats.report()
