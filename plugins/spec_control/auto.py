@@ -94,7 +94,7 @@ class Auto:
         if self._idle(step):
             return
         self._settle(step)
-        offered = [part for part in step.parts if part.budget]
+        offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
         memories = [self._memory(step, part.seq) for part in offered]
         for part in offered:
             if part.budget > self.pacer.longest:
@@ -118,7 +118,7 @@ class Auto:
         self._settle(step)
         if not step.drafting:
             self.pacer.rest()
-        if (depth := deepest(step.parts)) is None:
+        if (depth := deepest(step.parts)) is None or freely_drafted(step):
             return
         done = Done(step.number, len(step.parts), depth, step.rows["target"], 0, {}, False, 1)
         for part in step.parts:
@@ -232,6 +232,11 @@ def deepest(parts: list[Part]) -> int | None:
         if part.start > depth:
             depth = part.start
     return depth
+
+
+def freely_drafted(step: Step) -> bool:
+    """Whether a request that wants no control has a draft: the time of such a step says nothing about a plan."""
+    return any(part.draft is not None and not part.seq.wants(step.asking) for part in step.parts)
 
 
 def deepest_path(parents: Iterable[int]) -> int:

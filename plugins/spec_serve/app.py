@@ -18,10 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from spec_core import SpecError
-from spec_serve import asked, fields, llama, openai
+from spec_serve import asked, fields, infill, llama, openai, responses
 from spec_serve.asked import Ask, Terms
 from spec_serve.engine import Engine
-from spec_serve.errors import ApiError, refused
+from spec_serve.errors import ApiError, refused, unsupported
 from spec_serve.guard import Guard, answer
 from spec_serve.job import Job, Outlet
 from spec_serve.metrics import CONTENT_TYPE, Metrics
@@ -60,26 +60,46 @@ class Served:
 
     async def chat(self, request: Request, body: fields.Chat) -> Response:
         """Answer a conversation."""
+        ask, talk, n = self._talk(body)
+        single = body.parallel_tool_calls is False
+        return await self._openai(request, body, ask, [talk], n, chat=True, tools=talk.tools, single=single)
+
+    def _talk(self, body: fields.Chat) -> tuple[Ask, asked.Talk, int]:
+        """What a conversation asks for, and how many texts."""
         terms = self.terms
         limits = {body.max_tokens, body.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
         if body.top_logprobs is not None and not body.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs")
-        messages = asked.conversation(body.messages)
+        if isinstance(body.tool_choice, fields.ToolChoice) or body.tool_choice == "required":
+            raise unsupported("tool_choice", "a call cannot be demanded")
+        tools = asked.tools_of(body.tools, body.tool_choice, terms.limits)
         n = asked.count(body, 1, terms.limits)
         tokens = asked.max_tokens(next(iter(limits), None), terms, terms.context)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         ask = asked.ask(body, terms, tokens, logprobs, asked.bias_of(body.logit_bias))
-        return await self._openai(request, body, ask, [messages], n, chat=True)
+        prediction = asked.predicted(body.prediction, terms.run)
+        return ask.predicting(prediction), asked.Talk(body.messages, tools), n
+
+    async def responses(self, request: Request, body: fields.Responses) -> Response:
+        """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
+        ask, talk, _ = self._talk(responses.as_chat(body))
+        name = uuid4().hex
+        jobs, outlet = await self._begun(ask, [talk], 1, f"resp_{name}")
+        made = responses.Answer(self.terms, body, jobs[0], outlet, name, talk.tools)
+        leave = lambda: self.engine.cancel(jobs)
+        if body.stream:
+            return EventStream(made.chunks(), leave)
+        return await whole(request, _json(made.whole()), leave)
 
     async def _openai(
-        self, request: Request, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool
+        self, request: Request, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
     ) -> Response:
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         jobs, outlet = await self._begun(ask, prompts, n, name)
         usage = bool(body.stream_options and body.stream_options.include_usage)
-        made = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage)
+        made = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage, **more)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
             return EventStream(made.chunks(), leave)
@@ -100,6 +120,15 @@ class Served:
 
     async def completion(self, request: Request, body: fields.LlamaCompletion) -> Response:
         """llama-server's completion."""
+        return await self._completion(request, body, lambda: llama.prompt_of(body.prompt, self._tokenizer))
+
+    async def infill(self, request: Request, body: fields.Infill) -> Response:
+        """llama-server's completion of a gap."""
+        return await self._completion(request, body, lambda: infill.prompt_of(body, self._tokenizer))
+
+    async def _completion(
+        self, request: Request, body: fields.LlamaCompletion, prompt_of: Callable[[], str | list[int]]
+    ) -> Response:
         terms, tokenizer = self.terms, self._tokenizer
         if body.repeat_penalty is not None:
             if body.repetition_penalty is not None:
@@ -110,7 +139,7 @@ class Served:
         body.seed = None if body.seed == -1 else body.seed
         tokens = asked.max_tokens(llama.limit(body), terms, terms.context)
         ask = asked.ask(body, terms, tokens, body.n_probs or None, llama.bias(body.logit_bias, tokenizer))
-        prompt = await run_in_threadpool(llama.prompt_of, body.prompt, tokenizer)
+        prompt = await run_in_threadpool(prompt_of)
         (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
         made = llama.Answer(terms, job, outlet, body.prompt, bool(body.return_tokens))
         leave = lambda: self.engine.cancel([job])
@@ -149,10 +178,10 @@ class Served:
 
     async def apply_template(self, body: fields.ApplyTemplate) -> Response:
         """Messages as the model's chat template writes them."""
-        render = getattr(self._tokenizer, "render", None)
-        if render is None:
-            raise ApiError(501, "the tokenizer of this model cannot write a conversation as text")
-        return Json({"prompt": await run_in_threadpool(render, asked.conversation(body.messages))})
+        if getattr(self._tokenizer, "render", None) is None:
+            raise ApiError(400, "the tokenizer of this model cannot write a conversation as text")
+        talk = asked.Talk(body.messages, asked.tools_of(body.tools, None, self.terms.limits))
+        return Json({"prompt": await run_in_threadpool(talk.rendered, self._tokenizer)})
 
     # about the server
 
@@ -237,9 +266,9 @@ def create_app(engine: Engine, terms: Terms) -> Any:
 
 def _add_routes(app: FastAPI, served: Served) -> None:
     posts: dict[str, Callable[..., Any]] = {
-        "/v1/completions": served.completions, "/v1/chat/completions": served.chat, "/completion": served.completion,
-        "/completions": served.completion, "/tokenize": served.tokenize, "/detokenize": served.detokenize,
-        "/apply-template": served.apply_template,
+        "/v1/completions": served.completions, "/v1/chat/completions": served.chat, "/v1/responses": served.responses,
+        "/completion": served.completion, "/completions": served.completion, "/infill": served.infill,
+        "/tokenize": served.tokenize, "/detokenize": served.detokenize, "/apply-template": served.apply_template,
     }  # fmt: skip
     gets: dict[str, Callable[..., Any]] = {
         "/health": served.health, "/v1/health": served.health, "/v1/models": served.models, "/models": served.models,
@@ -275,8 +304,8 @@ def _add_refusals(app: FastAPI) -> None:
 
 
 def _invalid(error: RequestValidationError) -> ApiError:
-    """The first field that does not fit, with all that would."""
-    first = error.errors()[0]
+    """The innermost field that does not fit, with all that would."""
+    first = max(error.errors(), key=lambda e: len(_place(e).split(".")))
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     if not (place := _place(first)):

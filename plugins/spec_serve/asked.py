@@ -12,8 +12,9 @@ import attrs
 from spec_core import Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest
+from spec_serve.conversation import conversation, described, knows_tools
 from spec_serve.errors import ApiError
-from spec_serve.fields import Generate, Message, OpenAI, Speculative
+from spec_serve.fields import Generate, Message, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.job import Job, Outlet
 from spec_serve.settings import ServeSettings
 
@@ -29,6 +30,8 @@ ALIASES = {
 }  # fmt: skip
 """Names of llama-server, vLLM and SGLang."""
 OFF = ("none", "off")
+PREDICTION = "prediction"
+"""The method that drafts from a request's prediction."""
 
 
 @attrs.frozen
@@ -57,6 +60,9 @@ class Ask:
     deadline: float | None
     trace: bool
     streamed: bool
+
+    def predicting(self, prediction: str) -> Ask:
+        return attrs.evolve(self, request=attrs.evolve(self.request, prediction=prediction))
 
     def jobs(self, outlet: Outlet, prompts: list[list[int]], n: int, name: str) -> list[Job]:
         """A job for each of ``n`` texts of every prompt, in the order of the answer."""
@@ -100,6 +106,7 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         draft_max=wanted.n_max,
         draft_min=wanted.n_min or 0,
         confidence_min=wanted.p_min or 0.0,
+        control=wanted.control != "fixed",
         reuse=body.cache_prompt is not False,
         priority=body.priority or 0,
     )
@@ -176,33 +183,63 @@ def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
     return n
 
 
+@attrs.frozen
+class Talk:
+    """A conversation and the tools that the model may call in it."""
+
+    messages: list[Message]
+    tools: list[Tool] = attrs.field(factory=list)
+
+    def encoded(self, tokenizer: Any) -> Any:
+        """What the chat template makes of it."""
+        messages = conversation(self.messages, self.tools, tokenizer)
+        if not self.tools or not knows_tools(tokenizer):
+            return messages
+        return tokenizer.encode_chat(messages, tools=described(self.tools))
+
+    def rendered(self, tokenizer: Any) -> str:
+        """The text of it."""
+        tools = {"tools": described(self.tools)} if self.tools and knows_tools(tokenizer) else {}
+        return str(tokenizer.render(conversation(self.messages, self.tools, tokenizer), **tools))
+
+
+def tools_of(given: list[Tool] | None, choice: str | ToolChoice | None, limits: ServeSettings) -> list[Tool]:
+    """The tools that may be called. Raises ApiError."""
+    tools = given or []
+    if len(tools) > limits.tools_max:
+        raise ApiError(400, f"{len(tools)} tools, at most {limits.tools_max} are allowed", "tools")
+    names = [tool.function.name for tool in tools]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ApiError(400, f"two tools have the name {twice!r}", "tools")
+    if choice is not None and choice != "none" and not tools:
+        raise ApiError(400, "tool_choice is given without tools", "tool_choice")
+    return [] if choice == "none" else tools
+
+
+def predicted(given: Predicted | None, run: Run) -> str:
+    """The text that a request predicts. Raises ApiError where no method would read it."""
+    if given is None:
+        return ""
+    if PREDICTION not in run.drafters:
+        raise ApiError(
+            400,
+            f"prediction needs the method {PREDICTION!r}: start the server with --method {PREDICTION}",
+            "prediction",
+        )
+    if isinstance(given.content, str):
+        return given.content
+    if any(part.type != "text" or part.text is None for part in given.content):
+        raise ApiError(400, "a prediction has parts of type 'text' only", "prediction.content")
+    return "".join(part.text or "" for part in given.content)
+
+
 def encoded(prompt: Any, terms: Terms) -> list[int]:
-    """Token ids of a text, of ids, or of messages. Slow for long ones: not for the event loop."""
+    """Token ids of a text, of ids, or of a conversation. Slow for long ones: not for the event loop."""
+    if isinstance(prompt, Talk):
+        prompt = prompt.encoded(terms.target.tokenizer)
     ids = prompt_tokens(Request(prompt), terms.target)
     prompt_max = min(terms.limits.prompt_max or terms.context, terms.context - 1)
     if len(ids) > prompt_max:
         found = f"the prompt has {len(ids)} tokens, at most {prompt_max} are allowed"
         raise ApiError(400, found, "prompt", "context_length_exceeded")
     return ids
-
-
-def conversation(messages: list[Message]) -> list[dict[str, Any]]:
-    """Messages for the chat template. Raises ApiError for what is no text."""
-    return [_message(at, message) for at, message in enumerate(messages)]
-
-
-def _message(at: int, message: Message) -> dict[str, Any]:
-    role = "system" if message.role == "developer" else message.role
-    if role not in ("system", "user", "assistant"):
-        raise ApiError(400, f"role {message.role!r:.40} is not supported", f"messages[{at}].role", "not_supported")
-    return {"role": role, "content": _content(at, message), **({"name": message.name} if message.name else {})}
-
-
-def _content(at: int, message: Message) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    for part in message.content:
-        if part.type != "text" or part.text is None:
-            where = f"messages[{at}].content"
-            raise ApiError(400, f"a part of type {part.type!r:.40} is not supported, only text", where, "not_supported")
-    return "".join(part.text or "" for part in message.content)

@@ -51,7 +51,7 @@ class Counters:
         self.prompt_seconds += job.first - job.begun
         self._observe("time_to_first_token_seconds", job.first - job.asked)
 
-    def step(self, part: Part) -> None:
+    def step(self, job: Job, part: Part) -> None:
         """A part of a decided step."""
         if part.decides:
             self.steps += 1
@@ -64,6 +64,8 @@ class Counters:
             mine.drafts += 1
             mine.drafted += len(piece.draft)
             mine.accepted += len(own)
+            job.proposed[piece.source] += len(piece.draft)
+            job.kept[piece.source] += len(own)
             mine.reached.update({depths[piece.first + i] - 1 for i in range(len(piece.draft))})
             mine.kept.update(depths[piece.first + i] - 1 for i in own)
 

@@ -207,7 +207,7 @@ class Engine:
             if not job.begun:
                 job.begun, job.slot = step.began, self._free_slot()
                 self.counters.began(job)
-            self.counters.step(part)
+            self.counters.step(job, part)
             job.drafted = None
             if job.trace and part.draft is not None:
                 path = part.uncut.path if part.uncut else ()

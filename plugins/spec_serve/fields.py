@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from spec_serve.errors import ApiError, unknown_field, unsupported
 
 ANY = object()
+NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+"""Of a function."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -66,6 +68,9 @@ class Speculative(Body):
     n_max: Count | None = Field(default=None, description="Longest draft; 0 is plain decoding.")
     n_min: Count | None = Field(default=None, description="Shorter drafts are dropped.")
     p_min: Number | None = Field(default=None, description="A draft ends before its first token of lower confidence.")
+    control: Literal["auto", "fixed"] | None = Field(
+        default=None, description="fixed: drafts of full length, whatever the server's controller allows others."
+    )
     trace: bool = Field(default=False, description="Report the source of every token, and rejected drafts.")
 
 
@@ -131,25 +136,79 @@ class Part(Body):
     text: str | None = None
 
 
+class Function(Body):
+    """What a model may call. parameters: a JSON schema."""
+
+    where: ClassVar[str] = "a tool's function"
+
+    name: Annotated[str, Field(pattern=NAME)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Body):
+    where: ClassVar[str] = "a tool"
+
+    type: Literal["function"]
+    function: Function
+
+
+class Named(Body):
+    where: ClassVar[str] = "tool_choice.function"
+
+    name: str
+
+
+class ToolChoice(Body):
+    where: ClassVar[str] = "tool_choice"
+
+    type: Literal["function"]
+    function: Named
+
+
+class CalledFunction(Body):
+    where: ClassVar[str] = "a tool call's function"
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Body):
+    where: ClassVar[str] = "a tool call"
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Message(Body):
     where: ClassVar[str] = "a message"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "refusal": (None,), "audio": (None,), "annotations": (None, []), "function_call": (None,),
-        "tool_calls": (None, []), "tool_call_id": (None,),
     }  # fmt: skip
 
     role: str
-    content: str | list[Part]
+    content: str | list[Part] | None = None
     name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class Predicted(Body):
+    """OpenAI's predicted output."""
+
+    where: ClassVar[str] = "prediction"
+
+    type: Literal["content"]
+    content: str | list[Part]
 
 
 class Chat(OpenAI):
     """``/v1/chat/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "tools": (None, []), "tool_choice": (None, "none", "auto"), "parallel_tool_calls": (ANY,),
-        "functions": (None, []),
-        "function_call": (None, "none", "auto"), "response_format": (None, {"type": "text"}), "prediction": (None,),
+        "functions": (None, []), "function_call": (None, "none", "auto"), "response_format": (None, {"type": "text"}),
         "audio": (None,), "modalities": (None, ["text"]), "web_search_options": (None,), "reasoning_effort": (None,),
         "verbosity": (None,), "store": (None, False), "metadata": (None,), "service_tier": (None, "auto", "default"),
         "prompt_cache_key": (None,), "safety_identifier": (ANY,),
@@ -159,6 +218,98 @@ class Chat(OpenAI):
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Count | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    prediction: Predicted | None = None
+
+
+class ItemPart(Body):
+    """A part of the content of an item of ``/v1/responses``."""
+
+    where: ClassVar[str] = "a part of an item's content"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"annotations": (None, []), "logprobs": (ANY,)}
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class Item(Body):
+    """A message, a call of a function, or its output."""
+
+    where: ClassVar[str] = "an item of the input"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"id": (ANY,), "status": (ANY,)}
+
+    type: Literal["message", "function_call", "function_call_output"] = "message"
+    role: str | None = None
+    content: str | list[ItemPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[ItemPart] | None = None
+
+
+class FlatTool(Body):
+    """A function as ``/v1/responses`` writes it."""
+
+    where: ClassVar[str] = "a tool"
+
+    type: Literal["function"]
+    name: Annotated[str, Field(pattern=NAME)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FlatChoice(Body):
+    where: ClassVar[str] = "tool_choice"
+
+    type: Literal["function"]
+    name: str
+
+
+class Format(Body):
+    where: ClassVar[str] = "text.format"
+
+    type: Literal["text"] = "text"
+
+
+class Text(Body):
+    where: ClassVar[str] = "text"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": (None, "medium")}
+
+    format: Format | None = None
+
+
+class Responses(Generate):
+    """``/v1/responses``, for texts."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "background": (None, False), "conversation": (None,), "include": (None, []), "max_tool_calls": (None,),
+        "previous_response_id": (None,), "prompt": (None,), "reasoning": (None, {}), "store": (ANY,),
+        "truncation": (None, "disabled"), "service_tier": (None, "auto", "default"), "prompt_cache_key": (None,),
+        "safety_identifier": (ANY,), "stream_options": (None, {"include_obfuscation": False}),
+    }  # fmt: skip
+
+    input: str | Annotated[list[Item], Field(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    metadata: dict[str, str] | None = None
+    parallel_tool_calls: bool | None = None
+    text: Text | None = None
+    tools: list[FlatTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
+    top_logprobs: Count | None = None
+    user: str | None = Field(default=None, description="Accepted; it changes nothing.")
+
+
+class Extra(Body):
+    """Another file of the repository, before the text."""
+
+    where: ClassVar[str] = "input_extra"
+
+    filename: str = ""
+    text: str
 
 
 class LlamaCompletion(Generate):
@@ -183,6 +334,15 @@ class LlamaCompletion(Generate):
     return_tokens: bool | None = None
 
 
+class Infill(LlamaCompletion):
+    """llama-server's ``/infill``: the text between a prefix and a suffix."""
+
+    prompt: str = ""
+    input_prefix: str
+    input_suffix: str
+    input_extra: list[Extra] | None = None
+
+
 class Tokenize(Body):
     content: str
     add_special: bool = False
@@ -196,3 +356,4 @@ class Detokenize(Body):
 
 class ApplyTemplate(Body):
     messages: Annotated[list[Message], Field(min_length=1)]
+    tools: list[Tool] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import TypeAlias
@@ -71,7 +72,7 @@ class Job:
     reported. streamed: the event loop gets every step when it is made; otherwise all are in ``steps`` at the end.
     deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
     asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
-    slot: number of its slot, -1 while it waits.
+    slot: number of its slot, -1 while it waits. proposed, kept: drafted and accepted tokens by method.
     """
 
     request: Request
@@ -91,6 +92,8 @@ class Job:
     drafted: Drafted | None = None
     expired: bool = False
     steps: list[Progress] = attrs.field(factory=list)
+    proposed: Counter[str] = attrs.field(factory=Counter)
+    kept: Counter[str] = attrs.field(factory=Counter)
 
     def tell(self, message: Message) -> None:
         self.outlet.put(self, message)

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import Emitted, Request, Tokenizer
+from spec_core import Emitted, Request, Run, Tokenizer
 from spec_serve import report, tokens
 from spec_serve.asked import SAMPLING, Terms, defaults
 from spec_serve.engine import Engine
@@ -167,7 +167,13 @@ def generation(request: Request, terms: Terms) -> dict[str, Any]:
         "speculative.n_max": terms.run.settings.draft_max if request.draft_max is None else request.draft_max,
         "speculative.n_min": request.draft_min,
         "speculative.p_min": request.confidence_min,
+        "speculative.control": control(request, terms.run),
     }
+
+
+def control(request: Request, run: Run) -> str:
+    """The controller that limits its drafts, ``fixed`` where none does."""
+    return next((c.name for c in run.plugins if c.controls), "fixed") if request.control else "fixed"
 
 
 def _types(request: Request, terms: Terms) -> list[str]:

@@ -10,7 +10,9 @@ import attrs
 
 from spec_core import Emitted, Run, Tokenizer
 from spec_serve import report, tokens
+from spec_serve.calls import Call, CallReader
 from spec_serve.errors import refused
+from spec_serve.fields import Tool
 from spec_serve.job import Accepted, Done, Failed, Job, Outlet, Progress, messages
 from spec_serve.report import Finished
 from spec_serve.stream import event
@@ -21,6 +23,7 @@ class Answer:
     """An answer as its texts come.
 
     chat: of the chat endpoint. name: its id. usage: a last chunk with the numbers was asked for.
+    tools: what the model may call; without any its text is not searched for calls. single: no more than one call.
     """
 
     run: Run
@@ -30,9 +33,12 @@ class Answer:
     model: str
     chat: bool
     usage: bool = False
+    tools: list[Tool] = attrs.field(factory=list)
+    single: bool = False
     created: int = attrs.field(factory=lambda: int(time()))
     done: list[Finished] = attrs.field(factory=list)
     texts: dict[Job, str] = attrs.field(factory=dict)
+    readers: dict[Job, CallReader] = attrs.field(factory=dict)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -53,10 +59,26 @@ class Answer:
 
     def _choice(self, finished: Finished) -> dict[str, Any]:
         text, job = finished.result.text, finished.job
-        said = {"message": {"role": "assistant", "content": text, "refusal": None}} if self.chat else {"text": text}
+        said = {"message": self._message(job, text)} if self.chat else {"text": text}
         logprobs = self._logprobs([event for step in job.steps for event in step.events], 0)
-        choice = {"index": job.index, **said, "logprobs": logprobs, "finish_reason": finished.reason}
+        choice = {"index": job.index, **said, "logprobs": logprobs, "finish_reason": self._reason(finished)}
         return choice | ({"speculative": [self._trace(step) for step in job.steps]} if job.trace else {})
+
+    def _message(self, job: Job, text: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text, "refusal": None}
+        if not self.tools:
+            return message
+        (said, calls), (last, late) = self._reader(job).put(text), self._reader(job).end()
+        if not (found := calls + late):
+            return message
+        return {**message, "content": said + last or None, "tool_calls": [call.as_json() for call in found]}
+
+    def _reader(self, job: Job) -> CallReader:
+        return self.readers.setdefault(job, CallReader.of(self.tools, self.single))
+
+    def _reason(self, finished: Finished) -> str:
+        reader = self.readers.get(finished.job)
+        return "tool_calls" if reader is not None and reader.calls and finished.reason == "stop" else finished.reason
 
     def _trace(self, step: Progress) -> dict[str, Any]:
         return tokens.trace(step.events, step.drafted, self.tokenizer)
@@ -72,8 +94,11 @@ class Answer:
             if isinstance(message, Progress):
                 yield event(self._progress(job, message))
             elif isinstance(message, Done):
-                self.done.append(Finished(job, message.result))
-                yield event(self._chunk(job, {} if self.chat else "", reason=self.done[-1].reason, **self._last()))
+                self.done.append(finished := Finished(job, message.result))
+                for delta in self._rest(job):
+                    yield event(self._chunk(job, delta))
+                reason = self._reason(finished)
+                yield event(self._chunk(job, {} if self.chat else "", reason=reason, **self._last()))
         if self.usage:
             yield event({**self._head(self._kind), "choices": [], "usage": report.usage(self.done), **self._extras()})
         yield event("[DONE]")
@@ -86,12 +111,29 @@ class Answer:
         text = "".join(e.text for e in message.events)
         before = self.texts.get(job, "")
         self.texts[job] = before + text
-        chunk = self._chunk(
-            job, {"content": text} if self.chat else text, logprobs=self._logprobs(message.events, len(before))
-        )
+        chunk = self._chunk(job, self._delta(job, text), logprobs=self._logprobs(message.events, len(before)))
         if job.trace:
             chunk["choices"][0]["speculative"] = self._trace(message)
         return chunk
+
+    def _delta(self, job: Job, text: str) -> Any:
+        """What a step adds: its text, or with tools what of it is said for certain, and calls that are complete."""
+        if not self.chat:
+            return text
+        return self._as_delta(job, *self._reader(job).put(text)) if self.tools else {"content": text}
+
+    def _rest(self, job: Job) -> list[Any]:
+        """What was held back until the end."""
+        if not self.tools:
+            return []
+        said, calls = self._reader(job).end()
+        return [self._as_delta(job, said, calls)] if said or calls else []
+
+    def _as_delta(self, job: Job, said: str, calls: list[Call]) -> dict[str, Any]:
+        delta: dict[str, Any] = {"content": said} if said or not calls else {}
+        first = len(self._reader(job).calls) - len(calls)
+        listed = [{"index": first + i, **call.as_json()} for i, call in enumerate(calls)]
+        return delta | ({"tool_calls": listed} if listed else {})
 
     def _logprobs(self, events: list[Emitted], offset: int) -> dict[str, Any] | None:
         if self.chat:

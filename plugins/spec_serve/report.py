@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from spec_core import Result, Run
+from spec_serve.asked import PREDICTION
 from spec_serve.job import Job
 
 
@@ -33,7 +34,18 @@ def usage(done: list[Finished]) -> dict[str, Any]:
         "completion_tokens": written,
         "total_tokens": read + written,
         "prompt_tokens_details": {"cached_tokens": cached},
+        **_predicted(done),
     }
+
+
+def _predicted(done: list[Finished]) -> dict[str, Any]:
+    """How many drafted tokens of a request's prediction were accepted, and how many were not."""
+    if not any(f.job.request.prediction for f in done):
+        return {}
+    kept = sum(f.job.kept[PREDICTION] for f in done)
+    rejected = sum(f.job.proposed[PREDICTION] for f in done) - kept
+    details = {"accepted_prediction_tokens": kept, "rejected_prediction_tokens": rejected}
+    return {"completion_tokens_details": details}
 
 
 def timings(done: list[Finished]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class ServeSettings:
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)
     n_max: int = option(16, "max texts of one request: prompts times n", 1)
+    tools_max: int = option(128, "max tools of a request", 0)
     stop_max: int = option(16, "max stop texts of a request", 0)
     stop_length: int = option(256, "max characters of a stop text", 1)
     logprobs_max: int = option(20, "max tokens whose log-probabilities are reported at a position", 0)

@@ -33,6 +33,8 @@ class Request:
     draft_max: longest draft; None means the run's setting, 0 plain decoding.
     draft_min: shorter drafts are dropped. confidence_min: a draft ends before its first token of lower confidence;
         drafts without confidences are not cut. Both need a rule with shared noise.
+    control: the run's controller limits the drafts of this request; False gives each its full length.
+    prediction: what the output is likely to be, a text or token ids: methods may draft from it.
     reuse: continue on rows of an earlier request if the run allows it.
     priority: of waiting requests those with the lowest number start first, equal ones in the order of submission.
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
@@ -52,6 +54,8 @@ class Request:
     draft_max: int | None = None
     draft_min: int = 0
     confidence_min: float = 0.0
+    control: bool = True
+    prediction: str | list[int] = ""
     reuse: bool = True
     priority: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)

@@ -78,7 +78,7 @@ class Sequence:
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
     max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
-        priority: as in Request.
+        priority: as in Request. prediction: token ids of the text that the request predicts.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
@@ -100,6 +100,7 @@ class Sequence:
     draft_max: int | None = None
     draft_min: int = 0
     confidence_min: float = 0.0
+    prediction: list[int] = attrs.field(factory=list)
     reuse: bool = True
     priority: int = 0
     offset: int = 0

@@ -137,10 +137,13 @@ class Step:
     def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
         """Limit drafts for this sequence to ``n`` tokens, for all methods or one. It can only be lowered; 0: no draft.
 
+        It has no effect on a sequence whose request wants no control.
         For controllers, which are called before all methods: Compat(drafts=()). Raises ValueError if the plugin
         drafts: it could be called after other methods, when a limit has no effect.
         """
         self._controls("limit")
+        if not seq.wants(self.asking):
+            return
         n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
 
@@ -150,6 +153,8 @@ class Step:
         Only upwards. For a controller, like ``limit``, and raises the same.
         """
         self._controls("set_price")
+        if not seq.wants(self.asking):
+            return
         prices = self._by_seq[seq].prices
         prices[method] = max(float(chance), prices.get(method, 0.0))
 

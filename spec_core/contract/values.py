@@ -47,7 +47,7 @@ def _ids(tokens: Any) -> tuple[int, ...]:
 
 
 def _integers(values: Iterable[Any], what: str) -> tuple[int, ...]:
-    row = _row(values, what)
+    row = values if type(values) is tuple else _row(values, what)
     return row if INT.issuperset(map(type, row)) else tuple(map(_integer, row))
 
 

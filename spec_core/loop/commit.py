@@ -113,8 +113,8 @@ def emitted(step: Step) -> list[Emitted]:
 def _events(step: Step, part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
     drafted = len(part.uncut.path) if part.uncut else 0
-    sources = part.sources
-    logprobs = _logprobs(step, part)
+    sources = part.sources if drafted else []
+    logprobs = None if seq.sampling.logprobs is None else _logprobs(step, part, seq.sampling.logprobs)
     pieces = _pieces(seq, count)
     first = seq.t - count
     return [
@@ -140,10 +140,9 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
     return pieces + [""] * (count - len(pieces))
 
 
-def _logprobs(step: Step, part: Part) -> list[Logprob] | None:
+def _logprobs(step: Step, part: Part, best: int) -> list[Logprob] | None:
     """Log probabilities of the emitted tokens, each from the logits row that chose it: exact for accepted tokens."""
-    best = part.seq.sampling.logprobs
-    if best is None or part.uncut is None:
+    if part.uncut is None:
         return None
     logits: Tensor = step.logits(part.seq)
     rows = [0, *(1 + i for i in part.uncut.path)]

@@ -50,26 +50,27 @@ def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
         for seq, choice in choosers(step):
             yield seq, _attempt(step.part(seq).draft, choice)
         return
-    ready, jobs = _jobs(step, logits)
-    for seq, found in zip(ready, native.module.walk(jobs), strict=True):
+    jobs, short = _jobs(step, logits)
+    for seq, found in zip(jobs, native.module.walk(list(jobs.values())), strict=True):
         yield seq, _verdict(*found)
-    for seq in step.undecided:  # the target returned too few rows for these: an IndexError
+    for seq in short:  # an IndexError
         yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
 
 
-def _jobs(step: Step, logits: Tensor) -> tuple[list[Sequence], list[tuple[Any, ...]]]:
-    """Sequences whose logits rows exist, and for each the arguments of the native ``walk``."""
+def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], list[Sequence]]:
+    """The arguments of the native ``walk`` for each sequence, and sequences whose rows the target did not return."""
     first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
     (rows, n), kind = logits.shape, KINDS[logits.dtype]
-    ready, jobs = [], []
+    jobs, short = {}, []
     for seq in step.undecided:
         part = step.part(seq)
         if part.at + part.drafted < rows:
             draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
             chance = seq.sampling._terms, step.choosing(seq), seq.t
-            jobs.append((first + part.at * stride, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft))
-            ready.append(seq)
-    return ready, jobs
+            jobs[seq] = (first + part.at * stride, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft)
+        else:
+            short.append(seq)
+    return jobs, short
 
 
 def _attempt(draft: Draft | None, choice: Choose) -> Verdict | TargetError:

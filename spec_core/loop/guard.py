@@ -120,7 +120,8 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
     takes_argument = bool(inspect.signature(method).parameters)
     label = f"{hook}.{name}"
 
-    def ask(step: Step, argument: Any) -> None:
+    def ask(step: Step, rows: Rows | None = None) -> None:
+        argument = step if rows is None else rows
         step.asking, step.about = name, None
         began = perf_counter()
         try:
@@ -130,9 +131,7 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
         finally:
             step.seconds[label] = step.seconds.get(label, 0.0) + perf_counter() - began
 
-    if hook == "process":
-        return lambda rows: ask(rows.step, rows)
-    return lambda step: ask(step, step)
+    return (lambda rows: ask(rows.step, rows)) if hook == "process" else ask
 
 
 def broadcast(manager: PluginManager, name: str) -> Call:

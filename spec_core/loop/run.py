@@ -142,7 +142,8 @@ class Run:
         step.phase = hook
         if when:
             self._hooks.call[hook](step)
-        self._raise_failures(step)
+        if step.failures:
+            raise step.failures[0]
 
     def _verify(self, step: Step) -> bool:
         """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
@@ -173,7 +174,8 @@ class Run:
         self._scheduler.after(step)
         if not self.busy:
             self._unoffered.say()
-        self._raise_failures(step)
+        if step.failures:
+            raise step.failures[0]
         return events
 
     def step(self) -> list[Emitted]:
@@ -208,7 +210,9 @@ class Run:
     def _checked(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
         always = frozenset(c.name for c in self.plugins) - self.drafters
         made = request_of(request, keywords)
-        return sequence(made, self.target, always, self.drafters, self.stats.switched_off, self._private)
+        controllers = frozenset(c.name for c in self.plugins if c.controls)
+        off = self.stats.switched_off
+        return sequence(made, self.target, always, self.drafters, off, self._private, controllers)
 
     def _queue(self, seq: Sequence, queued: Queued | None = None) -> Sequence:
         with self._lock:
@@ -327,7 +331,3 @@ class Run:
             self.stats.switched_off[name] = failure.reason
             self._hooks.switch_off(name)
             self.drafters -= {name}
-
-    def _raise_failures(self, step: Step) -> None:
-        if step.failures:
-            raise step.failures[0]

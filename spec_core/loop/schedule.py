@@ -70,11 +70,13 @@ class Scheduler:
 
     def release(self) -> None:
         """Remove finished sequences."""
-        for seq in [s for s in self.running if s.finish]:
-            self._leave(seq)
-        for seq in [s for s in self.waiting if s.finish]:
-            self.waiting.remove(seq)
-            self.ended(seq)
+        for seq in list(self.running):
+            if seq.finish:
+                self._leave(seq)
+        for seq in list(self.waiting):
+            if seq.finish:
+                self.waiting.remove(seq)
+                self.ended(seq)
 
     def _leave(self, seq: Sequence) -> None:
         self.running.remove(seq)
@@ -84,11 +86,12 @@ class Scheduler:
     def after(self, step: Step) -> None:
         """Record how far plugins have seen the rows of each slot; remove sequences that ended in this step."""
         for part in step.parts:
+            seq = part.seq
             for name in self.slots.learners:
-                if part.seq.wants(name):
-                    part.seq.slot.seen[name] = part.seq.delivered
-        for seq in [p.seq for p in step.parts if p.seq.finish]:
-            self._leave(seq)
+                if seq.wants(name):
+                    seq.slot.seen[name] = seq.delivered
+            if seq.finish:
+                self._leave(seq)
 
     def cancel_all(self) -> None:
         """End every sequence now."""
@@ -108,8 +111,10 @@ class Scheduler:
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
     """Fill a step with parts: decoding sequences first; prompts share the remaining rows."""
     room, context = settings.max_batched_tokens, target.info.context
-    decoding = [s for s in running if len(s.tokens) > s.prompt_len]
-    prompts = [s for s in running if len(s.tokens) == s.prompt_len]
+    decoding: list[Sequence] = []
+    prompts: list[Sequence] = []
+    for seq in running:
+        (decoding if len(seq.tokens) > seq.prompt_len else prompts).append(seq)
     kept = len(decoding)
     for seq in decoding:
         if room <= 0:
@@ -118,10 +123,11 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
         part = share(seq, room, kept, context, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
-    if decoding and settings.prefill_budget:
-        room = min(room, settings.prefill_budget)
-    for seq, rows in shared(prompts, room, settings).items():
-        step.add(share(seq, rows, 0, context, settings, drafting))
+    if prompts:
+        if decoding and settings.prefill_budget:
+            room = min(room, settings.prefill_budget)
+        for seq, rows in shared(prompts, room, settings).items():
+            step.add(share(seq, rows, 0, context, settings, drafting))
     return step
 
 

@@ -67,12 +67,14 @@ class Tally:
 
     def add(self, part: Part) -> None:
         """Add one step of one sequence with its verdict."""
-        depth, nodes, accepted, tested, emitted = counted(part)
         self.steps += 1
-        self.emitted += emitted
+        self.emitted += len(part.emitted)
         self.tv_distance += part.uncut.tv_distance if part.uncut else 0.0
-        if part.draft is None:
-            return
+        if part.draft is not None:
+            self._add_draft(part)
+
+    def _add_draft(self, part: Part) -> None:
+        depth, nodes, accepted, tested, _ = counted(part)
         self.drafts += 1
         self.drafted += nodes
         self.accepted += accepted

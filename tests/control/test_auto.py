@@ -119,6 +119,16 @@ def test_a_request_is_drafted_for_by_its_own_methods_and_no_longer_than_it_says(
     assert found["b"] and max(length for _, length in found["b"]) <= 2
 
 
+def test_a_request_without_control_drafts_as_if_there_were_none():
+    """Also where it runs beside one that is controlled; both texts are the plain ones."""
+    requests = [Request(PROMPT, max_tokens=60, name=name, control=name == "b") for name in "ab"]
+    alone, _ = drafted(Run(QuickTarget(), [Ngram(n_min=1)]), attrs.evolve(requests[0], control=True))
+    found, results = drafted(Run(QuickTarget(), [Ngram(n_min=1)], control="auto"), *requests)
+
+    assert found["a"] == alone["a"]
+    assert results[0].tokens == results[1].tokens == Run(QuickTarget()).generate(requests[0]).result.tokens
+
+
 # the setting
 
 

@@ -170,3 +170,34 @@ def test_what_extends_a_draft_is_cut_by_its_confidence_too(p_min, ids):
 
     assert found == {ids}
     assert result.tokens == plain(Request([5, 6], max_tokens=12), recurrent=False).tokens
+
+
+class Short:
+    """A controller that allows one token."""
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts=())
+
+    @hookimpl
+    def draft(self, step):
+        for part in step.parts:
+            if part.budget:
+                step.limit(part.seq, 1)
+                step.set_price(part.seq, 0.5)
+
+
+def test_a_request_without_control_keeps_whole_drafts_beside_one_that_is_limited():
+    found, prices = {"free": set(), "limited": set()}, {"free": set(), "limited": set()}
+    run = toy_run(Fixed(lambda step, seq, budget: Draft(CHAIN.ids[:budget]) if budget <= 4 else CHAIN), control=Short())
+    run.observe(lambda s: [found[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
+    run.observe(lambda s: [prices[p.seq.name].update(p.prices.values()) for p in s.parts])
+    free = run.submit([5, 6], max_tokens=12, name="free", control=False)
+    limited = run.submit([5, 6], max_tokens=12, name="limited")
+    finish(run)
+
+    assert found == {"free": {4}, "limited": {1}}
+    assert prices == {"free": set(), "limited": {0.5}}
+    assert run.take(free).tokens == run.take(limited).tokens == plain(Request([5, 6], max_tokens=12)).tokens
+    with pytest.raises(UsageError, match="control"):
+        run.submit([1], control="fixed")

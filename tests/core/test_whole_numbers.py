@@ -38,6 +38,7 @@ INSIDE = {
     "stop_tokens": lambda n: [n],
     "embeds": lambda n: {n: torch.zeros(ToyTarget(**DENSE).info.width)},
     "logit_bias": lambda n: {n: 1.0},
+    "prediction": lambda n: [n],
 }
 """Fields with whole numbers, and a function that sets one of them."""
 
@@ -97,6 +98,7 @@ def test_a_number_that_is_out_of_range_is_refused_by_its_name(table, name, size)
 
     said = f"{refused.value.reason} {refused.value.hint}"
     words = {"prompt": "prompt token", "stop_tokens": "stop token", "embeds": "embedding", "logit_bias": "logit bias"}
+    words["prediction"] = "prediction token"
     assert words.get(name, name) in said
     found = "bits" if size == "10^5000" else str(SIZES[size])
     assert found in said

@@ -263,7 +263,7 @@ def test_a_tree_that_does_not_fit_is_refused(more, said):
         (lambda: chooser(length=4), 5, None, "longer than its chooser"),
         (lambda: chooser(vocabulary=100), 5, None, "more logits than"),
         (lambda: chooser(vocabulary=200), 5, None, "outside the vocabulary"),
-        (chooser, 5, lambda ids: ids[:100], "stands for one token"),
+        (chooser, 5, lambda ids: ids[:100], "one token id per logit"),
         (chooser, 5, lambda ids: ids - VOCAB, "outside the vocabulary"),
         (chooser, 5, lambda ids: ids + VOCAB, "outside the vocabulary"),
         (chooser, 300, None, "1 to 256"),

@@ -180,9 +180,9 @@ def test_errors_are_those_that_the_client_knows(client):
         with pytest.raises(error) as caught:
             client.completions.create(**asked)
         assert caught.value.body["message"]
-    with pytest.raises(openai.BadRequestError, match="tools is not supported"):
-        tool = {"type": "function", "function": {"name": "f"}}
-        client.chat.completions.create(model="zoo:pico", messages=MESSAGES, tools=[tool])
+    with pytest.raises(openai.BadRequestError, match="audio is not supported"):
+        audio = {"format": "wav", "voice": "alloy"}
+        client.chat.completions.create(model="zoo:pico", messages=MESSAGES, audio=audio)
 
 
 def test_the_model_is_listed(client):

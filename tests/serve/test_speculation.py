@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from tests.support.served import serving
+
 BODY = {"prompt": "def add(a, b):\n", "max_tokens": 40, "temperature": 0}
 
 
@@ -133,3 +135,42 @@ def test_a_second_turn_says_how_much_of_its_prompt_was_cached(served):
     assert again["timings"]["cache_n"] == cached
     assert fresh["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert fresh["choices"] == again["choices"]
+
+
+def test_a_prediction_is_a_draft_and_the_usage_counts_it():
+    """A chat is asked again with its own answer, changed in the middle, as the prediction."""
+    body = {"messages": [{"role": "user", "content": "def add(a, b):"}], "max_tokens": 60, "temperature": 0}
+    with serving("zoo:pico", ["prediction"]) as server:
+        plain = server.post("/v1/chat/completions", body).json()
+        text = plain["choices"][0]["message"]["content"]
+        parts = [{"type": "text", "text": text[:40]}, {"type": "text", "text": "#" + text[40:]}]
+        answers = [
+            server.post("/v1/chat/completions", {**body, "prediction": {"type": "content", "content": content}}).json()
+            for content in (text, parts)
+        ]
+        last = server.events(
+            "/v1/chat/completions",
+            {**body, "prediction": {"type": "content", "content": text}, "stream_options": {"include_usage": True}},
+        )[-2]
+
+    assert "completion_tokens_details" not in plain["usage"] and plain["timings"]["draft_n"] == 0
+    assert [a["choices"][0]["message"]["content"] for a in answers] == [text, text]
+    same, changed = (answer["usage"]["completion_tokens_details"] for answer in answers)
+    assert same["accepted_prediction_tokens"] > 45 and changed["accepted_prediction_tokens"] > 30
+    assert same["rejected_prediction_tokens"] < changed["rejected_prediction_tokens"]
+    assert last["usage"]["completion_tokens_details"] == same
+    drafted = answers[0]["timings"]["draft_n"]
+    assert drafted == same["accepted_prediction_tokens"] + same["rejected_prediction_tokens"]
+
+
+def test_a_request_can_be_left_alone_by_the_controller():
+    """Its drafts are as long as without a controller; n_min counts after the controller's own limit."""
+    body = {**BODY, "max_tokens": 60, "speculative": {"method": "ngram"}}
+    with serving("zoo:pico", ["ngram"]) as server:
+        fixed = block(server.post("/v1/completions", body).json())
+    with serving("zoo:pico", ["ngram"], control="auto") as server:
+        free = server.post("/v1/completions", {**body, "speculative": {"method": "ngram", "control": "fixed"}}).json()
+        settings = server.post("/completion", {"prompt": "x", "n_predict": 1, "speculative.control": "fixed"}).json()
+
+    assert block(free) == fixed
+    assert settings["generation_settings"]["speculative.control"] == "fixed"

@@ -65,7 +65,7 @@ def serving(
     named = [m for m in methods if isinstance(m, str)]
     settings = adapted(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, configured()))
     own = ServeSettings(**{"port": 0, **(limits or {})})
-    with Run(target, methods=methods, settings=settings.build(RunSettings)) as run:
+    with Run(target, methods=methods, control=settings["control"], settings=settings.build(RunSettings)) as run:
         engine = Engine(run, own.queue)
         listener = listening(own)
         config = uvicorn.Config(

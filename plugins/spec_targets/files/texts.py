@@ -27,7 +27,10 @@ class Texts(Sequence[str]):
     def __getitem__(self, at: slice) -> list[str]: ...
     def __getitem__(self, at: int | slice) -> str | list[str]:
         places = range(len(self.ends))[at]
-        return self._text(places) if isinstance(places, int) else [self._text(i) for i in places]
+        if isinstance(places, range):
+            return [self[i] for i in places]
+        start = self.ends[places - 1] if places else self.start
+        return str(self.data[start + 8 : self.ends[places]], "utf-8", "replace")
 
     def __iter__(self) -> Iterator[str]:
         data, start = self.data, self.start
@@ -42,7 +45,3 @@ class Texts(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} texts>"
-
-    def _text(self, i: int) -> str:
-        start = self.ends[i - 1] if i else self.start
-        return str(self.data[start + 8 : self.ends[i]], "utf-8", "replace")

@@ -20,7 +20,7 @@ from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.probe import inexact
 from spec_targets.runtime.rope import Scaling, turning
-from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.target import RecurrentTarget, TorchTarget
 from spec_targets.runtime.threads import cut
 from spec_targets.runtime.weights import Misfit, Weights, check, nextn
 
@@ -83,7 +83,8 @@ def make_target(
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
     if executor is not None:
         info = with_exactness(info, inexact(executor, config.context))
-    return TorchTarget(info, tokenizer, config, weights, executor)
+    made = RecurrentTarget if config.recurrent else TorchTarget
+    return made(info, tokenizer, config, weights, executor)
 
 
 def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:

@@ -158,22 +158,6 @@ class TorchTarget:
                 end = step.part(seq).end
                 seq.slot.state.cache.compact(end, [end + i for i in verdict.path])
 
-    @hookimpl
-    def process(self, rows: Rows) -> None:
-        """Make checkpoints: a hybrid can continue only from stored states."""
-        if self.pool is not None:
-            for seq in rows.spans:
-                self._keep(seq)
-
-    def _keep(self, seq: Sequence) -> None:
-        kept, here = seq.slot.checkpoints, seq.evaluated
-        half = self.every // 2
-        if here == seq.prompt_len or here // half > max(kept, default=0) // half:
-            kept[here] = self.checkpoint(seq)
-        stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
-        while len(kept) > self.checkpoints_max:
-            del kept[min(p for p in kept if p not in stay)]
-
     # inside a forward
 
     @property
@@ -207,6 +191,25 @@ class TorchTarget:
         if needs.all_logits:
             return None
         return [row for p in batch.parts if p.decides for row in range(p.spec - 1, p.spec + p.drafted)]
+
+
+class RecurrentTarget(TorchTarget):
+    """A target with recurrent layers, which can continue only from stored states: it learns what was committed."""
+
+    @hookimpl
+    def process(self, rows: Rows) -> None:
+        """Make checkpoints."""
+        for seq in rows.spans:
+            self._keep(seq)
+
+    def _keep(self, seq: Sequence) -> None:
+        kept, here = seq.slot.checkpoints, seq.evaluated
+        half = self.every // 2
+        if here == seq.prompt_len or here // half > max(kept, default=0) // half:
+            kept[here] = self.checkpoint(seq)
+        stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
+        while len(kept) > self.checkpoints_max:
+            del kept[min(p for p in kept if p not in stay)]
 
 
 def _parents(part: Part) -> list[int]:

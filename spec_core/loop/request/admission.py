@@ -20,11 +20,13 @@ def sequence(
     drafters: frozenset[str],
     switched_off: Mapping[str, str],
     private: bool = False,
+    controllers: frozenset[str] = frozenset(),
 ) -> Sequence:
     """Check a request against the target and make its sequence. Raises UsageError.
 
     always: plugins that serve every sequence. drafters: plugins that a request may select.
     switched_off: {plugin: reason} for plugins that failed earlier in this run. private: the rule uses private noise.
+    controllers: plugins that limit the drafts of others, unless the request wants none of that.
     """
     info = target.info
     embeds = prompts.embeddings(request.embeds, target)
@@ -36,10 +38,11 @@ def sequence(
         sampling=checks.sampling(request.sampling, info.vocab),
         seed=checks.seed(request.seed),
         stop=_stop(request, target),
-        methods=_methods(request.methods, always, drafters, switched_off),
+        methods=_served_by(request, always, drafters, switched_off, controllers),
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
+        prediction=prompts.prediction(request.prediction, target),
         reuse=checks.flag("reuse", request.reuse),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
@@ -81,6 +84,20 @@ def _check_shared(name: str, given: object, private: bool) -> None:
 def prompt_tokens(request: Request, target: Target) -> list[int]:
     """Token ids of the prompt, checked."""
     return prompts.prompt(request.prompt, request.embeds, target)
+
+
+def _served_by(
+    request: Request,
+    always: frozenset[str],
+    drafters: frozenset[str],
+    switched_off: Mapping[str, str],
+    controllers: frozenset[str],
+) -> frozenset[str] | None:
+    """The plugins that serve the request; None means all of the run."""
+    asked = _methods(request.methods, always, drafters, switched_off)
+    if checks.flag("control", request.control) or not controllers:
+        return asked
+    return (always | drafters if asked is None else asked) - controllers
 
 
 def _methods(

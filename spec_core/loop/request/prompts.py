@@ -76,19 +76,37 @@ def _encoded(text: str, target: Target) -> list[int]:
     return target.tokenizer.encode(text)
 
 
-def _ids(given: Any) -> list[int]:
+def _ids(given: Any, what: str = "prompt") -> list[int]:
     """A list of whole numbers, or an integral array or tensor of one dimension."""
     hint = "give a text, or its token ids as a list of whole numbers"
     items = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else given
     if not isinstance(items, Sequence) or isinstance(items, TEXTLESS):
-        raise UsageError(f"the prompt is {kind(given)}", hint)
+        raise UsageError(f"the {what} is {kind(given)}", hint)
     if all(type(item) is int for item in items):
         return list(items)
     tokens = [whole(item) for item in items]
     if None in tokens:
         at = tokens.index(None)
-        raise UsageError(f"prompt token {shown(items[at])} at position {at} is not a whole number", hint)
+        raise UsageError(f"{what} token {shown(items[at])} at position {at} is not a whole number", hint)
     return [token for token in tokens if token is not None]
+
+
+def prediction(given: Any, target: Target) -> list[int]:
+    """Token ids of the predicted output, without a beginning token."""
+    if isinstance(given, str):
+        if not given:
+            return []
+        check_text("the prediction", given)
+        if target.tokenizer is None:
+            raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prediction as token ids")
+        return target.tokenizer.encode(given, bos=False)
+    ids, vocab = _ids(given, "prediction"), target.info.vocab
+    if wrong := [token for token in ids if not 0 <= token < vocab]:
+        raise UsageError(
+            f"prediction token {shown(wrong[0])} is outside the vocabulary of {vocab}",
+            hint="tokenize the prediction with this model's own tokenizer",
+        )
+    return ids
 
 
 def length(given: Any, prompt: int, context: int) -> int:

@@ -136,7 +136,7 @@ PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_s
     if (count != 15) return PyErr_Format(PyExc_ValueError, "15 arguments needed, %zd given", count);
     if (!spec_request_read(g, p, args, 9)) return NULL;
     if (!options_of(&d, args + 9)) goto done;
-    wrong = d.classes ? misfit(&d) : "every row of logits stands for one token";
+    wrong = d.classes ? misfit(&d) : "give one token id per logit";
     if (!wrong) {
         Py_BEGIN_ALLOW_THREADS
         wrong = spec_draft_all(&d);

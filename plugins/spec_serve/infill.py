@@ -1,0 +1,81 @@
+"""The prompt of llama-server's ``/infill``: the text around a gap, with the tokens that the model was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from spec_core import Tokenizer
+from spec_serve.errors import ApiError
+from spec_serve.fields import Infill
+
+MARKS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen Coder
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # Granite
+    ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek
+    ("<PRE>", "<SUF>", "<MID>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # Code Llama
+)
+REPOSITORY = ("<|repo_name|>", "<repo_name>", "<|fim_repo|>", "<reponame>")
+FILE = ("<|file_sep|>", "<file_sep>", "<|fim_sep|>")
+NAME = "filename"
+"""Of the file with the gap, and ``myproject`` of its repository, as llama-server writes them."""
+
+
+@attrs.frozen
+class FillTokens:
+    """Token ids around a gap. repository, file: None where the model has none."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int | None = None
+    file: int | None = None
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> FillTokens | None:
+        """Those of a tokenizer, None where it lacks one."""
+        for marks in MARKS:
+            found = [token for mark in marks if (token := control(mark, tokenizer)) is not None]
+            if len(found) == len(marks):
+                prefix, suffix, middle = found
+                return cls(prefix, suffix, middle, first(REPOSITORY, tokenizer), first(FILE, tokenizer))
+        return None
+
+
+def first(names: Iterable[str], tokenizer: Tokenizer) -> int | None:
+    return next((token for name in names if (token := control(name, tokenizer)) is not None), None)
+
+
+def control(name: str, tokenizer: Tokenizer) -> int | None:
+    """The id of a token that is never written as text, None where the tokenizer has no such token."""
+    ids = tokenizer.encode(name, special=True, bos=False)
+    return ids[0] if len(ids) == 1 and tokenizer.encode(name, bos=False) != ids else None
+
+
+def prompt_of(body: Infill, tokenizer: Tokenizer) -> list[int]:
+    """Token ids of the prompt. Raises ApiError for a model without the tokens."""
+    marks = FillTokens.of(tokenizer)
+    if marks is None:
+        found = "this model has no tokens for a prefix, a suffix and a gap; use /completion"
+        raise ApiError(400, found, code="not_supported")
+    text = lambda written: tokenizer.encode(written, bos=False)
+    start = [] if tokenizer.bos is None or tokenizer.encode("", bos=True) != [tokenizer.bos] else [tokenizer.bos]
+    around = [marks.prefix, *text(body.input_prefix), marks.suffix, *text(body.input_suffix), marks.middle]
+    return [*start, *_others(body, marks, tokenizer), *around, *text(body.prompt)]
+
+
+def _others(body: Infill, marks: FillTokens, tokenizer: Tokenizer) -> list[int]:
+    """Other files of the repository, where the model has a token between files; their text alone where it has none."""
+    extra = body.input_extra or []
+    if not extra:
+        return []
+    between = [marks.file] if marks.file is not None else []
+    name = lambda file: f"{file.filename or 'tmp'}\n" if between else ""
+    head = [marks.repository, *tokenizer.encode("myproject\n", bos=False)] if marks.repository is not None else []
+    parts = [[*between, *tokenizer.encode(f"{name(file)}{file.text}\n", bos=False)] for file in extra]
+    tail = [*between, *tokenizer.encode(f"{NAME}\n", bos=False)] if between else []
+    return [*head, *(token for part in parts for token in part), *tail]
