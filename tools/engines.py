@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import attrs
-from spec_engines import llamacpp, transformers
+from spec_engines import llamacpp, transformers, vllm
 from spec_engines.declared import Engine
 
-ADAPTERS = (transformers, llamacpp)
+ADAPTERS = (transformers, llamacpp, vllm)
 ROWS = {
     "models": "models",
     "devices": "devices",
@@ -30,10 +30,15 @@ def engines() -> str:
 
 def table(declared: list[Engine]) -> str:
     """A column for each engine. Raises ValueError for a declaration that has no row."""
-    if unknown := {field.name for field in attrs.fields(Engine)} - {"scheme", "extra", *ROWS}:
+    if unknown := {field.name for field in attrs.fields(Engine)} - {"scheme", "extra", "target", *ROWS}:
         raise ValueError(f"no row of the table shows {', '.join(sorted(unknown))}")
-    lines = [_line("", [f"`{engine.scheme}:`" for engine in declared]), "| --- " * (1 + len(declared)) + "|"]
+    lines = [_line("", [_title(engine) for engine in declared]), "| --- " * (1 + len(declared)) + "|"]
     return "\n".join([*lines, *(_line(title, [getattr(e, name) for e in declared]) for name, title in ROWS.items())])
+
+
+def _title(engine: Engine) -> str:
+    """A target's scheme, or the name of an engine that owns its loop."""
+    return f"`{engine.scheme}:`" if engine.target else engine.scheme
 
 
 def _line(title: str, cells: list[str]) -> str:

@@ -7,11 +7,12 @@ import attrs
 
 @attrs.frozen
 class Engine:
-    """What a target of another engine serves; each field is a sentence or a few words for a table.
+    """What another engine serves; each field is a sentence or a few words for a table.
 
-    scheme: of ``load``. extra: of the installation. models: what it loads. devices: where it runs. logits, hidden:
-    what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is rolled back. weights:
-    which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits.
+    scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it
+    runs. logits, hidden: what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is
+    rolled back. weights: which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits.
+    target: whether it is a target of this project's loop; else methods run inside its own.
     """
 
     scheme: str
@@ -25,3 +26,4 @@ class Engine:
     weights: str
     rules: str
     exact: str
+    target: bool = True

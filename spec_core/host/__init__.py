@@ -1,6 +1,7 @@
 """Methods inside an engine that owns the loop: the engine schedules, verifies and samples, a Host asks the plugins.
 
-``Host(EngineModel(info), methods, serves)`` refuses what the engine cannot serve, then reads the methods' weights.
+``Host(EngineModel(info), methods, serves)`` refuses what the engine cannot serve, then reads the methods' weights;
+``check`` only refuses.
 For every request call ``begin(key, prompt)`` once and ``end(key)`` when it is over. After every step of the engine call
 ``step({key: Progress(tokens, checked)})``: the plugins learn what was verified, and return drafts for the next step.
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from spec_core.host.driver import Host as Host
     from spec_core.host.engine import EngineModel as EngineModel
     from spec_core.host.engine import Serves as Serves
+    from spec_core.host.engine import check as check
     from spec_core.host.progress import Progress as Progress
 
 _WHERE = {
@@ -24,6 +26,7 @@ _WHERE = {
     "Host": "host.driver",
     "Progress": "host.progress",
     "Serves": "host.engine",
+    "check": "host.engine",
 }
 
 __all__ = [*sorted(_WHERE)]

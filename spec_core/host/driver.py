@@ -8,19 +8,16 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial, reduce
 from itertools import count
 from operator import or_
-from typing import Any, cast
+from typing import Any
 
-import attrs
-
-from spec_core.assembly.assemble import check, load_weights
-from spec_core.assembly.construct import Chosen
+from spec_core.assembly.assemble import load_weights
 from spec_core.assembly.matching import drafted_proposals
 from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Needs
 from spec_core.errors import PluginError, UsageError, shown
-from spec_core.host.engine import EngineModel, Serves, refuse
+from spec_core.host.engine import EngineModel, Serves, check, offered
 from spec_core.host.progress import Progress, output, verified
 from spec_core.loop.commit import commit
 from spec_core.loop.guard import Hooks, forget
@@ -63,8 +60,9 @@ class Host:
         self.settings, loading = parted(settings, keywords)
         if loading:
             raise UsageError(f"a host has no {', '.join(sorted(loading))}", hint="the engine loads its model itself")
-        self.model = cast(Any, attrs.evolve(model, info=attrs.evolve(model.info, trees=serves.trees)))
-        self.plugins = self._assembled(methods, serves, plugin_settings or {})
+        self.model = offered(model, serves)
+        self.plugins = check(self.model, methods, serves, plugin_settings)
+        load_weights(self.plugins, self.model)
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
@@ -85,13 +83,6 @@ class Host:
             private=self._private,
         )
         weakref.finalize(self, forget, self._hooks.manager).atexit = False
-
-    def _assembled(self, methods: Iterable[Any], serves: Serves, given: Any) -> list[Chosen]:
-        named = [methods] if isinstance(methods, str) else list(methods)
-        plugins = check(self.model, named, None, None, given)
-        refuse(plugins, serves, self.model)
-        load_weights(plugins, self.model)
-        return plugins
 
     # requests
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import attrs
 from torch import Tensor
 
+from spec_core.assembly.assemble import check as check_plugins
 from spec_core.assembly.construct import Chosen
 from spec_core.contract.target import Tokenizer
 from spec_core.contract.values import Compat, TargetInfo
@@ -62,9 +63,31 @@ class EngineModel:
         return Compat(owns=self.info.states)
 
 
-def refuse(plugins: Iterable[Chosen], serves: Serves, model: EngineModel) -> None:
+def check(
+    model: EngineModel,
+    methods: Iterable[Any],
+    serves: Serves | None = None,
+    plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Chosen]:
+    """The plugins with their answers to ``compat``, from metadata alone: what ``Host`` does before it reads weights.
+
+    Arguments as of ``Host``. Raises UsageError, or Refused with everything that plugins need and the engine does not
+    serve.
+    """
+    named, serves = [methods] if isinstance(methods, str) else list(methods), serves or Serves()
+    plugins = check_plugins(offered(model, serves), named, None, None, plugin_settings or {})
+    refuse(plugins, serves)
+    return plugins
+
+
+def offered(model: EngineModel, serves: Serves) -> Any:
+    """The model as plugins see it: it takes trees if the engine does."""
+    return attrs.evolve(model, info=attrs.evolve(model.info, trees=serves.trees))
+
+
+def refuse(plugins: Iterable[Chosen], serves: Serves) -> None:
     """Raise Refused with everything that plugins need and the engine does not serve."""
-    plugins = [c for c in plugins if c.plugin is not model]
+    plugins = [c for c in plugins if not isinstance(c.plugin, EngineModel)]
     found = [f"{c.name}: {reason}" for c in plugins for reason in unserved(c, serves)]
     if found:
         hint = "run it in this project's own loop, or leave it out: see which engine serves what in the documentation"

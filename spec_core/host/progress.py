@@ -14,6 +14,10 @@ from spec_core.contract.values import Draft, Needs, Verdict
 from spec_core.errors import UsageError
 
 
+def _tuple(tokens: Iterable[int]) -> tuple[int, ...]:
+    return tuple(tokens)
+
+
 @attrs.frozen(eq=False)
 class Progress:
     """One request in one step of an engine.
@@ -28,7 +32,7 @@ class Progress:
         the draft tokens in their order, at least up to the last accepted one. Only what ``Host.needs`` names.
     """
 
-    tokens: tuple[int, ...] = attrs.field(default=(), converter=tuple)
+    tokens: tuple[int, ...] = attrs.field(default=(), converter=_tuple)
     checked: int | None = None
     start: int | None = None
     prompt_rows: int = 0

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from spec_engines.llamacpp import check_installed
+from spec_engines.vllm.model import SERVES, describe
 from spec_zoo import path
 
 from spec_core import Refused, UsageError, load
 from spec_core.commands import check
 from spec_core.host import EngineModel, Host, Serves
+from spec_core.host import check as check_engine
 from spec_core.testing import ToyTarget
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
@@ -53,6 +55,18 @@ def test_a_method_is_accepted_or_refused_by_metadata(engine, model, method):
     else:
         with pytest.raises(Refused, match=why):
             check(target, [settings(method)], None, None, {})
+
+
+@pytest.mark.parametrize("model", ["pico", "pico-hybrid"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_accepted_or_refused_for_vllm_without_vllm(model, method):
+    described = describe(location("transformers", model).partition(":")[2])
+    why = REFUSED.get((model, method))
+    if why is None:
+        assert check_engine(described, [settings(method)], SERVES)
+    else:
+        with pytest.raises(Refused, match=why):
+            check_engine(described, [settings(method)], SERVES)
 
 
 @pytest.mark.parametrize("engine", ["transformers", "llamacpp"])

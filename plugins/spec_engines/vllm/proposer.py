@@ -1,0 +1,56 @@
+"""The class that vLLM makes for ``custom_class``: it describes the model, refuses, and loads the methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from spec_core.errors import UsageError
+from spec_core.host import Host
+from spec_engines.vllm import WORKER, check_installed, interface
+from spec_engines.vllm.metrics import Counters
+from spec_engines.vllm.model import SERVES, describe, named
+from spec_engines.vllm.requests import Requests
+
+
+class Proposer:
+    """Methods of this project as a proposer of vLLM; the worker of this package gives it what it needs.
+
+    methods: names of the methods; empty takes those in ``additional_config["spec"]["methods"]``.
+    """
+
+    methods: tuple[str, ...] = ()
+
+    def __init__(self, config: Any) -> None:
+        check_installed()
+        interface.check(config)
+        self.config = config
+        self.told = interface.told_of(config)
+        self.bare = describe(config.model_config.model, **interface.facts(config))
+        self.runner: Any = None
+        self.requests: Requests
+
+    def load_model(self, model: Any) -> None:
+        """vLLM loaded its model. Raises UsageError, Refused for what the methods need and do not get."""
+        if self.runner is None:
+            raise UsageError(
+                f"{type(self).__name__} was made by another worker than this project's",
+                hint=f'set worker_cls="{WORKER}"; it tells requests, counts and hidden states to methods',
+            )
+        shared = attrs.evolve(self.bare, tensors=interface.Matrices(model))
+        asked, given = named(self.told, self.methods), self.told.get("plugins")
+        settings = {"on_error": "isolate", **self.told.get("settings", {})}
+        settings["draft_max"] = interface.draft_max(self.config)
+        self.requests = Requests(Host(shared, asked, SERVES, plugin_settings=given, **settings), Counters.wanted())
+        needs = self.requests.host.needs
+        interface.check_rows(self.config, needs)
+        interface.tap(self.runner, needs)
+
+    def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
+        """No drafts yet: the worker asks for them when the step is complete."""
+        return [[] for _ in sampled_token_ids]
+
+    def report(self) -> dict[str, Any]:
+        """Statistics of all requests, with the names of a run."""
+        return self.requests.report()

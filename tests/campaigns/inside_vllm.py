@@ -1,0 +1,218 @@
+"""Methods inside vLLM: are texts those of vLLM alone, and are as many drafts accepted as in this project's own loop?
+
+``VLLM_PYTHON tests/campaigns/inside_vllm.py [-m zoo:pico] [--dtype float32] [--tensor-parallel 2] [--limit 13]``
+
+The model of the zoo is written as a Hugging Face directory. Each contender runs in a process of its own, greedily, one
+sequence at a time unless --sequences says otherwise, eager, with one thread. Every first difference of a text is listed
+with the distance of the two best scores there, computed in float32. The rate is tokens per second of CPU time of the
+whole process, after the engine has started; with more than one rank it is not given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+DRAFT_MAX = 8
+METHODS = {
+    "zoo:pico": [
+        "ngram",
+        "suffix",
+        "recycling",
+        "draft-model=zoo:pico-draft",
+        "eagle3=zoo:pico-eagle3",
+        "dflash=zoo:pico-dflash",
+        "mtp=zoo:pico-hybrid",
+        "echo",
+    ],
+    "zoo:smollm2": ["ngram", "suffix", "recycling"],
+}
+"""The layer of pico-hybrid fits pico, which has the same sizes. echo: tests/out_of_tree/spec-echo, if installed."""
+OWN: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "vllm-ngram": {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2},
+    "vllm-suffix": {"method": "suffix"},
+}
+
+
+def main() -> None:
+    args = arguments()
+    if args.one:
+        one(args)
+        return
+    from tests.support.hugging_face import directory
+
+    args.directory = str(directory(args.model))
+    contenders = args.method or [*OWN, *METHODS[args.model]][1:]
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        if base := contender(args.base, args, out):
+            report = Report(args, base["texts"])
+            print(json.dumps(report.row(args.base, base)), flush=True)
+            for name in contenders:
+                if found := contender(name, args, out):
+                    print(json.dumps(report.row(name, found)), flush=True)
+
+
+def arguments() -> Any:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-m", "--model", default="zoo:pico", choices=METHODS)
+    parser.add_argument("--method", action="append", help="a method, vllm-ngram or vllm-suffix; repeat; default: all")
+    parser.add_argument("--base", default="plain", help="whose texts the others are compared with")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--sequences", type=int, default=1)
+    parser.add_argument("--limit", type=int, default=13, help="prompts of each of the four families")
+    parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--directory", help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def contender(name: str, args: Any, out: Path) -> dict[str, Any] | None:
+    """The texts of one contender, from a process of its own; None if it did not run."""
+    words = ["--one", name, "--out", str(out), "--directory", args.directory, "-m", args.model]
+    words += ["--dtype", args.dtype, "--tensor-parallel", str(args.tensor_parallel), "-n", str(args.n)]
+    words += ["--sequences", str(args.sequences), "--limit", str(args.limit)]
+    several = args.tensor_parallel > 1
+    environment = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(several)),
+        "OMP_NUM_THREADS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+    } | ({"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if several else {})
+    out.unlink(missing_ok=True)
+    ran = subprocess.run(
+        [sys.executable, __file__, *words], env=environment | dict(os.environ), capture_output=True, text=True
+    )
+    if ran.returncode or not out.exists():
+        last = "\n".join((ran.stderr or ran.stdout).strip().splitlines()[-12:])
+        print(json.dumps({"contender": name, "failed": last}), flush=True)
+        return None
+    return json.loads(out.read_text())
+
+
+def one(args: Any) -> None:
+    """Generate with one contender, and write its texts."""
+    from spec_engines.vllm import options
+    from vllm import LLM, SamplingParams
+
+    if args.one in OWN:
+        own = OWN[args.one]
+        more: dict[str, Any] = {"speculative_config": own | {"num_speculative_tokens": DRAFT_MAX}} if own else {}
+    else:
+        more = options([args.one], draft_max=DRAFT_MAX)
+    model = LLM(
+        args.directory,
+        dtype=args.dtype,
+        enforce_eager=True,
+        max_model_len=1024,
+        max_num_seqs=args.sequences,
+        enable_prefix_caching=False,
+        tensor_parallel_size=args.tensor_parallel,
+        disable_log_stats=True,
+        **more,
+    )
+    terms = SamplingParams(temperature=0, max_tokens=args.n)
+    given = [p.given for p in prompts(args)]
+    model.generate(given[:1], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
+    began = process_time()
+    texts = [list(made.outputs[0].token_ids) for made in model.generate(given, terms, use_tqdm=False)]
+    seconds = process_time() - began
+    counts = {} if args.one in OWN else model.collective_rpc("spec_report")[0]
+    Path(args.out).write_text(json.dumps({"texts": texts, "seconds": seconds, "counts": counts}))
+
+
+def prompts(args: Any) -> list[Any]:
+    from spec_cli.prompts import read
+    from spec_compare.prompts import chosen
+    from spec_zoo import HERE
+
+    file = "prompts-200.jsonl"
+    return chosen(read(HERE / file), file, limit=args.limit)
+
+
+class Report:
+    """Rows for contenders on one model. plain: the texts that they are compared with."""
+
+    def __init__(self, args: Any, plain: list[list[int]]) -> None:
+        import attrs
+        import torch
+
+        from spec_core import load
+
+        torch.set_num_threads(1)
+        self.args, self.plain, self.prompts = args, plain, prompts(args)
+        self.target = load(f"transformers:{args.directory}", dtype="float32", device="cpu")
+        self.target.info = attrs.evolve(self.target.info, trees=False)  # as in vLLM
+
+    def row(self, name: str, found: dict[str, Any]) -> dict[str, Any]:
+        args, texts = self.args, found["texts"]
+        parted = [x for x in zip(self.prompts, self.plain, texts, strict=True) if x[1] != x[2]]
+        made = {
+            "model": args.model,
+            "dtype": args.dtype,
+            "ranks": args.tensor_parallel,
+            "contender": name,
+            "equal": f"{len(texts) - len(parted)} of {len(texts)}",
+            "rate": round(sum(map(len, texts)) / found["seconds"], 1) if args.tensor_parallel == 1 else None,
+            "differences": [difference(self.target, *x) for x in parted],
+        }
+        return made | counted(found["counts"]) | ours(name, args, self.target, self.prompts)
+
+
+def counted(counts: dict[str, Any]) -> dict[str, Any]:
+    """Of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
+    if not counts:
+        return {}
+    steps = counts["forwards"]["target"]
+    return {
+        "acceptance": round(counts["draft_acceptance"] or 0.0, 4),
+        "tokens_per_step": round(counts["tokens_per_step"] or 0.0, 3),
+        "plugin_us_per_step": round(1e6 * sum(counts["seconds"].values()) / steps, 1),
+        "host_us_per_step": round(1e6 * (counts["adapter_seconds"] - sum(counts["seconds"].values())) / steps, 1),
+    }
+
+
+def ours(name: str, args: Any, target: Any, asked: list[Any]) -> dict[str, Any]:
+    """The same method on the same model in this project's own loop, with chains, after the same first request."""
+    from spec_core import Run
+
+    if name in OWN or args.dtype != "float32":
+        return {}
+    run = Run(target, [name], draft_max=DRAFT_MAX, nodes_max=DRAFT_MAX, max_sequences=1)
+    assert run.generate(asked[0].given, max_tokens=4).result
+    for p in asked:
+        assert run.generate(p.given, max_tokens=args.n).result
+    counts = run.stats.report()
+    return {
+        "own_acceptance": round(counts["draft_acceptance"] or 0.0, 4),
+        "own_tokens_per_step": round(counts["tokens_per_step"] or 0.0, 3),
+    }
+
+
+def difference(target: Any, prompt: Any, plain: list[int], other: list[int]) -> dict[str, Any]:
+    """The first difference of two texts, and the distance of the two best scores there."""
+    from spec_cli.prompt import tokens_of
+
+    from spec_core import Needs
+    from spec_core.toolkit import evaluate
+
+    at = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), min(len(plain), len(other)))
+    text = tokens_of(prompt.given, target) + plain[:at]
+    best = evaluate(target, text, Needs()).logits[-1].topk(2).values
+    return {"prompt": prompt.id, "position": at, "gap": round(float(best[0] - best[1]), 6)}
+
+
+if __name__ == "__main__":
+    main()
