@@ -28,7 +28,7 @@ import attrs
 import jsonschema
 from spec_grammar import JsonSchema
 
-from spec_core import Request, Run, Sampling, Target, UsageError, load
+from spec_core import Refused, Request, Run, Sampling, Target, UsageError, load
 
 WAYS = {
     "plain": [],
@@ -122,6 +122,17 @@ class Way:
         }
 
 
+def possible(target: Target) -> dict[str, Way]:
+    """The choices of methods that this model accepts: not every model has a draft model."""
+    ways = {}
+    for name, methods in WAYS.items():
+        try:
+            ways[name] = Way(Run(target, methods))
+        except Refused as refusal:
+            print(f"{name} is left out: {refusal.reason}", file=sys.stderr)
+    return ways
+
+
 def mask_seconds(constraint: JsonSchema, target: Target, tokens: list[int], draft: int = 8) -> tuple[list, list]:
     """Seconds per mask along a text: of one row, and per row of drafts of ``draft`` tokens in one call."""
     matcher, single, rows = constraint.start(target), [], []
@@ -143,7 +154,7 @@ def campaign(args: argparse.Namespace) -> dict[str, Any]:
     begin = perf_counter()
     chosen, refused = usable(schemas, target, args.count, args.compact)
     compile_seconds = (perf_counter() - begin) / max(1, len(chosen) + refused.total())
-    ways = {name: Way(Run(target, methods)) for name, methods in WAYS.items()}
+    ways = possible(target)
     reasons, wrong, invalid, single, rows = Counter(), [], [], [], []
     for seed, (schema, constraint) in enumerate(chosen):
         sampling = Sampling(temperature=args.temperature)
