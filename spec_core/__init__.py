@@ -34,6 +34,7 @@ _WHERE = {
     "Slot": "contract.sequence",
     "Span": "contract.rows",
     "SpecError": "errors",
+    "Spent": "contract.step",
     "Stash": "contract.sequence",
     "StashKey": "contract.sequence",
     "Step": "contract.step",

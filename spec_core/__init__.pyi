@@ -17,6 +17,7 @@ from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash
 from spec_core.contract.sequence import StashKey as StashKey
+from spec_core.contract.step import Spent as Spent
 from spec_core.contract.step import Step as Step
 from spec_core.contract.target import Target as Target
 from spec_core.contract.target import Tokenizer as Tokenizer
@@ -61,6 +62,7 @@ __all__ = [
     "Slot",
     "Span",
     "SpecError",
+    "Spent",
     "Stash",
     "StashKey",
     "Step",

@@ -123,6 +123,7 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         confidence_min=wanted.p_min or 0.0,
         control=wanted.control != "fixed",
         reuse=body.cache_prompt is not False,
+        cache_salt=body.cache_salt or "",
         priority=body.priority or 0,
         constraint=structured.constraint(body),
     )

@@ -60,6 +60,7 @@ class Generate(Body):
     ignore_eos: bool | None = None
     stream: bool | None = None
     cache_prompt: bool | None = None
+    cache_salt: str | None = Field(default=None, description="Only requests with the same salt share a prompt cache.")
     priority: int | None = Field(default=None, description="Of waiting requests the lowest number starts first.")
     deadline_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds after which the request ends, waiting included."

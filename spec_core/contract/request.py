@@ -36,7 +36,7 @@ class Request:
         drafts without confidences are not cut. Both need a rule with shared noise.
     control: the run's controller limits the drafts of this request; False gives each its full length.
     prediction: what the output is likely to be, a text or token ids: methods may draft from it.
-    reuse: continue on rows of an earlier request if the run allows it.
+    reuse: continue on rows of an earlier request if the run allows it. cache_salt: of requests with the same salt only.
     priority: of waiting requests those with the lowest number start first, equal ones in the order of submission.
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
         ``prompt`` is -1.
@@ -59,6 +59,7 @@ class Request:
     control: bool = True
     prediction: str | list[int] = ""
     reuse: bool = True
+    cache_salt: str = ""
     priority: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0

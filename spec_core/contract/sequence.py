@@ -46,6 +46,12 @@ class Stash:
     def __contains__(self, key: StashKey[Any]) -> bool:
         return key in self._values
 
+    def fork(self) -> Stash:
+        """For a sequence that begins with the same rows: copies of the values that have ``fork()``, nothing else."""
+        made = Stash()
+        made._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
+        return made
+
     def get(self, key: StashKey[T], default: T | None = None) -> T | None:
         return self._values.get(key, default)
 
@@ -60,7 +66,7 @@ class Slot:
     stash: plugins' data about the rows. state: the target's memory, None until ``target.open``.
     tokens: the token of each row; -1 where it was given as an embedding.
     evaluated: number of valid rows. checkpoints: {position: recurrent state}.
-    seen: {plugin: first position whose row ``process`` has not delivered to it}.
+    seen: {plugin: first position whose row ``process`` has not delivered to it}. salt: as in Request.
     """
 
     stash: Stash = attrs.field(factory=Stash)
@@ -69,6 +75,7 @@ class Slot:
     evaluated: int = 0
     checkpoints: dict[int, Any] = attrs.field(factory=dict)
     seen: dict[str, int] = attrs.field(factory=dict)
+    salt: str = ""
 
 
 @attrs.define(eq=False)
@@ -79,7 +86,7 @@ class Sequence:
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
     max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
-        priority: as in Request. prediction: token ids of the text that the request predicts.
+        cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
@@ -106,6 +113,7 @@ class Sequence:
     confidence_min: float = 0.0
     prediction: list[int] = attrs.field(factory=list)
     reuse: bool = True
+    cache_salt: str = ""
     priority: int = 0
     offset: int = 0
     noise_stream: int = 0

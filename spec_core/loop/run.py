@@ -92,7 +92,16 @@ class Run:
         self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
         self._outputs = Outputs(self.stats)
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
-        slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
+        sharing = frozenset(c.name for c in self.plugins if c.compat.shares)
+        kept = self.settings.cache_tokens
+        slots = Slots(
+            self.settings.max_sequences,
+            self.settings.reuse,
+            learners,
+            sharing,
+            kept,
+            "recurrent" in self.target.info.states,
+        )
         self._scheduler = Scheduler(self.target, slots, self._outputs.finish)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._new_step = partial(

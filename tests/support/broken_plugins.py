@@ -146,6 +146,7 @@ TARGETS = [
     target("the_whole_context_can_be_used", targets.EndsEarly),
     target("attention_is_owned", targets.OwnsNothing),
     target("requests_with_one_beginning_share_rows", targets.StartsAnew),
+    target("a_prefix_can_be_copied", targets.CopiesNothing),
 ]
 
 

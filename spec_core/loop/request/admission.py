@@ -45,11 +45,12 @@ def sequence(
         confidence_min=_surest(request, private),
         prediction=prompts.prediction(request.prediction, target),
         reuse=checks.flag("reuse", request.reuse),
+        cache_salt=checks.label("cache_salt", request.cache_salt),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         noise_stream=checks.below("noise_stream", request.noise_stream, checks.STREAMS),
-        name=checks.name(request.name),
+        name=checks.label("name", request.name),
         matcher=_matcher(request, target),
     )
     if target.tokenizer is not None:
