@@ -40,6 +40,7 @@ FOLLOWED = (
     "write-a-controller.md",
     "write-an-engine-adapter.md",
     "train-a-head.md",
+    "table-for-a-paper.md",
     "kernels.md",
 )
 """Pages that a reader follows step by step in an empty folder."""

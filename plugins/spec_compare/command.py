@@ -127,7 +127,7 @@ def _on_ray(
 def _show(found: Outcome, wide: bool, exact: bool) -> None:
     from spec_compare import exactness, table
 
-    table.show(found.rows, found.differences, found.warnings, wide=wide, batch=found.header.batch)
+    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
     for line in [exactness.statement(target) for target in found.header.targets] if exact else []:
         click.echo(line)
 
