@@ -1,4 +1,4 @@
-"""A few requests made from the OpenAPI description; ``tests/campaigns/schemas.py`` sends thousands."""
+"""A few requests made from the OpenAPI description; ``tests/campaigns/openapi.py`` sends thousands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("schemathesis", reason="needs schemathesis")
 
-from tests.support.schemas import generated
+from tests.support.openapi import generated
 
 
 def test_no_generated_request_is_a_failure():

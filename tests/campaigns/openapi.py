@@ -1,6 +1,6 @@
 """Requests made from the server's OpenAPI description by schemathesis: none may be answered with a 5xx status.
 
-``python tests/campaigns/schemas.py [-m MODEL] [--cases 5000] [--seed 1]``
+``python tests/campaigns/openapi.py [-m MODEL] [--cases 5000] [--seed 1]``
 
 It needs ``pip install schemathesis``. Cases are divided among all operations. The exit code is 1 where an answer has a
 status of 500 or more, or is no JSON where JSON is said.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.support.schemas import generated
+from tests.support.openapi import generated
 
 
 def main() -> None:
