@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from torch import Tensor
 
+from spec_core.contract.constraint import Constraint
 from spec_core.contract.sequence import Sequence
 from spec_core.sampling.logprob import Logprob
 from spec_core.sampling.parameters import Sampling
@@ -41,6 +42,7 @@ class Request:
         ``prompt`` is -1.
     offset: output position at which the noise starts, for a generation that continues an earlier one.
     noise_stream: number of the text of this seed, 0 to 65,535: each has its own noise.
+    constraint: what the output must match, such as a JSON schema of ``spec_grammar``; None for free text.
     """
 
     prompt: str | list[int] | list[dict[str, Any]]
@@ -62,6 +64,7 @@ class Request:
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0
     noise_stream: int = 0
+    constraint: Constraint | None = None
     name: str = ""
 
 
@@ -86,7 +89,8 @@ class Result:
     """A finished text.
 
     text: without the stop text that ended it. tokens: output ids, stop token included.
-    finish_reason: "stop", "length", "cancelled" or "error". prompt_tokens: length of the prompt.
+    finish_reason: "stop", "complete" (its constraint allows nothing more), "length", "cancelled" or "error".
+    prompt_tokens: length of the prompt.
     reused: prompt rows taken over from an earlier request. seed: the request's. stats: as in docs/metrics.md.
     logprobs: one per token if ``Sampling.logprobs`` requests them, else None.
     """

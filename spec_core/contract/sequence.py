@@ -10,6 +10,7 @@ import attrs
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from spec_core.contract.matcher import Matcher
     from spec_core.sampling.parameters import Sampling
     from spec_core.sampling.stop import Stop
 
@@ -89,9 +90,12 @@ class Sequence:
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
-    rounds: number of steps with a verdict for it. finish: "stop", "length", "cancelled", "error" or None.
+    rounds: number of steps with a verdict for it. finish: "stop", "complete", "length", "cancelled", "error"
+        or None.
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
+    matcher: the state of its constraint after the committed output, or None. Plugins read it through
+        ``spec_core.toolkit.allowed`` and ``forced``.
     offset, noise_stream: as in Request. stop: tokens and texts that end it. slot: its memory in the target.
     """
 
@@ -122,6 +126,7 @@ class Sequence:
     finish: str | None = None
     error: Exception | None = None
     text: Any = None
+    matcher: Matcher | None = None
 
     @property
     def t(self) -> int:

@@ -21,6 +21,7 @@ from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
 from spec_core.loop.commit import commit, cut, emitted
+from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
 from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
@@ -132,6 +133,8 @@ class Run:
         self._ask("draft", step, when=step.drafting)  # in the user's order
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
+        if step.constrained:
+            constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask("rollback", step)  # every owner of state
