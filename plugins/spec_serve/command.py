@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -106,15 +105,19 @@ def _changed(settings: Settings, **defaults: Any) -> Settings:
 
 
 def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+    from spec_serve import logs
     from spec_serve.app import create_app
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
     from spec_serve.server import opened
     from spec_serve.server import serve as listen
+    from spec_serve.tracing import Tracing
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
     terms = Terms(run, limits.alias or settings["model"], limits, settings)
+    if limits.traces:
+        engine.finished.append(Tracing(terms.model))
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
     common.note(f"serving {terms.model} at {opened(listener, limits)}")
