@@ -11,7 +11,7 @@ from spec_control.curve import Curve
 from spec_control.machine import Costs
 
 GRAIN = 64
-"""Rates of acceptance that are told apart, between 0 and 1."""
+"""Number of bins for acceptance rates between 0 and 1; forecasts are cached by bin."""
 YOUNG, OLD = 4, 32
 """Plans for which a table of costs is used, at first and later."""
 WARM, TRIALS = 2, 8

@@ -36,11 +36,11 @@ def inexact(executor: Executor, context: int) -> str | None:
     if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
         return f"not tested, its context has {context} positions only"
     probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
-    for company, rows in probe.tried():
+    for batch, rows in probe.tried():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
-            apart = (rows - probe.alone).abs().max()
+            difference = (rows - probe.alone).abs().max()
             threads = torch.get_num_threads()
-            return f"a row {company} differs by {apart:.1g} from the same row alone ({threads} threads)"
+            return f"a row {batch} differs by {difference:.1g} from the same row alone ({threads} threads)"
     return None
 
 
