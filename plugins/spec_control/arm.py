@@ -168,7 +168,7 @@ class Arm:
     def price(self, times: list[float], forecast: Forecast, rate: float) -> float:
         """Chance at which one more token pays, no higher than that of the whole draft that was found best.
 
-        rate: tokens per plain step that are to be had.
+        rate: tokens per plain step of the best plan.
         """
         last = min(max(2, forecast.length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
