@@ -6,6 +6,8 @@ from spec_core.contract.batch import Batch as Batch
 from spec_core.contract.batch import Part as Part
 from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
+from spec_core.contract.constraint import Constraint as Constraint
+from spec_core.contract.matcher import Matcher as Matcher
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result
@@ -15,6 +17,7 @@ from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash
 from spec_core.contract.sequence import StashKey as StashKey
+from spec_core.contract.step import Spent as Spent
 from spec_core.contract.step import Step as Step
 from spec_core.contract.target import Target as Target
 from spec_core.contract.target import Tokenizer as Tokenizer
@@ -39,8 +42,10 @@ __all__ = [
     "CONTRACT",
     "Batch",
     "Compat",
+    "Constraint",
     "Draft",
     "Emitted",
+    "Matcher",
     "Needs",
     "Part",
     "Piece",
@@ -57,6 +62,7 @@ __all__ = [
     "Slot",
     "Span",
     "SpecError",
+    "Spent",
     "Stash",
     "StashKey",
     "Step",

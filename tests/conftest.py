@@ -127,7 +127,7 @@ def only_ours() -> Iterator[None]:
 
 
 def plugins_of(dist: metadata.Distribution) -> list[metadata.EntryPoint]:
-    return [point for point in dist.entry_points if point.group.startswith("spec_core.")]
+    return [point for point in dist.entry_points if point.group.startswith(("spec_core.", "spec_targets."))]
 
 
 @pytest.fixture(params=["native", "python"])

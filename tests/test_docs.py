@@ -36,6 +36,7 @@ FOLLOWED = (
     "write-a-rule.md",
     "write-a-rollback.md",
     "write-a-target.md",
+    "add-an-architecture.md",
     "write-a-controller.md",
     "write-an-engine-adapter.md",
     "train-a-head.md",

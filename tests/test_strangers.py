@@ -48,6 +48,7 @@ def test_tests_hold_beside_strangers_plugins(tmp_path):
     (tmp_path / "strange.py").write_text(STRANGE, "utf-8")
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n", "utf-8")
     points = "\n".join(f"[spec_core.{group}]\n{lines}\n" for group, lines in POINTS.items())
+    points += "[spec_targets.architectures]\nbroken = nowhere:FAMILY\n"
     (folder / "entry_points.txt").write_text(points, "utf-8")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

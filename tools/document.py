@@ -14,6 +14,7 @@ from spec_core.assembly.discovery import TABLES as COMMANDS
 from spec_core.assembly.discovery import discover, imported, installed
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
+from tools.architectures import architectures
 from tools.engines import engines
 from tools.formats import output
 from tools.reference import api, prose, split
@@ -106,6 +107,7 @@ PAGES = {
     "api.md": api,
     "output.md": output,
     "engines.md": engines,
+    "add-an-architecture.md": architectures,
 }
 
 

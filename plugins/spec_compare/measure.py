@@ -19,8 +19,8 @@ from spec_costs import drafting
 
 from spec_compare.conversation import asked, turns_of
 from spec_compare.meters import Meter
-from spec_compare.records.record import PLAIN, Lap, Record, Steps
-from spec_compare.tracing import Drafts, pieces
+from spec_compare.records.record import PLAIN, Lap, PromptSteps, Record, Steps
+from spec_compare.tracing import Drafts, add_prompt_step, pieces
 from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step, Target
 from spec_core.toolkit import Tally, drafted_and_accepted
 
@@ -133,9 +133,10 @@ class Watch:
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
     drafting: dict[str, list[float]] = attrs.field(factory=dict)
+    prompts: dict[Sequence, PromptSteps] = attrs.field(factory=dict)
 
     def clear(self) -> None:
-        for table in (self.timelines, self.split, self.forwards, self.rows, self.drafting):
+        for table in (self.timelines, self.split, self.forwards, self.rows, self.drafting, self.prompts):
             table.clear()
 
     def look(self, step: Step) -> None:
@@ -143,6 +144,8 @@ class Watch:
         if any(part.seq in self.timelines for part in step.parts):
             self._account(step, moment.since(self.last).wall)
         for part in step.parts:
+            if self.trace and part.seq not in self.timelines:
+                add_prompt_step(self.prompts.setdefault(part.seq, PromptSteps()), part, step)
             if part.emitted:
                 self._emitted(part, moment, step)
         self.last = moment
@@ -293,7 +296,8 @@ def lap(
         for prompt, seq in zip(talking, seqs, strict=True):
             result, timeline = run.take(seq), watch.timelines.get(seq)
             shared = Shared(name, baseline, repeat, turn, began, took.wall / len(talking))
-            records.append(_record(shared, prompt, result, timeline, run.target, terms.trace))
+            record = _record(shared, prompt, result, timeline, run.target, terms.trace)
+            records.append(attrs.evolve(record, prompt_steps=watch.prompts.get(seq)))
             answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
     reports = run.stats.report()["reports"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_compare.records.record import Trace
+from spec_compare.records.record import PromptSteps, Trace
 from spec_core import Part, Step, Target
 
 
@@ -25,11 +25,28 @@ class Drafts:
         trace.path.append([] if part.uncut is None else list(part.uncut.path[: len(part.emitted)]))
         trace.limits.append({name or "": n for name, n in part.limits.items()})
         trace.seconds.append(dict(step.seconds))
+        trace.prices.append({name or "": chance for name, chance in part.prices.items()})
+        trace.priced.append(sorted(step.priced))
+        trace.pieces.append([len(piece.draft) for piece in part.pieces])
+        trace.uncut.append([] if part.uncut is None else list(part.uncut.path))
+        trace.step.append(step.number)
+        trace.before.append(None if step.before is None else step.before.whole)
+        trace.start.append(part.start)
+        trace.pending.append(len(part.pending))
 
     def decoded(self, target: Target) -> Trace:
         """The trace with the texts of its tokens."""
         self.trace.texts = [[token_text(token, target) for token in ids] for ids in self.trace.ids]
         return self.trace
+
+
+def add_prompt_step(steps: PromptSteps, part: Part, step: Step) -> None:
+    """Add a step before, or with, the first token of a sequence."""
+    steps.step.append(step.number)
+    steps.before.append(None if step.before is None else step.before.whole)
+    steps.start.append(part.start)
+    steps.pending.append(len(part.pending))
+    steps.seconds.append(dict(step.seconds))
 
 
 def token_text(token: int, target: Target) -> str:

@@ -28,6 +28,10 @@ class ServeSettings:
         repr=False,
     )
     alias: str | None = option(None, "name of the model in the API; the default is the model's location")
+    memory_mib: int = option(0, "max MiB that the server may plan to use; 0 is what the machine has free", 0)
+    cache_mib: int = option(
+        512, "MiB for rows of ended texts beyond the slots, kept for prompts with the same beginning", 0
+    )
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
+
 import attrs
 import pytest
 from spec_kernels.model.source import Recorder
-from spec_targets.architectures import OURS
+from spec_targets import architectures
+from spec_targets.architectures import GROUP, OURS, Family
 from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.weights import check, expected
 
@@ -46,3 +49,53 @@ def test_a_recorder_has_values_of_the_shape_that_is_wanted():
 
     assert recorder.wanted == {name: target.weights.shape(name) for name in recorder.wanted}
     assert tuple(recorder.load("blk.0.attn_q.bias").shape) == target.weights.shape("blk.0.attn_q.bias")
+
+
+OTHER = attrs.evolve(OURS[0], name="other", classes=("OtherForCausalLM",), model_types=("other",))
+AGAIN = attrs.evolve(OTHER, model_types=("another",))
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Registers architectures of other packages: {name of the entry point: object in this module, or a module}."""
+
+    def register(**objects: str) -> None:
+        made = [
+            EntryPoint(name, f"{__name__}:{where}" if where[0].isupper() else where, GROUP)
+            for name, where in objects.items()
+        ]
+        monkeypatch.setattr(architectures, "points", lambda: made)
+
+    return register
+
+
+def test_an_architecture_of_another_package_is_found_by_all_its_names(installed):
+    installed(other="OTHER")
+
+    assert architectures.find(architectures.NAMES, "other") is OTHER
+    assert architectures.find(architectures.CLASSES, "OtherForCausalLM") is OTHER
+    assert architectures.find(architectures.TYPES, "other") is OTHER
+    assert architectures.named("other") is OTHER
+    assert architectures.find(architectures.NAMES, "nobody") is None
+
+
+@pytest.mark.parametrize("broken", ["no_such_module:X", "GROUP"])
+def test_a_broken_package_is_named_and_harms_no_model_but_its_own(installed, broken):
+    installed(other="OTHER", broken=broken)
+
+    assert load("zoo:pico", weights=False).info.name
+    assert architectures.find(architectures.NAMES, "other") is OTHER
+    with pytest.raises(UsageError, match=r"architecture 'broken' of .* (cannot be imported|is of type str)"):
+        architectures.find(architectures.NAMES, "nobody")
+    assert "other" in architectures.names(architectures.NAMES)
+
+
+def test_an_architecture_that_is_registered_twice_is_refused(installed):
+    installed(other="OTHER", again="AGAIN")
+    with pytest.raises(UsageError, match="'other' is registered twice"):
+        architectures.find(architectures.NAMES, "other")
+
+    installed(llama="OTHER")
+    with pytest.raises(UsageError, match="'llama' is registered twice"):
+        architectures.find(architectures.CLASSES, "LlamaForCausalLM")
+    assert isinstance(architectures.find(architectures.NAMES, "qwen3"), Family)

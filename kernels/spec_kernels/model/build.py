@@ -191,10 +191,12 @@ class Builder:
         act: Activation = "silu",
         fused: bool = False,
         residual: bool = True,
+        x: str = "h",
     ) -> Iterator[Op]:
         """x + down(act(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that.
 
-        fused: ``ffn_up`` holds the rows of gate and then those of up. residual: False: the result is ``h``.
+        fused: ``ffn_up`` holds the rows of gate and then those of up. residual: False: the result is ``h``. x: the
+        input, where it is not ``h``.
         """
         width = self.shape.width
         if fused:
@@ -202,7 +204,7 @@ class Builder:
             weights = tuple(self.weight("ffn_up.weight", rows) for rows in torch.arange(2 * ff).chunk(2))
         else:
             weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in ("gate", "up"))
-        yield Linear("h", ("up_gate", "up"), weights, (None, None))
+        yield Linear(x, ("up_gate", "up"), weights, (None, None))
         yield GLU("up_gate", "up", "f", act)
         if gate is not None:  # a factor of a whole row commutes with the product
             yield Gate("f", gate, "f", "sigmoid")

@@ -52,7 +52,7 @@ def rows(found: Outcome) -> Iterator[dict[str, Any]]:
 
 
 def _text(record: Record) -> dict[str, Any]:
-    left_out = ("tokens", "steps", "tally", "pieces", "trace")
+    left_out = ("tokens", "steps", "tally", "pieces", "trace", "prompt_steps")
     own = attrs.asdict(record, recurse=False, filter=lambda field, _: field.name not in left_out)
     counts = {name: getattr(record.tally, name) for name in ("drafted", "accepted", "emitted")}
     return {**own, "new_tokens": len(record.tokens), "step_count": record.tally.steps, **counts}

@@ -135,6 +135,8 @@ def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: 
         plugins=[c.name for c in run.plugins],
         settings=in_force(entrant, run),
         files=[file for c in read for file in method_files(c.name, c.plugin, run.target)],
+        controllers=[c.name for c in run.plugins if c.controls],
+        proposals={name: sorted(kinds) for name, kinds in run.proposals.items()},
     )
 
 

@@ -80,11 +80,16 @@ _bare = _object(Record, tally=override(omit=True))
 
 def _record(value: Any, _: Any) -> Record:
     record = _bare(value, Record)
-    columns = [record.steps, *([record.trace] if record.trace is not None else [])]
-    if len({len(column) for part in columns for column in attrs.asdict(part, recurse=False).values()}) > 1:
+    traced = [record.trace] if record.trace is not None else []
+    if not (_even(record.steps, *traced) and _even(*filter(None, [record.prompt_steps]))):
         raise ValueError("the lists of its steps have different lengths")
     _check_counts(record.steps)
     return attrs.evolve(record, tally=tally_of(record.steps))
+
+
+def _even(*tables: Any) -> bool:
+    """Whether all lists of these tables have one length."""
+    return len({len(column) for table in tables for column in attrs.asdict(table, recurse=False).values()}) <= 1
 
 
 def _check_counts(steps: Steps) -> None:

@@ -44,6 +44,28 @@ class Trace:
     )
     seconds: list[dict[str, float]] = field("seconds by hook and plugin, and of verify", factory=list)
     texts: list[list[str]] = field("the text of each drafted token", factory=list)
+    prices: list[dict[str, float]] = field(
+        "min acceptance probability of a drafted token that controllers set: by method, the empty name for all methods",
+        factory=list,
+    )
+    priced: list[list[str]] = field("methods that asked for that probability", factory=list)
+    pieces: list[list[int]] = field("number of tokens of each piece, in the order proposed", factory=list)
+    uncut: list[list[int]] = field("indices of the accepted tokens before the cut at stops and limits", factory=list)
+    step: list[int] = field("number of the step in the contender's run, from 0", factory=list)
+    before: list[float | None] = field("seconds of the whole step before; null in the first of a run", factory=list)
+    start: list[int] = field("position of the first row", factory=list)
+    pending: list[int] = field("rows of the text, without those of the draft", factory=list)
+
+
+@attrs.define
+class PromptSteps:
+    """With --trace: the steps up to the first token, one entry per step in every list; fields as in ``Trace``."""
+
+    step: list[int] = field("number of the step in the contender's run, from 0", factory=list)
+    before: list[float | None] = field("seconds of the whole step before; null in the first of a run", factory=list)
+    start: list[int] = field("position of the first row", factory=list)
+    pending: list[int] = field("rows of the prompt in this step", factory=list)
+    seconds: list[dict[str, float]] = field("seconds by hook and plugin, and of verify", factory=list)
 
 
 @attrs.frozen(eq=False)
@@ -70,6 +92,7 @@ class Record:
     reused: int = field("prompt tokens whose rows were taken over from the turn before", default=0)
     pieces: list[str] | None = field("with --trace: the text of each output token", default=None)
     trace: Trace | None = field("with --trace: the draft of every step", default=None)
+    prompt_steps: PromptSteps | None = field("with --trace: the steps up to the first token", default=None)
 
     @property
     def decode_tokens(self) -> int:

@@ -5,6 +5,8 @@ An entry point of the group ``spec_targets.architectures`` names a ``Family``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 
@@ -18,7 +20,7 @@ from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
 
-__all__ = ["Family", "Stored", "families", "plus_one", "stored"]
+__all__ = ["CLASSES", "NAMES", "TYPES", "Family", "Stored", "find", "named", "names", "plus_one", "stored"]
 
 GROUP = "spec_targets.architectures"
 OURS = (
@@ -26,22 +28,69 @@ OURS = (
 )  # fmt: skip
 
 
-def families() -> tuple[Family, ...]:
-    """All architectures. Raises UsageError for one that cannot be imported, and for two of one name."""
-    others = [_loaded(point) for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name)]
-    found: dict[str, Family] = {}
-    for family in (*OURS, *others):
-        if family.name in found:
-            raise UsageError(
-                f"architecture {family.name!r} is registered twice", hint="remove one of the packages that have it"
-            )
-        found[family.name] = family
-    return tuple(found.values())
+Key = Callable[[Family], Collection[str]]
+"""The names of a family of one kind."""
+NAMES: Key = lambda family: (family.name,)
+CLASSES: Key = lambda family: family.classes
+TYPES: Key = lambda family: family.model_types
+
+
+def find(key: Key, name: str) -> Family | None:
+    """The architecture of this name; None if there is none.
+
+    Other packages are imported only if the name is not one of ours, so a broken one harms no other model.
+    Raises UsageError for a name that is registered twice, and if a package that may have it cannot be imported.
+    """
+    mine = next((family for family in OURS if name in key(family)), None)
+    if mine is None:
+        return _others(key, name)
+    if any(point.name == mine.name for point in points()):
+        raise _twice(mine)
+    return mine
+
+
+def _others(key: Key, name: str) -> Family | None:
+    found, problems = [], []
+    for point in points():
+        try:
+            family = _loaded(point)
+        except UsageError as error:
+            problems.append(error)
+        else:
+            found += [family] if name in key(family) else []
+    if len(found) > 1:
+        raise _twice(found[0])
+    if problems and not found:
+        raise problems[0]
+    return found[0] if found else None
+
+
+def _twice(family: Family) -> UsageError:
+    return UsageError(
+        f"architecture {family.name!r} is registered twice", hint="remove one of the packages that have it"
+    )
+
+
+def names(key: Key) -> list[str]:
+    """All names of one kind, of packages that can be imported."""
+    known = list(OURS)
+    for point in points():
+        with suppress(UsageError):
+            known.append(_loaded(point))
+    return [name for family in known for name in key(family)]
 
 
 def named(name: str) -> Family:
     """The architecture of a Config, whose file was read. Raises KeyError if there is none."""
-    return next((f for f in OURS if f.name == name), None) or {f.name: f for f in families()}[name]
+    family = next((f for f in OURS if f.name == name), None) or find(NAMES, name)
+    if family is None:
+        raise KeyError(name)
+    return family
+
+
+def points() -> list[metadata.EntryPoint]:
+    """What other packages register, from metadata only."""
+    return sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name)
 
 
 @lru_cache(maxsize=64)

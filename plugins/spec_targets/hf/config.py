@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_targets.architectures import Family, families, positions
+from spec_targets.architectures import CLASSES, TYPES, Family, find, names, positions
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.runtime.config import Config
 
@@ -38,24 +38,22 @@ def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
             f"{name}: config.json has architectures = {repr(given)[:60]}",
             hint='a list of one name is needed, such as ["Qwen3ForCausalLM"]',
         )
-    known = {one: family for family in families() for one in family.classes}
-    if first not in known:
-        raise UsageError(
-            f"{name}: architecture {first[:60]!r} is not supported", hint=f"supported: {nearest(first, known)}"
-        )
-    return known[first], first
+    family = find(CLASSES, first)
+    if family is None:
+        hint = f"supported: {nearest(first, names(CLASSES))}"
+        raise UsageError(f"{name}: architecture {first[:60]!r} is not supported", hint=hint)
+    return family, first
 
 
 def _by_type(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
     kind = raw.get("model_type")
-    known = {one: family for family in families() for one in family.model_types}
     if kind is None:
         raise UsageError(
             f"{name}: config.json has neither architectures nor model_type",
-            hint=f"add the one it was trained as: {', '.join(known)}",
+            hint=f"add the one it was trained as: {', '.join(names(TYPES))}",
         )
-    if not isinstance(kind, str) or kind not in known:
-        raise UsageError(
-            f"{name}: model_type {str(kind)[:60]!r} is not supported", hint=f"supported: {nearest(str(kind), known)}"
-        )
-    return known[kind], kind
+    family = find(TYPES, kind) if isinstance(kind, str) else None
+    if family is None:
+        hint = f"supported: {nearest(str(kind), names(TYPES))}"
+        raise UsageError(f"{name}: model_type {str(kind)[:60]!r} is not supported", hint=hint)
+    return family, str(kind)

@@ -1,0 +1,1 @@
+"""``spec replay``: controllers and length rules over recorded traces, without a model."""

@@ -1,0 +1,154 @@
+"""A recorded draft under other limits and prices: what is left of it, and whether the record says what would happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+
+import attrs
+
+from spec_compare.replay.recorded import RecordedPart
+from spec_core import Draft, Piece
+
+Limits = Mapping[str | None, int]
+Prices = Mapping[str | None, float]
+
+
+@attrs.frozen(eq=False)
+class CutDraft:
+    """draft, pieces, path: what is left of the recorded ones; path are the accepted tokens that are left.
+
+    censored: the choice allows tokens that the record does not have: what is left ends where the record ends.
+    """
+
+    draft: Draft | None
+    pieces: list[Piece]
+    path: tuple[int, ...]
+    censored: bool
+
+
+@attrs.frozen(eq=False)
+class RecordedPiece:
+    """A method's tokens: the first one's index, their number, and the token that the first follows, -1 for text."""
+
+    source: str
+    first: int
+    count: int
+    leaf: int
+
+
+def cut(part: RecordedPart, limits: Limits, prices: Prices, drafters: Iterable[str]) -> CutDraft:
+    """The recorded draft as these limits and prices allow it."""
+    recorded = list(pieces_of(part))
+    if limits == part.limits and prices == part.prices:
+        kept = [True] * part.drafted
+    else:
+        kept = _kept(part, recorded, limits, prices)
+    draft, index = _left(part, kept)
+    pieces = [piece for one in recorded if (piece := _piece(one, part, kept, index)) is not None]
+    path = tuple(index[i] for i in _until_cut(part.uncut, kept))
+    return CutDraft(draft, pieces, path, _censored(part, recorded, limits, prices, kept, drafters))
+
+
+def pieces_of(part: RecordedPart) -> Iterator[RecordedPiece]:
+    """The recorded pieces of a draft."""
+    for first, count in zip(accumulate(part.pieces, initial=0), part.pieces, strict=False):
+        yield RecordedPiece(part.sources[first], first, count, parent(part, first))
+
+
+def parent(part: RecordedPart, i: int) -> int:
+    """The drafted token that token i follows, -1 for the text."""
+    assert part.draft is not None
+    return i - 1 if part.draft.parents is None else part.draft.parents[i]
+
+
+def allowed(part: RecordedPart, limits: Limits, source: str) -> tuple[int, int]:
+    """Longest path of the whole draft, and of what this method adds to it."""
+    whole = min(part.budget, limits.get(None, part.budget))
+    return whole, min(whole, limits.get(source, whole))
+
+
+def price(prices: Prices, source: str) -> float:
+    return max(prices.get(None, 0.0), prices.get(source, 0.0))
+
+
+def _kept(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits, prices: Prices) -> list[bool]:
+    """Which tokens of the draft are left. A price ends a path at the first token whose chance is below it."""
+    draft = part.draft
+    kept: list[bool] = []
+    chances: list[float] = []
+    for piece in pieces:
+        whole, own = allowed(part, limits, piece.source)
+        floor = price(prices, piece.source) if prices != part.prices else 0.0
+        root = draft.depths[piece.leaf] if piece.leaf >= 0 else 0
+        for i in range(piece.first, piece.first + piece.count):
+            before, depth = parent(part, i), draft.depths[i]
+            sure = 1.0 if draft.confidence is None else draft.confidence[i]
+            chances.append(sure * (chances[before] if before >= 0 else 1.0))
+            fits = depth <= whole and depth - root <= own and chances[i] >= floor
+            kept.append(fits and (before < 0 or kept[before]))
+    return kept
+
+
+def _left(part: RecordedPart, kept: list[bool]) -> tuple[Draft | None, dict[int, int]]:
+    """The draft of the tokens that are left, and their new indices."""
+    index = {old: new for new, old in enumerate(i for i, stays in enumerate(kept) if stays)}
+    index[-1] = -1
+    draft = part.draft
+    if draft is None or not any(kept):
+        return None, index
+    ids = [draft.ids[i] for i in index if i >= 0]
+    parents = None if draft.parents is None else [index[draft.parents[i]] for i in index if i >= 0]
+    confidence = None if draft.confidence is None else [draft.confidence[i] for i in index if i >= 0]
+    return Draft(ids, None, None, parents, confidence), index
+
+
+def _piece(one: RecordedPiece, part: RecordedPart, kept: list[bool], index: Mapping[int, int]) -> Piece | None:
+    own = [i for i in range(one.first, one.first + one.count) if kept[i]]
+    if not own:
+        return None
+    first, draft = index[own[0]], part.draft
+    parents = None if draft.parents is None else [max(-1, index[draft.parents[i]] - first) for i in own]
+    confidence = None if draft.confidence is None else [draft.confidence[i] for i in own]
+    return Piece(
+        one.source, Draft([draft.ids[i] for i in own], None, None, parents, confidence), first, index[one.leaf]
+    )
+
+
+def _until_cut(path: Iterable[int], kept: list[bool]) -> Iterator[int]:
+    for i in path:
+        if not kept[i]:
+            return
+        yield i
+
+
+def _censored(
+    part: RecordedPart,
+    pieces: list[RecordedPiece],
+    limits: Limits,
+    prices: Prices,
+    kept: list[bool],
+    drafters: Iterable[str],
+) -> bool:
+    """Whether a method may draft more than it was allowed to, or is asked where another had drafted."""
+    if limits == part.limits and prices == part.prices:
+        return False
+    if pieces and not any(kept) and any(allowed(part, limits, name)[1] for name in drafters):
+        return True
+    return any(_more(part, pieces, name, limits, prices) for name in drafters)
+
+
+def _more(part: RecordedPart, pieces: list[RecordedPiece], name: str, limits: Limits, prices: Prices) -> bool:
+    """Whether a method that made use of all it was allowed may draft more now."""
+    (whole, own), (whole_then, own_then) = allowed(part, limits, name), allowed(part, part.limits, name)
+    used = max((_own_depth(part, piece) for piece in pieces if piece.source == name), default=0)
+    cheaper = used > 0 and price(prices, name) < price(part.prices, name)
+    deepest = 0 if part.draft is None else part.draft.depth
+    return (own > own_then and used >= own_then) or (whole > whole_then and 0 < deepest >= whole_then) or cheaper
+
+
+def _own_depth(part: RecordedPart, piece: RecordedPiece) -> int:
+    """Length of the longest path of a piece."""
+    depths = part.draft.depths
+    root = depths[piece.leaf] if piece.leaf >= 0 else 0
+    return max(depths[piece.first : piece.first + piece.count]) - root

@@ -1,0 +1,131 @@
+"""Replays recorded steps: a policy chooses, and the record says what the target accepted.
+
+Every recorded step is judged by itself: after a shorter draft the next step is still the recorded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+import pluggy
+
+from spec_compare.replay.cut import cut
+from spec_compare.replay.policies import Policy
+from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
+from spec_compare.replay.times import StepTimes
+from spec_core import Part, PluginError, Sequence, Spent, Step, Target, Verdict, hookimpl
+from spec_core.errors import SpecError
+from spec_core.toolkit import Tally
+
+
+@attrs.define
+class Replayed:
+    """What a policy would have done. choices: sequences of steps in which it might choose. same: chosen as recorded.
+
+    censored: choices that allow more than was recorded; they count with what was recorded. tally: of the steps in which
+    every sequence generates. seconds: that such steps take, by their drafted tokens. plain_seconds: that plain decoding
+    takes for the same tokens.
+    """
+
+    choices: int = 0
+    same: int = 0
+    censored: int = 0
+    seconds: float = 0.0
+    plain_seconds: float = 0.0
+    tally: Tally = attrs.field(factory=Tally)
+
+
+@attrs.define(eq=False)
+class Player:
+    """Replays the steps of one run. before: what the step before took; None at the start."""
+
+    policy: Policy
+    target: Target
+    proposals: dict[str, frozenset[str]]
+    times: StepTimes
+    found: Replayed
+    before: Spent | None = None
+    _hooks: pluggy.PluginManager = attrs.field(init=False)
+    _running: dict[int, Sequence] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._hooks = pluggy.PluginManager(hookimpl.project_name)
+        self._hooks.register(self.policy.plugin, self.policy.name)
+
+    def play(self, steps: Iterable[RecordedStep]) -> None:
+        changed = False
+        for recorded in steps:
+            step = self._begin(recorded, changed)
+            if step.drafting:
+                self._call("draft", step)
+            for mine, part in zip(recorded.parts, step.parts, strict=True):
+                self._judge(mine, part)
+            changed = sum(part.drafted for part in step.parts) != recorded.drafted
+            step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
+            step.priced.update(recorded.priced)
+            self._call("rollback", step)
+            self._end(recorded, step, changed)
+
+    def _begin(self, recorded: RecordedStep, changed: bool) -> Step:
+        """The step as the policy finds it. changed: the step before had another draft than the recorded one."""
+        if self.before is not None and not changed and recorded.before is not None:
+            self.before = attrs.evolve(self.before, whole=recorded.before)
+        step = Step(self.target, self.proposals, number=recorded.number, before=self.before)
+        step.trees = any(part.draft is not None and part.draft.parents is not None for part in recorded.parts)
+        for part in recorded.parts:
+            step.add(self._part(part))
+        return step
+
+    def _part(self, mine: RecordedPart) -> Part:
+        seq = self._sequence(mine)
+        decides = mine.start + mine.rows == len(seq.tokens)
+        return Part(seq, mine.start, [0] * mine.rows, decides, mine.budget, mine.budget)
+
+    def _sequence(self, mine: RecordedPart) -> Sequence:
+        """The running sequence of this text: plugins keep data about it."""
+        seq = self._running.get(mine.text.number)
+        if seq is None:
+            seq = self._running[mine.text.number] = sequence(mine.text, mine.output)
+        return seq
+
+    def _call(self, hook: str, step: Step) -> None:
+        step.phase, step.asking = hook, self.policy.name
+        try:
+            getattr(self._hooks.hook, hook, lambda step: None)(step=step)
+        except SpecError:
+            raise
+        except Exception as error:
+            raise PluginError(self.policy.name, hook, error) from error
+
+    def _judge(self, mine: RecordedPart, part: Part) -> None:
+        """Give the part what is left of the recorded draft, and what the target accepted of it."""
+        left = cut(mine, part.limits, part.prices, self._drafters)
+        part.draft, part.pieces = left.draft, left.pieces
+        part.emitted = mine.text.tokens[mine.output :][: min(mine.emitted, len(left.path) + 1)]
+        if part.emitted:
+            part.uncut = Verdict(left.path, part.emitted[-1])
+            part.verdict = Verdict(left.path[: len(part.emitted)], part.emitted[-1])
+        if mine.budget:
+            self.found.choices += 1
+            self.found.same += part.limits == mine.limits and part.prices == mine.prices
+            self.found.censored += left.censored
+
+    @property
+    def _drafters(self) -> Iterator[str]:
+        return (name for name, kinds in self.proposals.items() if kinds)
+
+    def _end(self, recorded: RecordedStep, step: Step, changed: bool) -> None:
+        drafted, batch, times = sum(part.drafted for part in step.parts), len(step.parts), self.times
+        seconds, whole = dict(recorded.seconds), recorded.parts[0].seconds
+        if changed and batch in times.whole:
+            seconds["verify"], whole = times.verify[batch](drafted), times.whole[batch](drafted)
+        self.before = Spent(recorded.number, whole, seconds)
+        if recorded.generates:
+            for part in step.parts:
+                self.found.tally.add(part)
+            if batch in times.plain:
+                self.found.seconds += times.whole[batch](drafted)
+                self.found.plain_seconds += times.plain[batch](0) * sum(len(p.emitted) for p in step.parts) / batch
+        for mine, part in zip(recorded.parts, step.parts, strict=True):
+            part.seq.tokens += mine.text.tokens[mine.output :][: mine.emitted]

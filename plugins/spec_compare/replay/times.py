@@ -1,0 +1,58 @@
+"""What steps took, by the tokens of their drafts: medians, which a disturbance of a few steps does not change."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+
+import attrs
+from spec_costs.curve import Curve
+
+from spec_compare.replay.recorded import RecordedStep
+
+Curves = dict[int, Curve]
+"""{number of sequences: seconds by drafted tokens, linear between the recorded numbers}."""
+
+
+@attrs.frozen(eq=False)
+class StepTimes:
+    """Of steps in which every sequence generates.
+
+    whole: from the end of a step to the end of the next. verify: of the target's forward. plain: of plain decoding,
+    from end to end.
+    """
+
+    whole: Curves
+    verify: Curves
+    plain: Curves
+
+
+def step_times(steps: Iterable[RecordedStep], plain: Iterable[RecordedStep]) -> StepTimes:
+    """steps: of a contender. Where none of them was without a draft, those of its plain decoding count as such."""
+    mine, theirs = by_drafted(steps), by_drafted(plain)
+    both = {batch: {**theirs.get(batch, {}), **mine.get(batch, {})} for batch in mine.keys() | theirs.keys()}
+    return StepTimes(_curves(both, _whole), _curves(both, _verify), _curves(theirs, _whole))
+
+
+def by_drafted(steps: Iterable[RecordedStep]) -> dict[int, dict[int, list[RecordedStep]]]:
+    """By number of sequences and of drafted tokens."""
+    found: dict[int, dict[int, list[RecordedStep]]] = {}
+    for step in steps:
+        if step.generates:
+            found.setdefault(len(step.parts), {}).setdefault(step.drafted, []).append(step)
+    return found
+
+
+def _whole(step: RecordedStep) -> float:
+    return step.parts[0].seconds
+
+
+def _verify(step: RecordedStep) -> float:
+    return step.seconds.get("verify", 0.0)
+
+
+def _curves(found: dict[int, dict[int, list[RecordedStep]]], seconds: Callable[[RecordedStep], float]) -> Curves:
+    return {
+        batch: Curve({drafted: statistics.median(map(seconds, steps)) for drafted, steps in mine.items()})
+        for batch, mine in found.items()
+    }
