@@ -32,6 +32,18 @@ PLAIN = {
     r"\bstranger can add\b": "anyone can add",
     r"\bengine room\b": "say what the page is about",
     r"\bwho proposed (it|the token|them)\b": "its source",
+    r"\b(were|was|not) told (yet|before)\b": "reported",
+    r"\btold apart\b": "distinguished",
+    r"\bis said on the page\b": "PAGE describes it",
+    r"\bby nobody else\b": "only by",
+    r"\bas far as it came\b|\bthere was by then\b": "the text generated so far",
+    r"\bmeets all of them\b": "affects all of them",
+    r"\bto be had\b": "available",
+    r"\bbegins? anew\b": "restarts",
+    r"\bmeasured in turns\b|\bcontenders in turns\b": "alternating",
+    r"\bcounts? no longer\b": "is dropped",
+    r"\bpays? best\b": "gives the most tokens per time",
+    r"\bwhat it loses is lost\b": "its distance from the bound is the cost of the loop",
 }
 
 

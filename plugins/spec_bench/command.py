@@ -106,7 +106,7 @@ def body(
 @bench.command()
 @click.option("--steps", type=click.IntRange(1), default=400, show_default=True, help="Steps of a repeat.")
 @click.option("--repeats", type=click.IntRange(1), default=9, show_default=True)
-@click.option("--against", type=click.Path(path_type=Path), help="Another checkout, measured in turns with this one.")
+@click.option("--against", type=click.Path(path_type=Path), help="Another checkout, measured alternately.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @common.debug_option
 def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:

@@ -56,7 +56,7 @@ def write(folder: Path, file: Path, report: bool) -> str:
 
 
 def contents(folder: Path, found: Outcome, report: bool) -> dict[str, bytes]:
-    """{name: data} of everything but the manifest. The summary is made anew, as ``check`` will make it."""
+    """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
     made = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
     made[SUMMARY] = json.dumps(found.body(), indent=1, ensure_ascii=False, default=str).encode()
     if (folder / costs.NAME).exists():

@@ -1,1 +1,1 @@
-"""Control of draft length: who drafts, and how much, so that it costs no more than plain decoding."""
+"""Control of draft length: which method drafts how many tokens, so that a run is hardly slower than plain decoding."""

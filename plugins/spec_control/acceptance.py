@@ -11,7 +11,7 @@ PRIOR = 0.6
 FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.02, 0.03
 """Weights of one tested token: in the two rates of its sequence, in the rate of the method, in the shape."""
 APART = 0.33
-"""Where the quick rate is this far from the steady one, the text has changed: the steady one begins anew from it."""
+"""Where the quick rate is this far from the steady one, the text has changed: the steady one restarts from it."""
 LOW, HIGH = 0.02, 0.98
 EVERY = 3
 """Drafts of which one is looked at by position."""

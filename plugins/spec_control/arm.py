@@ -11,7 +11,7 @@ from spec_control.curve import Curve
 from spec_control.machine import Costs
 
 GRAIN = 64
-"""Rates of acceptance that are told apart, between 0 and 1."""
+"""Number of bins for acceptance rates between 0 and 1; forecasts are cached by bin."""
 YOUNG, OLD = 4, 32
 """Plans for which a table of costs is used, at first and later."""
 WARM, TRIALS = 2, 8
@@ -168,7 +168,7 @@ class Arm:
     def price(self, times: list[float], forecast: Forecast, rate: float) -> float:
         """Chance at which one more token pays, no higher than that of the whole draft that was found best.
 
-        rate: tokens per plain step that are to be had.
+        rate: tokens per plain step of the best plan.
         """
         last = min(max(2, forecast.length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)

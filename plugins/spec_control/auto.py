@@ -1,4 +1,4 @@
-"""``--control auto``: drafts as long as they pay, by the method that pays best, and none where none does."""
+"""``--control auto``: the method and draft length with the most tokens per time, or plain decoding."""
 
 from __future__ import annotations
 

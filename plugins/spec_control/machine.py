@@ -108,7 +108,7 @@ class Machine:
             curve.add(rows, min(forward / self.forward, rows / costs.batch))
 
     def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:
-        """A cost that was far off twice in a row has changed: what was measured before counts no longer.
+        """A cost that was far off twice in a row has changed: earlier measurements are dropped.
 
         plain: rows of a plain step. n rows at once never cost more than one after the other: more was a disturbance.
         """

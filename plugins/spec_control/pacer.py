@@ -1,6 +1,7 @@
-"""Who may draft how much in a step, from what earlier steps cost and brought. Reads no clock and no drawn token.
+"""Decides which method drafts how many tokens in a step, from the time and acceptance of earlier steps.
 
-A step is planned (``plan``), and told when it is over (``learn`` for every draft, ``settle`` for the step).
+``plan`` plans a step; after the step, ``learn`` records every draft, and ``settle`` the time of the step. Nothing here
+reads a clock or a drawn token.
 """
 
 from __future__ import annotations

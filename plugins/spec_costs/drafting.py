@@ -28,7 +28,7 @@ def depth(step: Step) -> int:
 
 @attrs.define(eq=False)
 class Lengths:
-    """A controller that limits the drafts of one step after the other to these lengths, in turns."""
+    """A controller that limits the drafts of one step after the other to these lengths, alternating."""
 
     lengths: Sequence[int]
     upcoming: Any = attrs.field(init=False)

@@ -129,7 +129,7 @@ class Ngram:
             memory.index.learn(memory.log, span.start)
 
     def _memory(self, seq: Sequence, start: int) -> Memory:
-        """The data of a sequence. After a rewind the text is learned anew; only a shared index keeps the old text."""
+        """The data of a sequence. After a rewind the text is indexed again; only a shared index keeps the old text."""
         memory = seq.stash.get(self.memory)
         if memory is None or start < len(memory.log):
             memory = Memory(self.common if self.shared else self._index(), log=seq.tokens[:start])

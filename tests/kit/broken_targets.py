@@ -24,7 +24,7 @@ class LooksAtItsNeighbours(Healthy):
         return attrs.evolve(output, logits=output.logits * (1 + 1e-9 * len(batch.tokens)))
 
 
-class RoundsDifferentlyInCompany(Healthy):
+class RoundsDifferentlyInABatch(Healthy):
     """Differs in the last bits only, where it has many rows, and declares equal bits."""
 
     def forward(self, batch, needs):

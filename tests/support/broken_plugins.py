@@ -125,7 +125,7 @@ TARGETS = [
     target("one_request_is_survived", targets.Raises),
     target("rows_do_not_depend_on_the_rows_beside_them", targets.LooksAtItsNeighbours),
     target("rows_do_not_depend_on_the_draft_behind_them", targets.LooksAtItsNeighbours),
-    target("rows_are_as_exact_as_declared", targets.RoundsDifferentlyInCompany),
+    target("rows_are_as_exact_as_declared", targets.RoundsDifferentlyInABatch),
     target("chunks_give_what_the_whole_gives", targets.ForgetsAtBorders),
     target("tree_rows_equal_chains", targets.TakesTreesForChains),
     target("rejected_rows_leave_no_trace", targets.CommitsDrafts),

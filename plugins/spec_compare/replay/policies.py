@@ -76,7 +76,7 @@ def target_of(facts: TargetFacts) -> Any:
 def recorded(contender: ContenderFacts) -> Policy | None:
     """The controller that recorded this contender, with its settings; None without one.
 
-    Raises UsageError for more than one: their choices cannot be told apart.
+    Raises UsageError for more than one: their choices cannot be distinguished.
     """
     if not contender.controllers:
         return None

@@ -109,7 +109,7 @@ class Suffix:
         common.write(tokens[prompt:])
 
     def _memory(self, seq: Sequence, start: int) -> Memory:
-        """The data of a sequence. After a rewind the text is learned anew, since an automaton cannot forget."""
+        """The data of a sequence. After a rewind it is built again: an automaton cannot remove tokens."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.written != start:
             memory = Memory(

@@ -42,9 +42,9 @@ def load(
     tokenizer = _tokenizer(file)
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
-    told = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
+    metadata = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
     types = Counter(tensor.type for tensor in file.tensors.values())
-    extras = told | {"file": str(file.path), "types": dict(types)} | (extras or {})
+    extras = metadata | {"file": str(file.path), "types": dict(types)} | (extras or {})
     return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
 
 

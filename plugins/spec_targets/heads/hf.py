@@ -32,8 +32,8 @@ def is_head(raw: Mapping[str, Any]) -> bool:
     """Whether config.json is that of a draft head, including kinds that are refused by name later."""
     names = raw.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    told = first in (*EAGLE3, *DFLASH) or "DSpark" in first or "DFlash" in first
-    return told or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
+    by_name = first in (*EAGLE3, *DFLASH) or "DSpark" in first or "DFlash" in first
+    return by_name or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
 
 
 def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
@@ -67,13 +67,13 @@ def _check_rotary(config: Config) -> None:
 
 def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
     """The kind, from the config or else from the tensors. Raises UsageError for a head that is neither."""
-    told = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
-    if "dflash_config" in raw or "DFlash" in told or "dflash" in told:
+    names = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
+    if "dflash_config" in raw or "DFlash" in names or "dflash" in names:
         return "dflash"
-    if "agle3" in told or source.shape("blk.0.attn_norm_2.weight") is not None:
+    if "agle3" in names or source.shape("blk.0.attn_norm_2.weight") is not None:
         return "eagle3"
     raise UsageError(
-        f"{source.where}: this is neither an eagle3 nor a dflash head ({told[:60]})",
+        f"{source.where}: this is neither an eagle3 nor a dflash head ({names[:60]})",
         hint="give one of them; EAGLE-1 and EAGLE-2 are not supported",
     )
 
@@ -195,13 +195,13 @@ def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
 
 
 def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
-    told = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
-    _check_neutral({**sizes, **told}, head.name)
-    ids, reading = _block_ids(told, head)
+    options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
+    _check_neutral({**sizes, **options}, head.name)
+    ids, reading = _block_ids(options, head)
     windows = _windows(sizes, head)
-    facts = block_facts(told.get("block_size"), told.get("mask_token_id"), windows, (), _limits(head), head.name)
+    facts = block_facts(options.get("block_size"), options.get("mask_token_id"), windows, (), _limits(head), head.name)
     return attrs.evolve(
-        head, ids=ids, reading=reading, certain=True, **{**facts, "causal": _causal(told, windows, head.name)}
+        head, ids=ids, reading=reading, certain=True, **{**facts, "causal": _causal(options, windows, head.name)}
     )
 
 
@@ -210,17 +210,17 @@ def _limits(head: Head) -> Any:
     return attrs.make_class("Limits", ["context", "vocab"])(head.context, head.vocab)
 
 
-def _check_neutral(told: Mapping[str, Any], name: str) -> None:
+def _check_neutral(options: Mapping[str, Any], name: str) -> None:
     for key, neutral in NEUTRAL.items():
-        if told.get(key) not in (None, neutral):
-            raise UsageError(f"{name}: {key} = {repr(told[key])[:40]} is not supported", hint="use another head")
+        if options.get(key) not in (None, neutral):
+            raise UsageError(f"{name}: {key} = {repr(options[key])[:40]} is not supported", hint="use another head")
 
 
-def _block_ids(told: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
+def _block_ids(options: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
     """speculators counts layers whose input is read, z-lab layers whose output is read."""
     for key, reading in (("aux_hidden_state_layer_ids", "inputs"), ("target_layer_ids", "outputs")):
-        if told.get(key) is not None:
-            return layer_ids(told[key], key, head.name), "inputs" if reading == "inputs" else "outputs"
+        if options.get(key) is not None:
+            return layer_ids(options[key], key, head.name), "inputs" if reading == "inputs" else "outputs"
     return None, "outputs"
 
 
@@ -241,9 +241,9 @@ def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
 
-def _causal(told: Mapping[str, Any], windows: tuple[int, ...], name: str) -> tuple[bool, ...]:
+def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str) -> tuple[bool, ...]:
     """Sliding layers are causal inside the block (vLLM, SGLang, SpecForge) unless the file says otherwise."""
-    if _flag(told, "sliding_window_non_causal", name):
+    if _flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
-    given = next((_flag(told, key, name) for key in ("causal", "is_causal") if told.get(key) is not None), None)
+    given = next((_flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
     return tuple(bool(w) if given is None else given for w in windows)

@@ -36,11 +36,11 @@ def inexact(executor: Executor, context: int) -> str | None:
     if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
         return f"not tested, its context has {context} positions only"
     probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
-    for company, rows in probe.tried():
+    for batch, rows in probe.tried():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
-            apart = (rows - probe.alone).abs().max()
+            difference = (rows - probe.alone).abs().max()
             threads = torch.get_num_threads()
-            return f"a row {company} differs by {apart:.1g} from the same row alone ({threads} threads)"
+            return f"a row {batch} differs by {difference:.1g} from the same row alone ({threads} threads)"
     return None
 
 
@@ -79,7 +79,7 @@ def _windows(block: list[Op]) -> tuple[Any, ...]:
 
 
 def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
-    """The same model with some of its blocks; their layers of caches and states are numbered anew."""
+    """The same model with some of its blocks; their layers of caches and states are renumbered."""
     first, *blocks, last = blocks_of(executor.model)
     ops = [*first, *_numbered(op for i in chosen for op in blocks[i]), *last]
     return executor.another(replace(executor.model, ops=tuple(ops)), executor.source)
@@ -113,7 +113,7 @@ class Probe:
             ("in another place of a tile", self._logits([0] * TILE)),
             ("before drafts", self._logits([DRAFTS])[:1]),
             ("beside other sequences", self._logits([0, DRAFTS, 0])[[0, 1, DRAFTS + 2]]),
-            ("that comes with those before it", self._together()[-1:]),
+            ("in one forward with the rows before it", self._together()[-1:]),
         ]
         if self.pool is None:  # recurrent states of blocks of prompt positions are computed together
             found.append(("after a prompt in pieces", self._after_pieces()))
