@@ -15,6 +15,10 @@ from spec_core.commands import DEFAULT, Settings
 from spec_engines.vllm import DRAFT_MAX, check_installed, options
 
 
+SERVER = "vllm.entrypoints.openai.api_server"
+"""Not vLLM's own program, which asks for the version of a package that its CPU build does not have."""
+
+
 @click.group()
 def vllm() -> None:
     """Methods inside vLLM."""
@@ -54,7 +58,7 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) 
     made = options(settings["methods"], draft_max, chosen, control)
     plugins = check(describe(model), named(made["additional_config"]["spec"]), SERVES, chosen)
     common.check_used(settings, [c.name for c in plugins])
-    words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
+    words = [sys.executable, "-m", SERVER, "--model", model]
     words += ["--speculative-config", json.dumps(made["speculative_config"]), "--worker-cls", made["worker_cls"]]
     words += ["--additional-config", json.dumps(made["additional_config"])]
     if any(c.compat.needs.hidden or c.compat.needs.final for c in plugins):
