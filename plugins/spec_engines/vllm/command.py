@@ -14,7 +14,6 @@ from spec_cli import common
 from spec_core.commands import DEFAULT, Settings
 from spec_engines.vllm import DRAFT_MAX, check_installed, options
 
-
 SERVER = "vllm.entrypoints.openai.api_server"
 """Not vLLM's own program, which asks for the version of a package that its CPU build does not have."""
 
@@ -34,7 +33,7 @@ def vllm() -> None:
 def serve(model: str, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -> None:
     """Start vLLM's server on MODEL, a directory, with methods as its proposer.
 
-    The methods are checked against the model before vLLM starts. ARGUMENTS go to ``vllm serve`` as they are. Requests
+    The methods are checked against the model before vLLM starts. ARGUMENTS go to vLLM's server as they are. Requests
     set ``spec_draft_max`` and ``spec_methods`` in ``vllm_xargs``.
     """
     check_installed()
