@@ -4,6 +4,7 @@
     python benchmarks/comparison.py --only smollm2         # measure tables whose name starts with smollm2
     python benchmarks/comparison.py --write                # write tables from earlier measurements
 
+After measuring it names every speedup that exceeds its bound by more than its interval, and exits with 1.
 README.md has speedups by family; docs/benchmarks.md also has the parts of a step's time. Summaries are kept in
 build/comparison; delete one to measure it again. If a text differs from plain decoding's, nothing is written.
 """
@@ -125,6 +126,12 @@ def checked(name: str) -> list[dict[str, Any]]:
     return rows
 
 
+def beyond_bounds(name: str) -> list[str]:
+    """Warnings of a measured table about speedups above what tokens per step or the costs of steps allow."""
+    warnings = json.loads(kept(name).read_text("utf-8"))["warnings"]
+    return [f"{name}: {warning['text']}" for warning in warnings if warning["kind"] == "bound"]
+
+
 def figures(name: str) -> list[str] | None:
     """A table of docs/benchmarks.md; None if it was not measured, or is written by another benchmark."""
     form = steps if name.startswith(STEP) else whole
@@ -145,6 +152,8 @@ def main() -> None:
             measured(name)
     write(FIGURES, figures)
     write(ROOT / "README.md", lines)
+    if beyond := [text for name in TABLES if kept(name).exists() for text in beyond_bounds(name)]:
+        raise SystemExit("\n".join(beyond))
 
 
 if __name__ == "__main__":

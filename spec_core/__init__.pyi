@@ -6,6 +6,8 @@ from spec_core.contract.batch import Batch as Batch
 from spec_core.contract.batch import Part as Part
 from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
+from spec_core.contract.constraint import Constraint as Constraint
+from spec_core.contract.matcher import Matcher as Matcher
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result
@@ -40,8 +42,10 @@ __all__ = [
     "CONTRACT",
     "Batch",
     "Compat",
+    "Constraint",
     "Draft",
     "Emitted",
+    "Matcher",
     "Needs",
     "Part",
     "Piece",

@@ -82,6 +82,10 @@ class TargetError(SpecError):
     """The target returned an invalid result: the sequence ends, others continue."""
 
 
+class ConstraintError(SpecError):
+    """The constraint of a request raised, or allows no token: the sequence ends, others continue."""
+
+
 class NotAskedFor(KeyError):
     """A plugin reads a hidden state that its ``compat`` did not request."""
 

@@ -32,11 +32,12 @@ MAY_IMPORT = {
     "spec_rules": {"spec_core"},
     "spec_control": {"spec_core"},
     "spec_targets": {"spec_core", "spec_kernels"},
-    "spec_cli": {"spec_core"},
+    "spec_grammar": {"spec_core"},
+    "spec_cli": {"spec_core", "spec_grammar"},
     "spec_costs": {"spec_core"},
     "spec_compare": {"spec_core", "spec_cli", "spec_costs"},
     "spec_bench": {"spec_core", "spec_cli", "spec_costs", "spec_kernels"},
-    "spec_serve": {"spec_core", "spec_cli"},
+    "spec_serve": {"spec_core", "spec_cli", "spec_grammar"},
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
     "spec_engines": {"spec_core", "spec_cli"},
@@ -126,6 +127,8 @@ def broken(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
         if other in SERVER and package != "spec_serve" and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")
+        if other == "llguidance" and package != "spec_grammar":
+            rules.append(f"{module} imports {name}: only spec_grammar may")
         if other in ENGINES and not module.startswith((*ENGINES[other], *OFFLINE)):
             rules.append(f"{module} imports {other}: only {' and '.join(ENGINES[other])} may")
     return rules

@@ -18,9 +18,20 @@ import spec_core
 from spec_core import commands, host, testing, toolkit
 
 GROUPS = {
-    "A run": ("load", "load_tokenizer", "Run", "RunSettings", "Request", "Sampling", "Emitted", "Result"),
+    "A run": (
+        "load",
+        "load_tokenizer",
+        "Run",
+        "RunSettings",
+        "Request",
+        "Sampling",
+        "Constraint",
+        "Matcher",
+        "Emitted",
+        "Result",
+    ),
     "What a plugin returns": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
-    "What a hook receives": ("Step", "Part", "Piece", "Batch", "TargetOutput", "Rows", "Span"),
+    "What a hook receives": ("Step", "Spent", "Part", "Piece", "Batch", "TargetOutput", "Rows", "Span"),
     "Sequences": ("Sequence", "Slot", "Stash", "StashKey"),
     "Targets": ("Target", "TargetInfo", "Tokenizer"),
     "Errors": ("SpecError", "UsageError", "Refused", "PluginError"),

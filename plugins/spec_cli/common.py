@@ -134,12 +134,20 @@ def slow(target: Target) -> str | None:
     return f"{target.info.dtype} is emulated in most products on a CPU and slow; --dtype float32 is faster here"
 
 
-def checked_target(settings: Settings, chains: Iterable[Iterable[Any]]) -> Target:
-    """The target, loaded after every chain of methods has accepted its metadata. Raises UsageError, Refused."""
-    bare, names = target_of(settings, weights=False), set()
+def checked_target(
+    settings: Settings,
+    chains: Iterable[Iterable[Any]],
+    before: Callable[[Target, list[Chosen]], None] = lambda target, plugins: None,
+) -> Target:
+    """The target, loaded after every chain of methods has accepted its metadata. Raises UsageError, Refused.
+
+    before: called with the target's metadata and the plugins before any weight is read.
+    """
+    bare, plugins = target_of(settings, weights=False), []
     for methods in chains:
-        names |= {c.name for c in _checked(bare, methods, settings)}
-    check_used(settings, names)
+        plugins += _checked(bare, methods, settings)
+    check_used(settings, {c.name for c in plugins})
+    before(bare, plugins)
     return target_of(settings)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from spec_cli import common, prompt, prompts, show
+from spec_cli import common, constraint, prompt, prompts, show
 from spec_cli.watch import Watch, prefill
 from spec_core.errors import UsageError
 
@@ -24,6 +24,7 @@ REQUEST = [
     click.option("--stop", multiple=True, help="Stop at this text."),
     click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="Stop at this token."),
     click.option("--ignore-eos", is_flag=True, help="Do not stop at the model's own end tokens."),
+    *constraint.OPTIONS,
 ]
 
 
@@ -42,7 +43,7 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     """
     watch = Watch(perf_counter())
     places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
-    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos")
+    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint.NAMES)
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
@@ -99,6 +100,7 @@ def request_of(asked: dict[str, Any], settings: Settings) -> Any:
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
+    asked["constraint"] = constraint.given(**common.take(asked, *constraint.NAMES))
     return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
 
 

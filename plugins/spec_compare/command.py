@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -11,6 +11,9 @@ from spec_cli import common
 
 from spec_compare import stored
 from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_compare.outcome import Outcome
 
 COMPARE = [
     click.option(
@@ -48,12 +51,29 @@ COMPARE = [
 @click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where it runs: this process, or the machines of a Ray cluster, each with a part of the contenders.",
+)
+@click.option(
+    "--ray-address", metavar="ADDRESS", help="The cluster; the default is RAY_ADDRESS, else one started here."
+)
 @click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @click.pass_context
 def compare(
-    ctx: click.Context, out: Path | None, report: Path | None, wide: bool, as_json: bool, **flags: Any
+    ctx: click.Context,
+    out: Path | None,
+    executor: str,
+    ray_address: str | None,
+    report: Path | None,
+    wide: bool,
+    as_json: bool,
+    **flags: Any,
 ) -> int | None:
     """Compare methods with plain decoding, measured in the same run.
 
@@ -64,7 +84,10 @@ def compare(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return None
-    from spec_compare import exactness, table
+    if executor == "ray":
+        return _on_ray(out, flags, ray_address, report, wide, as_json)
+    if ray_address is not None:
+        raise UsageError("--ray-address was passed without --executor ray", hint="pass both, or neither")
     from spec_compare.comparison import measured
 
     if report is not None:
@@ -79,10 +102,34 @@ def compare(
     if as_json:
         click.echo(common.as_json(found.body()))
     else:
-        table.show(found.rows, found.differences, found.warnings, wide=wide, batch=found.header.batch)
-        for line in [exactness.statement(target) for target in found.header.targets] if exact else []:
-            click.echo(line)
+        _show(found, wide, exact)
     return 1 if found.differences else 0
+
+
+def _on_ray(
+    out: Path | None, flags: dict[str, Any], address: str | None, report: Path | None, wide: bool, as_json: bool
+) -> int:
+    """The parts one after the other, as their machines measured them: figures of two machines are never pooled."""
+    from spec_compare.executors import on_ray
+
+    if report is not None:
+        raise UsageError("--report is one of one machine", hint="spec compare report OUT/part-0 FILE, of every part")
+    exact = flags["exact"]
+    parts = on_ray.measured(out, flags, address)
+    if as_json:
+        click.echo(common.as_json({"parts": {name: found.body() for name, found in parts.items()}}))
+    for name, found in parts.items() if not as_json else ():
+        click.echo(f"{name}, measured on {found.header.host}")
+        _show(found, wide, exact)
+    return 1 if any(found.differences for found in parts.values()) else 0
+
+
+def _show(found: Outcome, wide: bool, exact: bool) -> None:
+    from spec_compare import exactness, table
+
+    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
+    for line in [exactness.statement(target) for target in found.header.targets] if exact else []:
+        click.echo(line)
 
 
 def _check_alone(ctx: click.Context) -> None:

@@ -14,6 +14,7 @@ from spec_compare import calibration, contenders, difference, exactness, oracle,
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
+from spec_compare.executors.part import WHOLE, Part, Written, unheard
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measure import Setup, Terms, measure, warm_up
@@ -32,15 +33,18 @@ from spec_core.errors import UsageError
 PLACE = ("file", "suite", "chat")
 CHOICE = ("families", "limit")
 SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
+WANTED = ("contenders_file", "sweeps", "oracles", "bounds", "costs", "exact")
 
 
-def measured(out: Path | None, flags: dict[str, Any]) -> Outcome:
-    """The whole comparison; with ``out`` it is written there, and continued if it was interrupted."""
-    choice, scale, place = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE))
-    wanted = common.take(flags, "contenders_file", "sweeps", "oracles", "bounds", "costs", "exact")
+def measured(out: Path | None, flags: dict[str, Any], part: Part = WHOLE, written: Written = unheard) -> Outcome:
+    """The comparison, or a part of it; with ``out`` it is written there, and continued if it was interrupted.
+
+    written: called with the lines of the results.
+    """
+    choice, scale, place, wanted = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
     settings = common.settings_of(flags)
-    results = None if out is None else Results(out)
-    entered = entries(settings, wanted["contenders_file"], wanted["sweeps"])
+    results = None if out is None else Results(out, written)
+    entered = part.of(entries(settings, wanted["contenders_file"], wanted["sweeps"]))
     before = None if results is None else results.before
     targets = contenders.checked(settings, entered, None if before is None else recorded_threads(before))
     source = found_source(next(iter(targets.values())), **place)
@@ -68,6 +72,13 @@ def measured(out: Path | None, flags: dict[str, Any]) -> Outcome:
         recorded_costs.write(results.out, found.costs)
         results.conclude(found.body())
     return found
+
+
+def number_of_contenders(flags: dict[str, Any]) -> int:
+    """Contenders that the flags name, beside plain decoding."""
+    flags = dict(flags)
+    *_, wanted = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
+    return len(entries(common.settings_of(flags), wanted["contenders_file"], wanted["sweeps"]))
 
 
 def calibrated(

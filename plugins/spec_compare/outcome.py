@@ -33,6 +33,11 @@ class Outcome:
     load: Load
     costs: Mapping[str, Costs] = attrs.field(factory=dict)
 
+    @property
+    def baselines(self) -> dict[str, str]:
+        """{contender: the plain decoding it is compared with}."""
+        return {c.name: c.baseline for c in self.header.contenders}
+
     def body(self) -> dict[str, Any]:
         """The object of ``summary.json`` and ``--json``."""
         return {

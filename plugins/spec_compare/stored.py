@@ -33,7 +33,7 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
     if as_json:
         click.echo(common.as_json(found.body()))
     else:
-        table.show(found.rows, found.differences, found.warnings, wide, found.header.batch)
+        table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
     return 1 if found.differences else 0
 
 
@@ -78,7 +78,7 @@ def check(file: Path, wide: bool) -> None:
     from spec_compare import table
 
     found, digest = bundles.check(file)
-    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch)
+    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
     common.note(f"{file}: hashes and figures agree with {found.header.laps} laps of {found.header.date}")
     click.echo(f"sha256 {digest}")
 

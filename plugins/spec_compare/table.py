@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich import box
 from rich.console import Console
@@ -31,10 +31,11 @@ def show(
     warnings: Iterable[TimingWarning] = (),
     wide: bool = False,
     batch: int = 1,
+    baselines: Mapping[str, str] | None = None,
 ) -> None:
     """Prints a table per family, the one over all prompts last, then bounds, differences and warnings.
 
-    batch: prompts that ran together.
+    batch: prompts that ran together. baselines: {contender: the plain decoding it is compared with}.
     """
     families = list(dict.fromkeys(r.family for r in rows))
     console = Console(file=sys.stdout, width=width(wide), highlight=False)
@@ -42,7 +43,9 @@ def show(
         mine = [r for r in rows if r.family == family]
         name = "all families" if family == ALL else family
         _print(console, f"{name}, {mine[0].prompts} prompts", mine, chosen(mine, wide, batch), batch)
-    for line in [*filter(None, map(reading, rows_over_all(rows))), *map(said, differing)]:
+    whole = rows_over_all(rows)
+    rests = (rest(row, whole, baselines or {}) for row in whole)
+    for line in [*filter(None, [*map(reading, whole), *rests]), *map(said, differing)]:
         console.print(line, soft_wrap=True, markup=False)
     for warning in warnings:
         console.print(f"warning: {warning.text}", soft_wrap=True, markup=False)
@@ -68,6 +71,31 @@ def reading(row: Row) -> str:
         parts.append(f"with every draft accepted {row.drafter_bound:.2f}×")
     parts.append(f"the machine allows {row.hardware_bound:.2f}× ({row.hardware_drafts} drafted tokens per step)")
     return "; ".join(parts)
+
+
+SHORT = 0.9
+"""Share of a bound below which the time of a step is named by its parts."""
+
+
+def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
+    """Where the time of a step goes, beside plain decoding's, if less than SHORT of the bound was reached; else empty.
+
+    baselines: {contender: the plain decoding it is compared with}.
+    """
+    plain = next((r for r in rows if r.contender == baselines.get(row.contender)), None)
+    if row.roof_fraction is None or row.roof_fraction >= SHORT or plain is None:
+        return ""
+    mine, theirs = step_parts(row), step_parts(plain)
+    return f"{row.contender}: a step takes {mine}; a plain step {theirs}"
+
+
+def step_parts(row: Row) -> str:
+    """Milliseconds of a step, and those of its hooks, the largest first. verify is the target's forward."""
+    assert row.rate and row.tokens_per_step
+    step = 1e3 * row.tokens_per_step / row.rate
+    parts = sorted(row.split.items(), key=lambda part: -part[1])
+    named = ", ".join(f"{name} {share * step:.3f}" for name, share in parts if share >= 0.01)
+    return f"{step:.3f} ms ({named})"
 
 
 def said(d: Difference) -> str:

@@ -101,7 +101,9 @@ class Ngram:
     @hookimpl
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
-        return Compat(drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0, load=self._begin)
+        return Compat(
+            drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0, load=self._begin, shares=True
+        )
 
     @hookimpl
     def draft(self, step: Step) -> None:

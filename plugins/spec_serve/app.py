@@ -21,7 +21,7 @@ from spec_core import SpecError
 from spec_serve import asked, fields, infill, llama, openai, responses
 from spec_serve.asked import Ask, Terms
 from spec_serve.engine import Engine
-from spec_serve.errors import ApiError, refused, unsupported
+from spec_serve.errors import ApiError, refused
 from spec_serve.guard import Guard, answer
 from spec_serve.job import Job, Outlet
 from spec_serve.metrics import CONTENT_TYPE, Metrics
@@ -72,14 +72,13 @@ class Served:
             raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
         if body.top_logprobs is not None and not body.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs")
-        if isinstance(body.tool_choice, fields.ToolChoice) or body.tool_choice == "required":
-            raise unsupported("tool_choice", "a call cannot be demanded")
         tools = asked.tools_of(body.tools, body.tool_choice, terms.limits)
         n = asked.count(body, 1, terms.limits)
         tokens = asked.max_tokens(next(iter(limits), None), terms, terms.context)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         ask = asked.ask(body, terms, tokens, logprobs, asked.bias_of(body.logit_bias))
         prediction = asked.predicted(body.prediction, terms.run)
+        ask = ask.calling(asked.calls_of(tools, body.tool_choice, body.parallel_tool_calls is not False))
         return ask.predicting(prediction), asked.Talk(body.messages, tools), n
 
     async def responses(self, request: Request, body: fields.Responses) -> Response:
@@ -108,6 +107,7 @@ class Served:
     async def _begun(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
         """Jobs that the engine has accepted."""
         ids = [await run_in_threadpool(asked.encoded, prompt, self.terms) for prompt in prompts]
+        await run_in_threadpool(ask.compiled, self.terms.target)
         outlet = Outlet()
         jobs = ask.jobs(outlet, ids, n, name)
         self.engine.submit(jobs)

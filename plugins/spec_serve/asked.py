@@ -9,9 +9,11 @@ from typing import Any
 
 import attrs
 
-from spec_core import Request, Run, Sampling, Target
+from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest
+from spec_serve import structured
+from spec_serve.calls import CLOSING, OPENING
 from spec_serve.conversation import conversation, described, knows_tools
 from spec_serve.errors import ApiError
 from spec_serve.fields import Generate, Message, OpenAI, Predicted, Speculative, Tool, ToolChoice
@@ -61,6 +63,19 @@ class Ask:
     trace: bool
     streamed: bool
 
+    def calling(self, constraint: Constraint | None) -> Ask:
+        """With the constraint of calls. Raises ApiError where the body has another one."""
+        if constraint is None:
+            return self
+        if self.request.constraint is not None:
+            raise ApiError(400, "calls are demanded and the text is constrained otherwise; write one", "tool_choice")
+        return attrs.evolve(self, request=attrs.evolve(self.request, constraint=constraint))
+
+    def compiled(self, target: Target) -> None:
+        """Compile the constraint, so that the engine need not. Raises UsageError. Not for the event loop."""
+        if self.request.constraint is not None:
+            self.request.constraint.start(target)
+
     def predicting(self, prediction: str) -> Ask:
         return attrs.evolve(self, request=attrs.evolve(self.request, prediction=prediction))
 
@@ -108,7 +123,9 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         confidence_min=wanted.p_min or 0.0,
         control=wanted.control != "fixed",
         reuse=body.cache_prompt is not False,
+        cache_salt=body.cache_salt or "",
         priority=body.priority or 0,
+        constraint=structured.constraint(body),
     )
     return Ask(request, perf_counter() + min(seconds) if seconds else None, wanted.trace, bool(body.stream))
 
@@ -214,6 +231,12 @@ def tools_of(given: list[Tool] | None, choice: str | ToolChoice | None, limits: 
     if choice is not None and choice != "none" and not tools:
         raise ApiError(400, "tool_choice is given without tools", "tool_choice")
     return [] if choice == "none" else tools
+
+
+def calls_of(tools: list[Tool], choice: str | ToolChoice | None, parallel: bool) -> Constraint | None:
+    """The constraint of a text that may, or must, call these tools, in the form that ``CallReader`` reads."""
+    wanted = choice.model_dump() if isinstance(choice, ToolChoice) else choice or "auto"
+    return structured.tools_constraint(described(tools), wanted, f"{OPENING}\n", f"\n{CLOSING}", parallel)
 
 
 def predicted(given: Predicted | None, run: Run) -> str:

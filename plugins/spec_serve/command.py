@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,12 @@ from spec_cli import common
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError
+from spec_serve.memory import MIB, Plan, check, plan
 from spec_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from spec_core import Run
+    from spec_core import Run, Target
+    from spec_core.commands import Chosen
 
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -46,7 +47,8 @@ def serve(**flags: Any) -> None:
     limits = construct(ServeSettings, settings.given(NAME), NAME)
     listener = listening(limits)
     settings = adapted(without_own(settings))
-    _serve(run_of(settings), settings, limits, listener)
+    run, settings = run_of(settings, limits)
+    _serve(run, settings, limits, listener)
 
 
 def _check_installed() -> None:
@@ -63,35 +65,59 @@ def without_own(settings: Settings) -> Settings:
     return Settings({name: s for name, s in settings.table.items() if not name.startswith(f"{NAME}.")})
 
 
-def run_of(settings: Settings) -> Run:
-    """The run. Raises UsageError, Refused."""
-    target = common.checked_target(settings, [settings["methods"]])
+def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
+    """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
+    made: list[Plan] = []
+    target = common.checked_target(
+        settings, [settings["methods"]], lambda bare, plugins: made.append(_plan(bare, plugins, settings, limits))
+    )
+    settings = _changed(settings, cache_tokens=made[0].cached)
     if target.tokenizer is None:
         raise UsageError(f"{target.info.name} has no tokenizer", hint="serve a model that has one")
     run = common.run_of(target, settings)
     common.note_owners([run], settings)
-    return run
+    return run, settings
+
+
+def _plan(target: Target, plugins: list[Chosen], settings: Settings, limits: ServeSettings) -> Plan:
+    """The memory plan, printed and checked."""
+    asked = settings.table["cache_tokens"]
+    cached = None if asked.origin == DEFAULT else asked.value
+    cached = 0 if not settings["reuse"] else cached
+    made = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
+    check(made, limits.memory_mib * MIB, target.info.device)
+    common.note("memory plan:\n" + "\n".join(made.lines()))
+    return made
 
 
 def adapted(settings: Settings) -> Settings:
     """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
+    return _changed(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
+
+
+def _changed(settings: Settings, **defaults: Any) -> Settings:
+    """With other defaults: what a user gave stays."""
     table = dict(settings.table)
-    for name, value in (("on_error", "isolate"), ("prefill_budget", PREFILL_BUDGET)):
+    for name, value in defaults.items():
         if table[name].origin == DEFAULT:
             table[name] = attrs.evolve(table[name], value=value, origin=f"spec {NAME}")
     return Settings(table)
 
 
 def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+    from spec_serve import logs
     from spec_serve.app import create_app
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
     from spec_serve.server import opened
     from spec_serve.server import serve as listen
+    from spec_serve.tracing import Tracing
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
     terms = Terms(run, limits.alias or settings["model"], limits, settings)
+    if limits.traces:
+        engine.finished.append(Tracing(terms.model))
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
     common.note(f"serving {terms.model} at {opened(listener, limits)}")

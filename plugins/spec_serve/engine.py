@@ -30,6 +30,7 @@ class Engine:
         self.run = run
         self.room = run.settings.max_sequences + queue
         self.counters = Counters()
+        self.finished: list[Callable[[Job, Result], None]] = []
         self.jobs: dict[Sequence, Job] = {}
         self.open: set[Job] = set()
         self.draining = False
@@ -157,7 +158,9 @@ class Engine:
                 self._end(job, Failed(error))
             else:
                 self.counters.finished(job, result)
-                log.info("%s", line(job, result))
+                log.info("%s", line(job, result), extra={"numbers": numbers(job, result)})
+                for tell in self.finished:
+                    tell(job, result)
                 self._end(job, Done(result))
 
     def _end(self, job: Job, message: Done | Failed) -> None:
@@ -219,9 +222,14 @@ class Engine:
 
 
 def line(job: Job, result: Result) -> str:
-    """What the log says of a finished text: numbers, and nothing of what was written."""
+    """What the log says of a finished text."""
+    return " ".join(f"{name}={value}" for name, value in numbers(job, result).items())
+
+
+def numbers(job: Job, result: Result) -> dict[str, str | int | float]:
+    """Of a finished text, and nothing of what was written."""
     stats = result.stats
-    numbers = {
+    return {
         "request": job.request.name,
         "text": job.index,
         "finish": "deadline" if job.expired else result.finish_reason,
@@ -232,8 +240,8 @@ def line(job: Job, result: Result) -> str:
         "accepted": stats["accepted"],
         "wait_seconds": round(max(0.0, job.begun - job.asked), 4),
         "seconds": round(max(0.0, job.last - job.asked), 4),
+        "request_id": job.request_id,
     }
-    return " ".join(f"{name}={value}" for name, value in numbers.items())
 
 
 def _by_sequence(events: list[Emitted]) -> dict[Sequence, list[Emitted]]:

@@ -5,57 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from spec_serve.errors import ApiError, unknown_field, unsupported
+from spec_serve.body import ANY, Body
+from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
 
-ANY = object()
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 """Of a function."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-
-
-class Body(BaseModel):
-    """A body whose unknown fields are refused.
-
-    neutral: fields of the original API that have no form here, each with values that ask for nothing.
-    where: how a refusal calls the body.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    where: ClassVar[str] = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        given = nested(given) if "speculative" in cls.model_fields else dict(given)
-        for name in list(given):
-            if name in cls.neutral:
-                if not _asks_nothing(given.pop(name), cls.neutral[name]):
-                    raise unsupported(name)
-            elif name not in cls.model_fields:
-                raise unknown_field(name, list(cls.model_fields), cls.where)
-        return given
-
-
-def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
-    return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
-
-
-def nested(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
-    flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
-    if not flat:
-        return dict(given)
-    if given.get("speculative") is not None:
-        raise ApiError(400, f"speculative and {min(flat)} are both given; write one of the two", min(flat))
-    inner = {name.partition(".")[2]: value for name, value in flat.items()}
-    return {**{n: v for n, v in given.items() if n not in flat}, "speculative": inner}
 
 
 class Speculative(Body):
@@ -101,11 +60,15 @@ class Generate(Body):
     ignore_eos: bool | None = None
     stream: bool | None = None
     cache_prompt: bool | None = None
+    cache_salt: str | None = Field(default=None, description="Only requests with the same salt share a prompt cache.")
     priority: int | None = Field(default=None, description="Of waiting requests the lowest number starts first.")
     deadline_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Seconds after which the request ends, waiting included."
     )
     speculative: Speculative | None = None
+    json_schema: dict[str, Any] | bool | str | None = Field(default=None, description="The text is JSON of this.")
+    grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
+    structured_outputs: StructuredOutputs | None = None
 
 
 class OpenAI(Generate):
@@ -116,13 +79,18 @@ class OpenAI(Generate):
     logit_bias: dict[str, Number] | None = None
     stream_options: StreamOptions | None = None
     user: str | None = Field(default=None, description="Accepted; it changes nothing.")
+    response_format: ResponseFormat | None = None
+    guided_json: dict[str, Any] | bool | str | None = Field(default=None, description="structured_outputs.json")
+    guided_regex: str | None = Field(default=None, description="structured_outputs.regex")
+    guided_choice: list[str] | None = Field(default=None, description="structured_outputs.choice")
+    guided_grammar: str | None = Field(default=None, description="structured_outputs.grammar")
 
 
 class Completion(OpenAI):
     """``/v1/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1), "response_format": (None, {"type": "text"}),
+        "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1),
     }  # fmt: skip
 
     prompt: str | list[str] | list[int] | list[list[int]]
@@ -208,7 +176,7 @@ class Chat(OpenAI):
     """``/v1/chat/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "functions": (None, []), "function_call": (None, "none", "auto"), "response_format": (None, {"type": "text"}),
+        "functions": (None, []), "function_call": (None, "none", "auto"),
         "audio": (None,), "modalities": (None, ["text"]), "web_search_options": (None,), "reasoning_effort": (None,),
         "verbosity": (None,), "store": (None, False), "metadata": (None,), "service_tier": (None, "auto", "default"),
         "prompt_cache_key": (None,), "safety_identifier": (ANY,),
@@ -268,12 +236,6 @@ class FlatChoice(Body):
     name: str
 
 
-class Format(Body):
-    where: ClassVar[str] = "text.format"
-
-    type: Literal["text"] = "text"
-
-
 class Text(Body):
     where: ClassVar[str] = "text"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": (None, "medium")}
@@ -316,7 +278,7 @@ class LlamaCompletion(Generate):
     """llama-server's ``/completion``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "grammar": (None, ""), "json_schema": (None,), "samplers": (None,), "mirostat": (None, 0),
+        "samplers": (None,), "mirostat": (None, 0),
         "typical_p": (None, 1.0, 1),
         "dynatemp_range": (None, 0.0, 0), "dry_multiplier": (None, 0.0, 0), "xtc_probability": (None, 0.0, 0),
         "n_keep": (None, 0), "n_indent": (None, 0), "id_slot": (None, -1), "lora": (None, []), "min_keep": (None, 0),

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from spec_serve.errors import ApiError
+from spec_serve.job import REQUEST_ID
 from spec_serve.stream import as_json
 
 OPEN = ("/health", "/v1/health", "/")
 """Paths that need no key: whether the server lives, and the page, which asks for it."""
 
 
+HEADER = "x-request-id"
+ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+
+
 def answer(error: ApiError) -> Response:
     """A refusal as a response."""
     return Response(as_json(error.body), error.status, error.headers, media_type="application/json")
+
+
+def identified(send: Any, given: str) -> Any:
+    """Every answer has an id in a header: the client's, where it is a short word, or a new one."""
+    name = given if ID.fullmatch(given) else uuid4().hex
+    REQUEST_ID.set(name)
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (HEADER.encode(), name.encode())]}
+        await send(message)
+
+    return sending
 
 
 class Guard:
@@ -34,8 +54,9 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        headers = Headers(scope=scope)
+        send = identified(send, headers.get(HEADER, ""))
         try:
-            headers = Headers(scope=scope)
             self._check_key(scope["path"], headers)
             self._check_length(headers.get("content-length"))
         except ApiError as error:

@@ -6,11 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TypeAlias
 
 import attrs
 
 from spec_core import Emitted, Request, Result, Sequence
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""Of the HTTP request that is being answered, in its header ``X-Request-Id``."""
 
 
 @attrs.frozen
@@ -72,7 +76,8 @@ class Job:
     reported. streamed: the event loop gets every step when it is made; otherwise all are in ``steps`` at the end.
     deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
     asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
-    slot: number of its slot, -1 while it waits. proposed, kept: drafted and accepted tokens by method.
+    slot: number of its slot, -1 while it waits. request_id: of the HTTP request.
+    proposed, kept: drafted and accepted tokens by method.
     """
 
     request: Request
@@ -92,6 +97,7 @@ class Job:
     drafted: Drafted | None = None
     expired: bool = False
     steps: list[Progress] = attrs.field(factory=list)
+    request_id: str = attrs.field(factory=lambda: REQUEST_ID.get())
     proposed: Counter[str] = attrs.field(factory=Counter)
     kept: Counter[str] = attrs.field(factory=Counter)
 

@@ -141,7 +141,7 @@ class Answer:
         if finished.reason != "stop":
             return STOPS.get(finished.reason, "none"), ""
         assert self.job.seq is not None
-        if self.job.seq.tokens[-1] in self.job.seq.stop.tokens:
+        if finished.result.finish_reason == "complete" or self.job.seq.tokens[-1] in self.job.seq.stop.tokens:
             return "eos", ""
         whole = self.terms.target.tokenizer.decode(finished.result.tokens)  # type: ignore[union-attr]
         rest = whole[len(finished.result.text) :]

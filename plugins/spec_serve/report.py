@@ -20,7 +20,9 @@ class Finished:
 
     @property
     def reason(self) -> str:
-        return "deadline" if self.job.expired else self.result.finish_reason
+        """As APIs know it: a text that its constraint completed has stopped."""
+        reason = self.result.finish_reason
+        return "deadline" if self.job.expired else "stop" if reason == "complete" else reason
 
 
 def usage(done: list[Finished]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from spec_serve import fields, report, tokens
 from spec_serve.asked import Terms
 from spec_serve.calls import Call, CallReader
 from spec_serve.errors import ApiError, refused
+from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
 from spec_serve.report import Finished
 from spec_serve.stream import as_json
@@ -37,7 +38,14 @@ def as_chat(body: fields.Responses) -> fields.Chat:
         tools=[_tool(tool) for tool in body.tools or ()],
         tool_choice=_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
+        response_format=_format(body.text),
     )
+
+
+def _format(text: fields.Text | None) -> ResponseFormat | None:
+    if text is None or text.format is None:
+        return None
+    return ResponseFormat(type=text.format.type, schema=text.format.schema_)
 
 
 def _tool(tool: fields.FlatTool) -> fields.Tool:
@@ -215,7 +223,7 @@ class Answer:
             "previous_response_id": None,
             "store": False,
             "temperature": sampling.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": _format_of(body.text)},
             "tool_choice": _dumped(body.tool_choice) or "auto",
             "tools": [tool.model_dump() for tool in body.tools or ()],
             "top_p": sampling.top_p,
@@ -240,6 +248,12 @@ class Answer:
 
 def _part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
+
+
+def _format_of(text: fields.Text | None) -> dict[str, Any]:
+    if text is None or text.format is None:
+        return {"type": "text"}
+    return text.format.model_dump(by_alias=True, exclude_none=True)
 
 
 def _dumped(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -28,6 +28,12 @@ class ServeSettings:
         repr=False,
     )
     alias: str | None = option(None, "name of the model in the API; the default is the model's location")
+    memory_mib: int = option(0, "max MiB that the server may plan to use; 0 is what the machine has free", 0)
+    cache_mib: int = option(
+        512, "MiB for rows of ended texts beyond the slots, kept for prompts with the same beginning", 0
+    )
+    log: Literal["text", "json"] = option("text", "form of the log's lines: text or json")
+    traces: bool = option(False, "send a span of every text to the collector of OpenTelemetry's environment variables")
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)

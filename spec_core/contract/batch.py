@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 from torch import Tensor
 
 from spec_core.contract.values import Draft, HiddenStates, Verdict
@@ -94,6 +95,8 @@ class Part:
     verdict: the verdict after the cut at stop tokens and limits. uncut: the verdict before that cut.
     rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
     prices: {plugin, or None for all: min chance of a drafted token}. emitted: tokens committed by this step.
+    masks: [1+K, ceil(V / 32)] uint32, the tokens that the request's constraint allows at every row; None without one.
+    dead_ends: rows at which it allows no token, though the text is not complete.
     rewound: position the sequence was rewound to, or None.
     """
 
@@ -115,6 +118,8 @@ class Part:
     rewound: int | None = None
     limits: dict[str | None, int] = attrs.field(factory=dict)
     prices: dict[str | None, float] = attrs.field(factory=dict)
+    masks: np.ndarray | None = None
+    dead_ends: frozenset[int] = frozenset()
 
     @property
     def drafted(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 from torch import Tensor
 
+from spec_core.contract.constraint import Constraint
 from spec_core.contract.sequence import Sequence
 from spec_core.sampling.logprob import Logprob
 from spec_core.sampling.parameters import Sampling
@@ -35,12 +36,13 @@ class Request:
         drafts without confidences are not cut. Both need a rule with shared noise.
     control: the run's controller limits the drafts of this request; False gives each its full length.
     prediction: what the output is likely to be, a text or token ids: methods may draft from it.
-    reuse: continue on rows of an earlier request if the run allows it.
+    reuse: continue on rows of an earlier request if the run allows it. cache_salt: of requests with the same salt only.
     priority: of waiting requests those with the lowest number start first, equal ones in the order of submission.
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
         ``prompt`` is -1.
     offset: output position at which the noise starts, for a generation that continues an earlier one.
     noise_stream: number of the text of this seed, 0 to 65,535: each has its own noise.
+    constraint: what the output must match, such as a JSON schema of ``spec_grammar``; None for free text.
     """
 
     prompt: str | list[int] | list[dict[str, Any]]
@@ -57,10 +59,12 @@ class Request:
     control: bool = True
     prediction: str | list[int] = ""
     reuse: bool = True
+    cache_salt: str = ""
     priority: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0
     noise_stream: int = 0
+    constraint: Constraint | None = None
     name: str = ""
 
 
@@ -85,7 +89,8 @@ class Result:
     """A finished text.
 
     text: without the stop text that ended it. tokens: output ids, stop token included.
-    finish_reason: "stop", "length", "cancelled" or "error". prompt_tokens: length of the prompt.
+    finish_reason: "stop", "complete" (its constraint allows nothing more), "length", "cancelled" or "error".
+    prompt_tokens: length of the prompt.
     reused: prompt rows taken over from an earlier request. seed: the request's. stats: as in docs/metrics.md.
     logprobs: one per token if ``Sampling.logprobs`` requests them, else None.
     """

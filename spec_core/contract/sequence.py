@@ -10,6 +10,7 @@ import attrs
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from spec_core.contract.matcher import Matcher
     from spec_core.sampling.parameters import Sampling
     from spec_core.sampling.stop import Stop
 
@@ -45,6 +46,12 @@ class Stash:
     def __contains__(self, key: StashKey[Any]) -> bool:
         return key in self._values
 
+    def fork(self) -> Stash:
+        """For a sequence that begins with the same rows: copies of the values that have ``fork()``, nothing else."""
+        made = Stash()
+        made._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
+        return made
+
     def get(self, key: StashKey[T], default: T | None = None) -> T | None:
         return self._values.get(key, default)
 
@@ -59,7 +66,7 @@ class Slot:
     stash: plugins' data about the rows. state: the target's memory, None until ``target.open``.
     tokens: the token of each row; -1 where it was given as an embedding.
     evaluated: number of valid rows. checkpoints: {position: recurrent state}.
-    seen: {plugin: first position whose row ``process`` has not delivered to it}.
+    seen: {plugin: first position whose row ``process`` has not delivered to it}. salt: as in Request.
     """
 
     stash: Stash = attrs.field(factory=Stash)
@@ -68,6 +75,7 @@ class Slot:
     evaluated: int = 0
     checkpoints: dict[int, Any] = attrs.field(factory=dict)
     seen: dict[str, int] = attrs.field(factory=dict)
+    salt: str = ""
 
 
 @attrs.define(eq=False)
@@ -78,13 +86,16 @@ class Sequence:
     embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
     max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
-        priority: as in Request. prediction: token ids of the text that the request predicts.
+        cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
-    rounds: number of steps with a verdict for it. finish: "stop", "length", "cancelled", "error" or None.
+    rounds: number of steps with a verdict for it. finish: "stop", "complete", "length", "cancelled", "error"
+        or None.
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
+    matcher: the state of its constraint after the committed output, or None. Plugins read it through
+        ``spec_core.toolkit.allowed`` and ``forced``.
     offset, noise_stream: as in Request. stop: tokens and texts that end it. slot: its memory in the target.
     """
 
@@ -102,6 +113,7 @@ class Sequence:
     confidence_min: float = 0.0
     prediction: list[int] = attrs.field(factory=list)
     reuse: bool = True
+    cache_salt: str = ""
     priority: int = 0
     offset: int = 0
     noise_stream: int = 0
@@ -114,6 +126,7 @@ class Sequence:
     finish: str | None = None
     error: Exception | None = None
     text: Any = None
+    matcher: Matcher | None = None
 
     @property
     def t(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -32,6 +33,15 @@ def leaves(draft: Draft) -> list[int]:
         return [len(draft) - 1]
     inner = set(draft.parents)
     return [i for i in range(len(draft)) if i not in inner]
+
+
+def likely_first(draft: Draft) -> list[int]:
+    """The leaves of a draft, by the joint confidence of their paths; in their order where the draft has none."""
+    found = leaves(draft)
+    chance = draft.confidence
+    if len(found) < 2 or chance is None:
+        return found
+    return sorted(found, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
 
 
 def _parents(whole: Draft, more: Draft, leaf: int) -> list[int] | None:

@@ -5,7 +5,6 @@ A call in the wrong hook raises PhaseError: it would have no effect, or would ch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
-from spec_core.contract.splice import joined, leaves
+from spec_core.contract.splice import joined, likely_first
 from spec_core.contract.trimming import wanted
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import PhaseError
@@ -56,6 +55,7 @@ class Step:
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
+    constrained: at least one sequence has a constraint.
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
@@ -75,6 +75,7 @@ class Step:
     asking: str = ""
     about: Sequence | None = None
     drafting: bool = False
+    constrained: bool = False
     batch: Batch | None = None
     output: TargetOutput | None = None
     number: int = 0
@@ -94,6 +95,7 @@ class Step:
         self.parts.append(part)
         self._by_seq[part.seq] = part
         self.drafting |= part.budget > 0
+        self.constrained |= part.seq.matcher is not None
 
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""
@@ -212,7 +214,7 @@ class Step:
             if part.draft is None or self.asking not in self.extenders or not part.seq.wants(self.asking):
                 continue
             draft, depths = part.draft, part.draft.depths
-            for leaf in _likely_first(draft):
+            for leaf in likely_first(draft):
                 budget = self._further(part, depths[leaf])
                 if budget > 0 and draft.ids[leaf] not in part.seq.stop.tokens:
                     self.about = part.seq
@@ -306,6 +308,14 @@ class Step:
         assert self.output is not None
         return self.output.logits[part.at : part.at + 1 + part.drafted]
 
+    def mask(self, seq: Sequence, row: int) -> np.ndarray | None:
+        """[ceil(V / 32)] uint32: the tokens that the request's constraint allows at ``row`` of ``logits(seq)``, token
+        ``id`` as bit ``id % 32`` of word ``id // 32``. None: all.
+        """
+        self._in("mask", "accept", "rollback", "process")
+        masks = self.part(seq).masks
+        return None if masks is None else masks[row]
+
     def history(self, seq: Sequence, row: int) -> list[int]:
         """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
         self._in("history", "accept", "rollback", "process")
@@ -371,15 +381,6 @@ class Step:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
-
-
-def _likely_first(draft: Draft) -> list[int]:
-    """The leaves of a draft, by the joint confidence of their paths; in their order where the draft has none."""
-    found = leaves(draft)
-    chance = draft.confidence
-    if len(found) < 2 or chance is None:
-        return found
-    return sorted(found, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
 
 
 def own(draft: Draft) -> Draft:

@@ -95,6 +95,10 @@ class Target(Protocol):
         the slot. If that thread is inside a run, they are closed after its call.
         """
 
+    # A target may also have ``copy(seq, source: Slot, want: int) -> int``: ``seq.slot``, which is new, continues at
+    # position ``want`` with copies of the rows of ``source``, which may be in use; returns as ``open``. Checkpoints of
+    # ``source`` up to there are put into ``seq.slot.checkpoints``. Without it a prefix has one sequence at a time.
+
     def checkpoint(self, seq: Sequence) -> Any:
         """The recurrent state after ``seq.evaluated`` positions, as an object; None if the model has none."""
 

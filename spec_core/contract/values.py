@@ -269,8 +269,12 @@ class Compat:
     noise: for a rule, ``shared`` if it decides with the noise that drafters may read, else ``private``.
     lossy: for a rule, why its text does not have the target's distribution; None if it has.
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
+    memory: bytes that it takes beside the target's, if it takes much: ``weights``, and ``row`` for every position of a
+        sequence. The memory plan of a server adds them up.
     notes: facts for the user before the run, such as the memory it will take; printed by ``spec compat``.
     load: called once no plugin refuses; weights are read only there.
+    shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
+        copy that has a life of its own, or it makes what is missing from the tokens.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
@@ -285,8 +289,10 @@ class Compat:
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
+    memory: Mapping[str, int] = attrs.field(factory=dict)
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
+    shares: bool = False
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 

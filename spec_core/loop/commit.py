@@ -12,12 +12,13 @@ from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Verdict
+from spec_core.loop.constrain import completes, dead_end, permitted
 from spec_core.loop.schedule import remaining
 from spec_core.sampling.logprob import Logprob, logprob
 
 
 def cut(step: Step) -> None:
-    """Cut every verdict at the first stop token, stop text or limit inside it.
+    """Cut every verdict at the first stop token, stop text, completed constraint or limit inside it.
 
     The last token of a sequence is never evaluated: a drafted token that ends it becomes the verdict's ``next_token``.
     """
@@ -28,18 +29,25 @@ def cut(step: Step) -> None:
         draft = part.draft
         tokens = [draft.ids[i] for i in part.verdict.path] if draft else []
         tokens.append(part.verdict.next_token)
-        last = _ends_at(part.seq, tokens, step.target.info.context)
+        last = _ends_at(part, tokens, step.target.info.context)
         part.emitted = tokens[: last + 1]
         if last < len(part.verdict.path):
             part.verdict = Verdict(part.verdict.path[:last], tokens[last])
 
 
-def _ends_at(seq: Sequence, tokens: list[int], context: int) -> int:
+def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
-    left = remaining(seq, context)
+    seq = part.seq
+    held, left = seq.matcher is not None, remaining(seq, context)
     for i, token in enumerate(tokens):
+        if held and i and dead_end(part, i):
+            return i - 1  # the next step finds it at its first row
+        if held and not permitted(part, i, token):
+            return i
         if token in seq.stop.tokens or (seq.text is not None and seq.text.put(token)):
             seq.finish = "stop"
+        elif held and completes(seq, token):
+            seq.finish = seq.finish or "complete"
         elif i + 1 >= left:
             seq.finish = "length"
         if seq.finish:

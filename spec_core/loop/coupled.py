@@ -21,7 +21,7 @@ from spec_core.contract.values import Compat, Draft, Verdict
 from spec_core.errors import TargetError
 from spec_core.hookspecs import hookimpl
 from spec_core.sampling import native
-from spec_core.sampling.choose import KINDS, finite_choice
+from spec_core.sampling.choose import KINDS, bits, finite_choice
 from spec_core.sampling.parameters import LOWEST
 from spec_core.toolkit.choosing import Choose, choosers, sampled, walk
 
@@ -67,7 +67,8 @@ def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], 
         if part.at + part.drafted < rows:
             draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
             chance = seq.sampling._terms, step.choosing(seq), seq.t
-            jobs[seq] = (first + part.at * stride, stride, kind, n, *chance, seq.tokens, seq.prompt_len, *draft)
+            text, masks = (seq.tokens, seq.prompt_len), () if part.masks is None else bits(part.masks)
+            jobs[seq] = (first + part.at * stride, stride, kind, n, *chance, *text, *draft, *masks)
         else:
             short.append(seq)
     return jobs, short

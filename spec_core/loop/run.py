@@ -21,6 +21,7 @@ from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
 from spec_core.loop.commit import commit, cut, emitted
+from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
 from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
@@ -91,7 +92,16 @@ class Run:
         self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
         self._outputs = Outputs(self.stats)
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
-        slots = Slots(self.settings.max_sequences, self.settings.reuse, learners)
+        sharing = frozenset(c.name for c in self.plugins if c.compat.shares)
+        kept = self.settings.cache_tokens
+        slots = Slots(
+            self.settings.max_sequences,
+            self.settings.reuse,
+            learners,
+            sharing,
+            kept,
+            "recurrent" in self.target.info.states,
+        )
         self._scheduler = Scheduler(self.target, slots, self._outputs.finish)
         self._private = any(c.compat.noise == "private" for c in self.plugins)
         self._new_step = partial(
@@ -123,6 +133,8 @@ class Run:
         self._ask("draft", step, when=step.drafting)  # in the user's order
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
+        if step.constrained:
+            constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask("rollback", step)  # every owner of state

@@ -15,6 +15,9 @@ from spec_core.contract.target import Target
 from spec_core.loop.slots import Slots
 from spec_core.settings.tables import RunSettings
 
+PAUSED = 64
+"""Rows of a prompt above which its last row has a step of its own, if the target has recurrent state."""
+
 
 @attrs.define(eq=False)
 class Scheduler:
@@ -110,7 +113,7 @@ class Scheduler:
 
 def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
     """Fill a step with parts: decoding sequences first; prompts share the remaining rows."""
-    room, context = settings.max_batched_tokens, target.info.context
+    room = settings.max_batched_tokens
     decoding: list[Sequence] = []
     prompts: list[Sequence] = []
     for seq in running:
@@ -120,14 +123,14 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
         if room <= 0:
             break
         kept = max(0, kept - 1)  # a draft leaves rows for later sequences
-        part = share(seq, room, kept, context, settings, drafting)
+        part = share(seq, room, kept, target, settings, drafting)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
     if prompts:
         if decoding and settings.prefill_budget:
             room = min(room, settings.prefill_budget)
         for seq, rows in shared(prompts, room, settings).items():
-            step.add(share(seq, rows, 0, context, settings, drafting))
+            step.add(share(seq, rows, 0, target, settings, drafting))
     return step
 
 
@@ -153,11 +156,22 @@ def chunk(settings: RunSettings) -> int:
     return max(settings.prefill_chunk, 1 + settings.draft_max)
 
 
-def share(seq: Sequence, room: int, kept: int, context: int, settings: RunSettings, drafting: bool) -> Part:
+def pauses(seq: Sequence, end: int, target: Target) -> bool:
+    """Whether a step leaves the last row of a prompt to the next one.
+
+    Recurrent state can be continued only where it was kept, at the end of a step, and another prompt with the same
+    beginning needs it one row before its first token that differs. A short prompt is sooner evaluated than kept.
+    """
+    return "recurrent" in target.info.states and end == seq.prompt_len and end - seq.evaluated > PAUSED
+
+
+def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSettings, drafting: bool) -> Part:
     """Pending rows of a sequence and the longest path that may be drafted. kept: rows reserved for others."""
-    start, there = seq.evaluated, len(seq.tokens)
+    start, there, context = seq.evaluated, len(seq.tokens), target.info.context
     pending_max = min(chunk(settings), room)
     pending = seq.tokens[start : start + pending_max]
+    if pauses(seq, start + len(pending), target):
+        pending = pending[:-1]
     decides = start + len(pending) == there
     if not (drafting and decides and there > seq.prompt_len and seq.delivered == there - 1):
         return Part(seq, start, pending, decides)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Target
 from spec_core.toolkit import dropped
+
+LOST = 64
+"""Rows that are sooner evaluated again than copied."""
 
 
 def common_prefix(slot: Slot, tokens: list[int]) -> int:
@@ -25,14 +29,18 @@ def common_prefix(slot: Slot, tokens: list[int]) -> int:
 class Slots:
     """The slots of the target's memory. Free slots keep their rows, so that a prefix can be reused.
 
-    count: max slots. learners: plugins with a ``process`` hook; a slot is reused only up to the rows that all of them
-        have seen.
+    count: max sequences. learners: plugins with a ``process`` hook; a slot is reused only up to the rows that all of
+        them have seen. sharing: those whose data can be copied, so that several sequences begin with the same rows.
+    kept: rows of free slots that may be kept beyond ``count`` slots. recurrent: a slot continues at checkpoints only.
     free: the least recently used first. taken: those of running sequences.
     """
 
     count: int
     reuse: bool
     learners: tuple[str, ...]
+    sharing: frozenset[str] = frozenset()
+    kept: int = 0
+    recurrent: bool = False
     free: list[Slot] = attrs.field(factory=list)
     taken: set[Slot] = attrs.field(factory=set)
 
@@ -44,11 +52,11 @@ class Slots:
         """Give the sequence a slot, and start it after the rows that can be reused; False if all are taken."""
         if len(self.taken) >= self.count:
             return False
-        slot, want = self._best(seq)
+        slot, want, source = self._best(seq, hasattr(target, "copy"))
         seq.slot = slot
         self.taken.add(slot)
         try:
-            start = target.open(seq, want)
+            start = target.open(seq, want) if source is None else self._copied(seq, source, want, target)
         except BaseException:
             self.taken.discard(slot)
             target.close(seq)
@@ -56,22 +64,71 @@ class Slots:
         if start == 0:
             slot.stash = type(slot.stash)()
             slot.seen.clear()
+        slot.salt = seq.cache_salt
         self._forget(slot, start)
+        self._evict(target)
         seq.evaluated = seq.delivered = seq.reused = start
         return True
 
-    def _best(self, seq: Sequence) -> tuple[Slot, int]:
-        """The slot with the longest usable prefix; if there is none, a new slot or the least recently used."""
-        usable = [max(0, self._usable(slot, seq)) if self.reuse and seq.reuse else 0 for slot in self.free]
+    def _best(self, seq: Sequence, copies: bool) -> tuple[Slot, int, Slot | None]:
+        """(slot, rows wanted, slot to copy them from): by the longest usable prefix.
+
+        A free slot is continued itself, unless many rows of another text would be lost that there is room for. Without
+        a prefix it is a new slot, or the least recently used.
+        """
+        reuse = self.reuse and seq.reuse
+        usable = [max(0, self._usable(slot, seq)) if reuse else 0 for slot in self.free]
         want = max(usable, default=0)
-        if not want and len(self.free) + len(self.taken) < self.count:
-            return Slot(), 0
-        return self.free.pop(usable.index(want)), want
+        source, shared = self._shared(seq) if reuse and copies else (None, 0)
+        if source is not None and (shared > want or self._worth(source, shared)):
+            return Slot(), shared, source
+        at = usable.index(want) if usable else -1
+        if at < 0 or (not want and self._new) or (want <= LOST and self._worth(self.free[at], want)):
+            return Slot(), 0, None
+        return self.free.pop(at), want, None
+
+    def _shared(self, seq: Sequence) -> tuple[Slot | None, int]:
+        """The slot, free or taken, with the longest prefix that is worth a copy, and its length."""
+        if any(seq.wants(name) and name not in self.sharing for name in self.learners):
+            return None, 0
+        found = [(self._usable(slot, seq), slot) for slot in self]
+        want, best = max(found, key=lambda pair: pair[0], default=(0, None))
+        return (best, want) if want > LOST else (None, 0)
+
+    @property
+    def _new(self) -> bool:
+        """Whether there may be another slot."""
+        return bool(self.kept) or len(self.free) + len(self.taken) < self.count
+
+    def _worth(self, slot: Slot, want: int) -> bool:
+        """Whether the rows behind a prefix are kept for another sequence: they are many, and there is room for both."""
+        return slot.evaluated - want > LOST and self._rows + want <= self.kept
+
+    @property
+    def _rows(self) -> int:
+        """Rows in free slots; a short text counts as more, since it takes memory for more."""
+        return sum(max(slot.evaluated, LOST) for slot in self.free)
+
+    def _copied(self, seq: Sequence, source: Slot, want: int, target: Any) -> int:
+        start = int(target.copy(seq, source, want))
+        slot = seq.slot
+        slot.stash = source.stash.fork()
+        slot.tokens, slot.evaluated = source.tokens[:start], start
+        slot.seen = {name: source.seen.get(name, 0) for name in self.sharing}
+        return start
+
+    def _evict(self, target: Target) -> None:
+        """Drop the oldest free slots for which there is no room."""
+        while self.free and len(self.free) + len(self.taken) > self.count and self._rows > self.kept:
+            dropped.close(target, self.free.pop(0))
 
     def _usable(self, slot: Slot, seq: Sequence) -> int:
+        if slot.salt != seq.cache_salt:
+            return 0
         # A different token follows the last equal row now: pairs made from that row would be stale.
         want = common_prefix(slot, seq.tokens) - 1
-        return min([want, *(slot.seen.get(p, 0) for p in self.learners if seq.wants(p))])
+        want = min([want, *(slot.seen.get(p, 0) for p in self.learners if seq.wants(p))])
+        return max((p for p in slot.checkpoints if p <= want), default=0) if self.recurrent else want
 
     def _forget(self, slot: Slot, start: int) -> None:
         del slot.tokens[start:]
@@ -86,6 +143,7 @@ class Slots:
             target.close(seq)
         else:
             self.free.append(seq.slot)
+            self._evict(target)
 
     def close(self, target: Target) -> None:
         """Free the memory of all slots, then raise the target's first error, if any."""

@@ -2,7 +2,7 @@
 
 Plain decoding and verification call the same function, so a method changes neither the distribution nor, for one
 seed, the text.
-Order: logit bias, penalties, temperature, top-k, top-p, min-p (the order of transformers and vLLM).
+Order: constraint, logit bias, penalties, temperature, top-k, top-p, min-p (the order of transformers and vLLM).
 The native code and ``reference`` give the same result to the bit.
 """
 
@@ -28,12 +28,15 @@ KINDS = {torch.float32: 0, torch.float64: 1}
 """Types of rows, as numbered in the native code."""
 
 
-def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> Tensor:
-    """The row after bias and penalties: in float64, rounded to its type after bias, after repetition, and at the end.
+def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int, mask: np.ndarray | None = None) -> Tensor:
+    """The row after constraint, bias and penalties: in float64, rounded to its type after bias, after repetition, and
+    at the end.
 
     row: [V] logits. history: all tokens before this choice, drafted prefix included. prompt: how many of them are
-    the prompt.
+    the prompt. mask: [ceil(V / 32)] uint32, the tokens that a constraint allows; those of others become -inf.
     """
+    if mask is not None:
+        row = row.masked_fill(~unpacked(mask, len(row)).to(row.device), LOWEST)
     if not sampling.adjusts:
         return row
     row = row.clone()
@@ -48,6 +51,12 @@ def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int) -> 
         penalty = sampling.presence_penalty + sampling.frequency_penalty * counts.double()
         row[ids] = (row[ids].double() - penalty).to(row.dtype)
     return row
+
+
+def unpacked(mask: np.ndarray, n: int) -> Tensor:
+    """[n] bool: the bits of a mask; tokens beyond its last word are not allowed."""
+    bits = np.unpackbits(mask.view(np.uint8), count=n, bitorder="little")
+    return torch.from_numpy(bits.view(np.bool_))
 
 
 def _counted(tokens: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -84,18 +93,27 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids).to(row.device), torch.from_numpy(z).to(row.device)
 
 
-def drawn(row: Tensor, sampling: Sampling, source: NoiseKey, t: int, history: History) -> tuple[int, float, float]:
+def drawn(
+    row: Tensor, sampling: Sampling, source: NoiseKey, t: int, history: History, mask: np.ndarray | None = None
+) -> tuple[int, float, float]:
     """The token after a row of the target [V], its largest logit, and the difference of the two best scores.
+
+    mask: as for ``adjust``.
 
     The argmax of z + g over the support, or of the row at temperature 0; ties go to the lowest id. If the largest logit
     is NaN or -inf, the token is meaningless: ``number`` raises for it.
     """
     here = host(row)
     if native.module is not None:
-        return native.module.draw((*place(here, stride=0), sampling._terms, source, t, *history, None))
+        return native.module.draw((*place(here, stride=0), sampling._terms, source, t, *history, None, *bits(mask)))
     tokens, prompt, drafted = history
-    here = adjust(here, sampling, [*tokens, *drafted], prompt)
+    here = adjust(here, sampling, [*tokens, *drafted], prompt, mask)
     return reference.choose(here.numpy(), sampling, source, t)
+
+
+def bits(masks: np.ndarray | None) -> tuple[int, int]:
+    """Location of masks [W] or [rows, W] for the native code: address, words per row; zeros for None."""
+    return (0, 0) if masks is None else (masks.ctypes.data, masks.shape[-1])
 
 
 def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, domain: int = DOMAIN_TOKEN) -> int:

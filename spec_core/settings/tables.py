@@ -30,6 +30,9 @@ class RunSettings:
     )
     max_sequences: int = option(8, "max sequences that run at once", 1)
     reuse: bool = option(True, "reuse the KV cache rows of an earlier request with the same prefix")
+    cache_tokens: int = option(
+        0, "rows of ended sequences that are kept for reuse, beyond the slots of max_sequences; oldest dropped first", 0
+    )
     on_error: Literal["raise", "isolate"] = option(
         "raise", "when a plugin fails: raise ends the run, isolate switches the plugin off for the rest of it"
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from spec_core.testing.conformance.rollback import RollbackConformance as RollbackConformance
     from spec_core.testing.conformance.rule import RuleConformance as RuleConformance
     from spec_core.testing.conformance.target import TargetConformance as TargetConformance
+    from spec_core.testing.constraint import ToyConstraint as ToyConstraint
     from spec_core.testing.drafters import Oracle as Oracle
     from spec_core.testing.drafters import RandomTrees as RandomTrees
     from spec_core.testing.fuzzer import Fuzzer as Fuzzer
@@ -32,6 +33,7 @@ _WHERE = {
     "RollbackConformance": "conformance.rollback",
     "RuleConformance": "conformance.rule",
     "TargetConformance": "conformance.target",
+    "ToyConstraint": "constraint",
     "ToyRollback": "rollback",
     "ToyTarget": "toy",
     "campaign": "fuzzing",

@@ -18,6 +18,7 @@ from spec_core.errors import PluginError
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
+from spec_core.testing.constraint import ToyConstraint
 from spec_core.testing.fuzzer import Fuzzer
 
 BATCH = 8
@@ -27,6 +28,8 @@ FAULTS = (0.002, 0.01, 0.05)
 
 
 TEMPERATURES = (0.0, 0.4, 0.8, 1.2, 1.5)
+SHARES = (0.05, 0.4, 0.9)
+"""Of the vocabulary that a constraint allows."""
 
 
 @attrs.define
@@ -46,9 +49,10 @@ class Report:
 def asked(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed: int = 0) -> list[Request]:
     """A request for each prompt: temperatures from 0 to 1.5, lengths up to ``longest``.
 
-    Some have a stop token, and some a position that is given as the embedding of another token.
+    Some have a stop token or a constraint, and some a position that is given as the embedding of another token.
     """
     rng = random.Random(seed)
+    constraints = held(len(prompts := list(prompts)), longest, seed)
     vocab, table = target.info.vocab, target.tensor("token_embd.weight")
     return [
         Request(
@@ -58,10 +62,18 @@ def asked(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed:
             seed=rng.randrange(2**64),
             sampling=Sampling(temperature=rng.choice(TEMPERATURES)),
             stop_tokens={rng.randrange(vocab)} if rng.random() < 0.3 else (),
+            constraint=constraints[i],
             name=f"{i}",
         )
         for i, prompt in enumerate(prompts)
     ]
+
+
+def held(count: int, longest: int, seed: int) -> list[ToyConstraint | None]:
+    """A constraint for some of the requests, from random numbers of their own."""
+    rng = random.Random(f"constraints {seed}")
+    made = [ToyConstraint(i, rng.choice(SHARES), rng.randint(1, 2 * longest)) for i in range(count)]
+    return [constraint if rng.random() < 0.2 else None for constraint in made]
 
 
 def plainly(target: Target, requests: Iterable[Request]) -> dict[str, Result]:

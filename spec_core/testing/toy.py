@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from spec_core.contract.batch import Batch, Part, TargetOutput
-from spec_core.contract.sequence import Sequence
+from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
@@ -162,6 +162,14 @@ class ToyTarget:
         start = max((p for p in slot.checkpoints if p <= want), default=0)
         slot.state.recurrent = slot.checkpoints[start] if start else self._fresh()
         return self._truncate(slot.state, start)
+
+    def copy(self, seq: Sequence, source: Slot, want: int) -> int:
+        held = source.state
+        seq.slot.state = ToyState(held.keys[:want], held.values[:want])
+        if not self._recurs:
+            return want
+        seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
+        return self.open(seq, want)
 
     def close(self, seq: Sequence) -> None:
         seq.slot.state = None

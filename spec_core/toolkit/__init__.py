@@ -6,7 +6,7 @@ of the likeliest paths, ``PairDrafter`` runs a layer on pairs of a hidden state 
 ``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model.
 Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
-Logits: ``likeliest``. Counting: ``drafted_and_accepted`` and ``Tally``.
+Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
 
 The first use of one of these names imports torch; importing this module does not.
 """
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from spec_core.toolkit.acceptance import match_estimates as match_estimates
     from spec_core.toolkit.choosing import choosers as choosers
     from spec_core.toolkit.choosing import walk as walk
+    from spec_core.toolkit.constrained import allowed as allowed
+    from spec_core.toolkit.constrained import forced as forced
     from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
     from spec_core.toolkit.drive import evaluate as evaluate
@@ -69,12 +71,14 @@ _WHERE = {
     "TreeLimits": "toolkit.tree",
     "TreeNode": "toolkit.tree",
     "adjust": "sampling.choose",
+    "allowed": "toolkit.constrained",
     "choosers": "toolkit.choosing",
     "draft_head": "toolkit.heads",
     "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",
     "evaluate": "toolkit.drive",
     "finite_choice": "sampling.choose",
+    "forced": "toolkit.constrained",
     "forward": "toolkit.drive",
     "gap": "sampling.choose",
     "grow_tree": "toolkit.tree",

@@ -30,10 +30,9 @@ def walk(draft: Draft | None, choice: Choose) -> Verdict:
 def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     """The choice function of each undecided sequence. Greedy ones share one argmax, and on a device one transfer."""
     undecided = list(step.undecided)
-    if not any(seq.sampling.greedy for seq in undecided):
-        return [(seq, sampled(step, seq)) for seq in undecided]
-    best = largest(step.output.logits)
-    return [(seq, greedy(step, seq, best) if seq.sampling.greedy else sampled(step, seq)) for seq in undecided]
+    plain = {seq for seq in undecided if seq.sampling.greedy and seq.matcher is None}
+    best = largest(step.output.logits) if plain else ([], [])
+    return [(seq, greedy(step, seq, best) if seq in plain else sampled(step, seq)) for seq in undecided]
 
 
 def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Choose:
@@ -49,7 +48,7 @@ def sampled(step: Step, seq: Sequence) -> Choose:
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
         history = step.history(seq, row), seq.prompt_len, ()
-        token, logit, _ = drawn(logits[row], seq.sampling, source, seq.t + depth, history)
+        token, logit, _ = drawn(logits[row], seq.sampling, source, seq.t + depth, history, step.mask(seq, row))
         return finite_choice([token], [logit])
 
     return choice

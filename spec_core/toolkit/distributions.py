@@ -16,10 +16,11 @@ from spec_core.sampling.choose import adjust, finite_choice, largest, support
 def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
     """[V] float64: p of a row of ``step.logits(seq)`` under the request's sampling parameters, as in plain decoding.
 
-    Bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above 0.
-    Raises TargetError for rows of NaN, or in which every token is banned.
+    Constraint, bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above
+    0. Raises TargetError for rows of NaN, or in which every token is banned.
     """
-    logits = adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
+    history, mask = step.history(seq, row), step.mask(seq, row)
+    logits = adjust(step.logits(seq)[row], seq.sampling, history, seq.prompt_len, mask)
     best, values = largest(logits[None])
     token = finite_choice(best, values)
     if math.isinf(values[0]):  # an infinite logit takes all probability

@@ -33,6 +33,10 @@ class PairState:
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
+    def fork(self) -> PairState:
+        """For another sequence with the same rows; its acceptance rate is its own."""
+        return PairState(self.pairs.fork())
+
 
 @attrs.define(eq=False)
 class PairDraft(PartialDraft):

@@ -10,6 +10,7 @@ import math
 from typing import Any, Literal
 
 import attrs
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,10 +19,13 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, drawn, likeliest, support
+from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.reference import ranked
 from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.constrained import allowed
 from spec_core.toolkit.tree import DraftLimits
 
+UNCHANGED = Sampling()
 SampleMode = Literal["auto", "greedy", "sampled"]
 
 
@@ -72,8 +76,11 @@ class TokenDrafter:
         The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
         probability 0. row: [V] logits.
         """
+        mask = allowed(draft.seq, draft.ids)
         token, chance, probs = (
-            self._sampled(step, draft, row) if self.samples(draft.seq) else (*likeliest(row[None], 1)[0][0], None)
+            self._sampled(step, draft, row, mask)
+            if self.samples(draft.seq)
+            else (*likeliest(adjust(row, UNCHANGED, [], 0, mask)[None], 1)[0][0], None)
         )
         draft.ids.append(token)
         draft.confidence.append(chance)
@@ -87,9 +94,10 @@ class TokenDrafter:
     def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False) -> Any:
         """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``likeliest``
         where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
-        draft of paths of at most ``longest`` tokens. None without the extension.
+        draft of paths of at most ``longest`` tokens. None without the extension, and for a request with a constraint,
+        whose masks are made between the forwards.
         """
-        if native.module is None:
+        if native.module is None or seq.matcher is not None:
             return None
         (first, t), (second, then) = step.drawing(seq, 0), step.drawing(seq, 1)
         onward = then - t, second[2] - first[2]
@@ -98,11 +106,13 @@ class TokenDrafter:
         return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
 
     def limits(self, step: Step, draft: PartialDraft, choosers: bool) -> DraftLimits | None:
-        """Of a chain that is made in one call; None where its tokens have to be chosen here.
+        """Of a chain that is made in one call; None where its tokens have to be chosen here, as under a constraint.
 
         choosers: whether who makes it can ask a chooser.
         """
         longest, chooser = draft.budget, None
+        if draft.seq.matcher is not None:
+            return None
         if self.samples(draft.seq):
             chooser = self.chooser(step, draft.seq, longest) if choosers else None
             if chooser is None:
@@ -120,7 +130,7 @@ class TokenDrafter:
         a rule reads ``probs``; else None.
         """
         for token, row in zip(ids, rows if rows is not None else (), strict=False):
-            draft.probs.append(self._probs(draft, row, token))
+            draft.probs.append(self._probs(draft, row, token, None))
             draft.ids.append(token)
         draft.ids, draft.confidence, draft.open = ids, chances, False
 
@@ -148,9 +158,11 @@ class TokenDrafter:
 
         If the target's noise can be read, they are ordered by logit plus noise.
         """
+        mask = allowed(seq, before)
         if not self.follows(step, seq):
+            row = adjust(row, UNCHANGED, [], 0, mask)
             return [(token, chance) for token, chance in likeliest(row[None], count)[0] if chance > 0]
-        row = adjust(row, seq.sampling, seq.tokens + before, seq.prompt_len)
+        row = adjust(row, seq.sampling, seq.tokens + before, seq.prompt_len, mask)
         if not math.isfinite(row.max()):
             return []
         ids, z = support(row, seq.sampling)
@@ -163,17 +175,19 @@ class TokenDrafter:
         """Whether drafts use the noise with which the target chooses."""
         return self.samples(seq) and not step.private
 
-    def _sampled(self, step: Step, draft: PartialDraft, row: Tensor) -> tuple[int, float, Tensor | None]:
+    def _sampled(
+        self, step: Step, draft: PartialDraft, row: Tensor, mask: np.ndarray | None
+    ) -> tuple[int, float, Tensor | None]:
         seq, sampling = draft.seq, draft.seq.sampling
         source, t = step.drawing(seq, len(draft.ids))
-        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, draft.ids))
+        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, draft.ids), mask)
         chance = agreement(apart) if math.isfinite(logit) else 0.0
-        return token, chance, self._probs(draft, row, token) if step.wants_probs else None
+        return token, chance, self._probs(draft, row, token, mask) if step.wants_probs else None
 
-    def _probs(self, draft: PartialDraft, row: Tensor, token: int) -> Tensor:
+    def _probs(self, draft: PartialDraft, row: Tensor, token: int, mask: np.ndarray | None) -> Tensor:
         """[V] distribution that ``token`` was drawn from after the draft so far; a point mass if nothing was drawn."""
         seq, sampling = draft.seq, draft.seq.sampling
-        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len)
+        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len, mask)
         if not math.isfinite(row.max()):
             return torch.eye(1, len(row), device=row.device).roll(token)[0]
         ids, z = support(row, sampling)

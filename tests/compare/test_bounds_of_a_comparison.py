@@ -193,3 +193,24 @@ def test_turns_between_laps_take_a_share_of_their_time(clock):
     assert 2 <= spread <= 4, "24 seconds for turns of six steps, and some for texts that are started again"
     assert count() - spread == calibration.TURNS_MAX
     Calibration().after(10_000.0)
+
+
+def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
+    """A rate of 500/s at two tokens per step are 4 ms, of which three quarters are the forward."""
+    from types import SimpleNamespace
+
+    from spec_compare.table import rest
+
+    plain = SimpleNamespace(
+        contender="plain", roof_fraction=None, rate=1000.0, tokens_per_step=1.0, split={"verify": 0.999, "host": 0.001}
+    )
+    mine = SimpleNamespace(
+        contender="m", roof_fraction=0.89, rate=500.0, tokens_per_step=2.0, split={"host": 0.25, "verify": 0.75}
+    )
+    rows, baselines = [plain, mine], {"m": "plain", "plain": "plain"}
+
+    assert rest(mine, rows, baselines) == (
+        "m: a step takes 4.000 ms (verify 3.000, host 1.000); a plain step 1.000 ms (verify 0.999)"
+    )
+    mine.roof_fraction = 0.9
+    assert rest(mine, rows, baselines) == "" == rest(plain, rows, baselines)

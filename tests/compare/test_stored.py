@@ -152,3 +152,15 @@ def test_names_of_answer_files_are_safe_and_unique():
     names = file_names(["a/b", "a b", "../..", "draft-model=x.gguf", "ngram + mtp"])
 
     assert list(names.values()) == ["a-b", "a-b-2", "contender", "draft-model=x.gguf", "ngram-+-mtp"]
+
+
+def test_swept_settings_are_columns_of_the_exported_table(folder):
+    assert run([*COMMAND, "--sweep", "repeat.length=1,2", "--sweep", "seed=3,4", "--out", "swept"]) == 0
+    assert run(["compare", "export", "swept", "--csv", "t.csv"]) == 0
+    written = [r for r in csv.DictReader((folder / "t.csv").open(newline="")) if r["family"] == "all"]
+
+    assert [(r["methods"], r["repeat.length"], r["seed"]) for r in written] == [
+        ("", "", "3"), ("", "", "4"),
+        ("repeat", "1", "3"), ("repeat", "1", "4"), ("repeat", "2", "3"), ("repeat", "2", "4"),
+    ]  # fmt: skip
+    assert "max_tokens" not in written[0]

@@ -90,7 +90,7 @@ def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, most, noise, part):
         row = torch.full((n,), -math.inf)
         row[slice(None) if ids is None else ids] = case.row.float() if ids is None else case.row.float()[ids]
         step = SimpleNamespace(private=False, noise=noise_of(case))
-        seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt)
+        seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt, matcher=None)
         expected = TokenDrafter(0.0).likeliest(step, seq, list(case.drafted), row, most)
         assert choices.ranked(case, most, ids, noise) == expected, case
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
@@ -47,7 +48,7 @@ def fields() -> Iterator[tuple[type, str]]:
     """Every field of a request that is a whole number, or holds some."""
     for table in (Request, Sampling):
         for name, kind in get_type_hints(table).items():
-            if name in INSIDE or "int" in str(kind).replace("'", ""):
+            if name in INSIDE or re.search(r"\bint\b", str(kind)):
                 yield table, name
 
 

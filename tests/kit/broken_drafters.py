@@ -176,6 +176,18 @@ class CleansUpWhatIsNotThere(Lookup):
 
 
 @attrs.define(eq=False)
+class AdvancesTheConstraint(Lookup):
+    """Leaves a request's constraint after its own draft."""
+
+    def ahead(self, seq, count: int) -> list[int]:
+        ids = super().ahead(seq, count)
+        if seq.matcher is not None:
+            for token in ids:
+                seq.matcher.advance(token)
+        return ids
+
+
+@attrs.define(eq=False)
 class CountsThemIn(Lookup):
     """Counts sequences in and out, but a cancelled one has no last row; it has room for as many as run at once."""
 

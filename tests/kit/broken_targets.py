@@ -13,7 +13,7 @@ class Healthy(ToyTarget):
     """The toy target with a short context."""
 
     def __init__(self) -> None:
-        super().__init__(context=64)
+        super().__init__(context=96)
 
 
 class LooksAtItsNeighbours(Healthy):
@@ -228,6 +228,15 @@ class StartsAnew(Healthy):
 
     def open(self, seq, want):
         return super().open(seq, 0)
+
+
+class CopiesNothing(Healthy):
+    """Lets two sequences write into the same rows."""
+
+    def copy(self, seq, source, want):
+        start = super().copy(seq, source, want)
+        seq.slot.state.keys, seq.slot.state.values = source.state.keys, source.state.values
+        return start
 
 
 class Raises(Healthy):

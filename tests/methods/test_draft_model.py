@@ -6,8 +6,9 @@ import re
 
 import attrs
 import pytest
+from spec_methods.draft_model import DraftModel
 
-from spec_core import Refused, Run, Sampling, load
+from spec_core import Refused, Run, Sampling, SpecError, load
 from tests.support.small_models import tiny_gguf
 
 
@@ -183,3 +184,28 @@ def test_a_target_without_tokenizer_takes_a_draft_model_of_its_own_words_only(ta
     other = tiny_gguf(2, salt="completely different words ")
     with pytest.raises(Refused, match="has no tokenizer"):
         Run(mute, methods=[("draft-model", {"file": str(other), "translate": True})])
+
+
+def test_it_has_threads_of_its_own(monkeypatch):
+    """Within its forwards only; the text is the same."""
+    import torch
+
+    target, seen = load("zoo:pico"), set()
+    chosen = DraftModel(threads=2)
+    with Run(target, [("draft-model", chosen)]) as run:
+        original = type(chosen.model).draft
+        monkeypatch.setattr(
+            type(chosen.model), "draft", lambda *a, **k: seen.add(torch.get_num_threads()) or original(*a, **k)
+        )
+        before = torch.get_num_threads()
+        result = run.generate("def f(x):\n", max_tokens=12).result
+
+    assert result.tokens == Run(target).generate("def f(x):\n", max_tokens=12).result.tokens
+    assert seen == {2} and torch.get_num_threads() == before
+
+
+def test_it_runs_on_a_device_of_its_own():
+    with Run(load("zoo:pico"), [("draft-model", DraftModel(device="cpu"))]) as run:
+        assert run.generate("def f(x):\n", max_tokens=12).result.stats["accepted"] > 0
+    with pytest.raises(SpecError, match="nowhere"):
+        Run(load("zoo:pico"), [("draft-model", DraftModel(device="nowhere"))])

@@ -136,7 +136,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     tokens, features = [5, 9, 2, 7, 3, 1], layer.features([torch.randn(6, 32) for _ in range(3)])
     limits, memory = TreeLimits(depth, nodes, width, 0.0), layer.memory()
     memory.take(0, tokens, features, {})
-    seq, step = SimpleNamespace(sampling=Sampling()), SimpleNamespace(private=False)
+    seq, step = SimpleNamespace(sampling=Sampling(), matcher=None), SimpleNamespace(private=False)
     tree, forwards = PairTree(seq, memory, TokenDrafter(0.0), limits, "deterministic", 0.9), 0
     while tree.open:
         tree.take(step, *layer.forward([tree.pairs()]))
@@ -154,7 +154,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
 
 def test_a_head_without_numbers_drafts_no_tree():
     chooser = TokenDrafter(0.0)
-    seq, step = SimpleNamespace(sampling=Sampling()), SimpleNamespace(private=False)
+    seq, step = SimpleNamespace(sampling=Sampling(), matcher=None), SimpleNamespace(private=False)
 
     assert chooser.likeliest(step, seq, [], torch.full((9,), torch.nan), 3) == []
 

@@ -61,7 +61,7 @@ WRONG = {
         "image_url",
     ),
     "no-content": ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "content"),
-    "schema": ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "not supported"),
+    "schema": ("/v1/chat/completions", {**CHAT, "response_format": {"type": "xml"}}, "response_format"),
     "tools": ("/v1/chat/completions", {**CHAT, "tools": [{}]}, "type"),
     "prediction": ("/v1/chat/completions", {**CHAT, "prediction": {"type": "content"}}, "content"),
     "no-prediction": (
@@ -75,7 +75,7 @@ WRONG = {
     "priority": ("/v1/completions", {**TEXT, "priority": 1 << 40}, "priority"),
     "deadline": ("/v1/completions", {**TEXT, "deadline_seconds": 0}, "deadline_seconds"),
     "model": ("/v1/completions", {**TEXT, "model": "other"}, "does not exist"),
-    "grammar": ("/completion", {"prompt": "x", "grammar": "root ::= x"}, "not supported"),
+    "grammar": ("/completion", {"prompt": "x", "grammar": "root ::= x"}, "no rule 'x'"),
     "two-lengths": ("/completion", {"prompt": "x", "n_predict": 2, "max_tokens": 2}, "both given"),
     "llama-bias": ("/completion", {"prompt": "x", "logit_bias": [[5, True]]}, "[token, number]"),
     "detokenize": ("/detokenize", {"tokens": [999_999]}, "vocabulary"),

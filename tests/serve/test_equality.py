@@ -10,12 +10,12 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 from spec_core import Run, load
 from tests.support.served import Got, answers, requests, serving, wrong
 
-METHODS = ["ngram", "draft-model", "suffix"]
+METHODS = ["forced", "ngram", "draft-model", "suffix"]
 
 
 @pytest.mark.parametrize("model", ["zoo:pico", "zoo:pico-hybrid"])
 def test_texts_are_those_of_a_run_alone(model):
-    """30 requests at random times, with random lengths, seeds, methods and cancels; 1, 3 and 8 at once."""
+    """30 requests at random times, with random lengths, seeds, methods, schemas and cancels; 1, 3 and 8 at once."""
     target = load(model)
     with serving(target, METHODS, max_sequences=4) as served:
         for seed, concurrency in ((1, 1), (2, 3), (3, 8)):

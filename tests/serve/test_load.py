@@ -1,91 +1,46 @@
-"""Seconds of load with clients that behave badly: no wrong text, no slot lost, every refusal a clear one."""
+"""Seconds of load with clients that behave badly and parts that fail: no wrong text, no slot lost, clear refusals.
+
+``python tests/campaigns/faults.py`` does it for half an hour.
+"""
 
 from __future__ import annotations
-
-import json
-import random
-import socket
-from concurrent.futures import ThreadPoolExecutor
-from time import monotonic, sleep
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_core import load
-from tests.support.served import answers, requests, serving, wrong
+from tests.support import faults
+from tests.support.faults import Load
 
-SECONDS = 3
-METHODS = ["ngram", "draft-model"]
-BODY = json.dumps({"prompt": "x", "max_tokens": 400, "ignore_eos": True, "stream": True}).encode()
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+SECONDS = 8
 
 
-def connected(served):
-    host, port = served.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+def test_faults_harm_nobody_else():
+    found = Load("zoo:pico", SECONDS, fault_every=2).run()
+
+    assert found["wrong"] == []
+    assert found["texts"] > 5 and found["bad"] > 20 and found["faults"] >= 2
 
 
-def vanishes(served, rng):
-    """Sends a request and closes at once, or resets the connection."""
-    with connected(served) as client:
-        client.sendall(HEAD % len(BODY) + BODY)
-        if rng.random() < 0.5:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+@pytest.mark.parametrize("broken", ["text", "refusal"])
+def test_what_is_wrong_is_found(broken, monkeypatch):
+    """A text that is another one; a bad request that is not refused."""
+    if broken == "text":
+        monkeypatch.setattr(faults, "Run", lambda target: faults_run(target))
+    else:
+        monkeypatch.setattr(faults, "KINDS", [accepted])
+
+    assert Load("zoo:pico", 1, fault_every=0).run()["wrong"]
 
 
-def half_open(served, rng):
-    """Promises a body and sends a part of it."""
-    with connected(served) as client:
-        client.sendall(HEAD % len(BODY) + BODY[: rng.randrange(len(BODY))])
-        sleep(0.05)
+def faults_run(target):
+    """A run alone that does not know the seed."""
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    result = SimpleNamespace(result=SimpleNamespace(text="another text"))
+    return nullcontext(SimpleNamespace(generate=lambda request: result))
 
 
-def reads_slowly(served, rng):
-    """Reads a little of a stream now and then, and leaves."""
-    with connected(served) as client:
-        client.sendall(HEAD % len(BODY) + BODY)
-        for _ in range(5):
-            client.recv(64)
-            sleep(0.02)
-
-
-def sends_garbage(served, rng):
-    with connected(served) as client:
-        client.sendall(rng.randbytes(200) + b"\r\n\r\n")
-        answer = client.recv(200)
-        assert not answer or b" 400 " in answer
-
-
-def sends_too_much(served, rng):
-    answer = served.post("/v1/completions", content=b" " * 200_000, headers={"Content-Type": "application/json"})
-    assert answer.status_code == 413
-
-
-def test_clients_that_behave_badly_harm_nobody():
-    """The texts of others are those of a run alone, and at the end nothing runs, waits or is kept."""
-    target, end = load("zoo:pico"), monotonic() + SECONDS
-    many = requests(11, 30, METHODS)
-    with serving(target, METHODS, {"body_bytes": 100_000, "queue": 400}, max_sequences=3) as served:
-
-        def behaves_badly(number):
-            rng = random.Random(number)
-            kinds = [vanishes, half_open, reads_slowly, sends_garbage, sends_too_much]
-            done = 0
-            while monotonic() < end:
-                rng.choice(kinds)(served, rng)
-                done += 1
-            return done
-
-        with ThreadPoolExecutor(4) as pool:
-            bad = [pool.submit(behaves_badly, number) for number in range(3)]
-            got = answers(served.url, many, 4)
-            assert all(future.result() for future in bad)
-        until = monotonic() + 20
-        while served.engine.open and monotonic() < until:
-            sleep(0.01)
-
-        assert wrong(target, many, got) == []
-        assert not served.engine.open and not served.engine.jobs
-        assert not served.engine.run.running and not served.engine.run.results
-        assert served.get("/health").status_code == 200
+def accepted(served, rng):
+    raise AssertionError("a bad request was answered with 200")

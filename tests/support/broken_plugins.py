@@ -57,6 +57,7 @@ DRAFTERS = [
     drafter("order_of_registration_changes_no_text", drafters.TakesEveryDraftForItsOwn),
     drafter("text_does_not_depend_on_how_state_is_put_back", drafters.ExpectsOneRow),
     drafter("text_ends_where_plain_decoding_ends", drafters.CleansUpWhatIsNotThere),
+    drafter("text_under_a_constraint_is_plain", drafters.AdvancesTheConstraint),
     drafter("sequences_come_and_go", drafters.CountsThemIn),
     drafter("a_request_without_it_is_left_alone", drafters.DraftsEverybody),
     drafter("embedded_prompts_are_survived", drafters.LooksUpEveryToken),
@@ -145,6 +146,7 @@ TARGETS = [
     target("the_whole_context_can_be_used", targets.EndsEarly),
     target("attention_is_owned", targets.OwnsNothing),
     target("requests_with_one_beginning_share_rows", targets.StartsAnew),
+    target("a_prefix_can_be_copied", targets.CopiesNothing),
 ]
 
 

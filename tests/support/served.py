@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import httpx
 import uvicorn
+from spec_grammar import JsonSchema
 from spec_serve.app import create_app
 from spec_serve.asked import Terms
 from spec_serve.command import adapted
@@ -25,6 +26,12 @@ from spec_serve.settings import ServeSettings
 from spec_core import Request, Run, RunSettings, Sampling, Target, load
 from spec_core.commands import configured, resolve
 
+SCHEMAS = (
+    {"enum": ["red", "green", 17, [1, 2, 3]]},
+    {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 1, "maxItems": 4},
+    {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"maxLength": 4, "type": "string"}}},
+)
+"""Of constrained requests; their texts are short, or are cut at the length."""
 PROMPTS = Path(__file__).parents[2] / "plugins" / "spec_zoo" / "prompts.jsonl"
 
 
@@ -102,7 +109,7 @@ class Asked:
 
 
 def requests(seed: int, count: int, methods: Sequence[str]) -> list[Asked]:
-    """Requests with random prompts, lengths, seeds, methods and cancels."""
+    """Requests with random prompts, lengths, seeds, methods, schemas and cancels."""
     rng, texts = random.Random(seed), prompts()
     return [_request(rng, rng.choice(texts), methods) for _ in range(count)]
 
@@ -117,7 +124,10 @@ def _request(rng: random.Random, text: str, methods: Sequence[str]) -> Asked:
     prompt = text[: rng.randint(1, len(text))] * rng.choice([1, 1, 3])
     asked = {"prompt": prompt, **shared, **drawn, "stop": list(stop), "speculative": speculative}
     asked |= {"cache_prompt": rng.random() < 0.8, "priority": rng.randint(-1, 1)}
-    request = Request(prompt, **shared, stop=stop, sampling=Sampling(**drawn))
+    schema = rng.choice(SCHEMAS) if rng.random() < 0.3 else None
+    asked |= {"json_schema": schema} if schema else {}
+    constraint = JsonSchema(schema) if schema else None
+    request = Request(prompt, **shared, stop=stop, sampling=Sampling(**drawn), constraint=constraint)
     return Asked(asked, request, rng.randint(0, 4) if rng.random() < 0.2 else None, rng.random() * 0.02)
 
 
@@ -173,7 +183,8 @@ def wrong(target: Target, many: list[Asked], got: list[Got]) -> list[str]:
     for at, (asked, mine) in enumerate(zip(many, got, strict=True)):
         with Run(target) as alone:
             result = alone.generate(asked.request).result
-        same = mine.text == result.text and mine.finish == result.finish_reason
+        finish = "stop" if result.finish_reason == "complete" else result.finish_reason
+        same = mine.text == result.text and mine.finish == finish
         if asked.cut is not None and mine.finish is None:
             same = result.text.startswith(mine.text)
         if not same:

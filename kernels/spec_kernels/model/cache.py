@@ -38,6 +38,14 @@ class KVCache:
         keys[:, :, :old], values[:, :, :old] = self.keys, self.values
         self.keys, self.values = keys, values
 
+    def copy(self) -> KVCache:
+        """The same rows in memory of their own."""
+        layers, _, length, _ = self.keys.shape
+        made = KVCache(layers, self.shape, length, self.keys.dtype, self.keys.device)
+        made.keys.copy_(self.keys)
+        made.values.copy_(self.values)
+        return made
+
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
         index = torch.tensor(places, device=self.keys.device)

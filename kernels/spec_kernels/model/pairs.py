@@ -76,6 +76,11 @@ class PairMemory:
         if embeds:
             self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
 
+    def fork(self) -> PairMemory:
+        """The same memory for another sequence. Hidden states never change, so they are shared."""
+        waiting = list(self.tokens), list(self.hidden), dict(self.embeds)
+        return PairMemory(self.cache.copy(), self.width, self.done, *waiting)
+
     def pairs(self, n: int | None = None) -> Pairs:
         """The first n waiting pairs for a forward, which count as evaluated from now on; the cache is enlarged."""
         hidden, tokens = _joined(self.hidden), self.tokens

@@ -41,6 +41,12 @@ class NativeCache:
         module().cache_grow(self.shape, address, places, self.address, self.length)
         del old
 
+    def copy(self) -> NativeCache:
+        """The same rows in memory of their own."""
+        made = NativeCache(self.shape, self.length)
+        made.memory.copy_(self.memory)
+        return made
+
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
         module().cache_compact(self.shape, self.address, self.length, start, places)

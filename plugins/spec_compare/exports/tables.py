@@ -13,7 +13,9 @@ from spec_cli import common
 from spec_cli.common import as_json
 
 from spec_compare.outcome import Outcome
+from spec_compare.records.header import Header
 from spec_compare.records.record import Record
+from spec_core.commands import name_of
 from spec_core.errors import UsageError
 
 EXTRA = "pip install 'spec-core[parquet]'"
@@ -48,7 +50,25 @@ def rows(found: Outcome) -> Iterator[dict[str, Any]]:
         facts = next(c for c in header.contenders if c.name == row.contender)
         target = header.targets[facts.target]
         where = {"model": target.model, "dtype": target.dtype, "device": target.device, "host": header.host}
-        yield {**attrs.asdict(row), "baseline": facts.baseline, **where, "batch": header.batch}
+        own = {name: facts.settings[name].value if name in facts.settings else None for name in varied(header)}
+        methods = "+".join(map(name_of, facts.methods))
+        yield {
+            **attrs.asdict(row),
+            "baseline": facts.baseline,
+            **where,
+            "batch": header.batch,
+            "methods": methods,
+            **own,
+        }
+
+
+def varied(header: Header) -> list[str]:
+    """Settings that have several values among the contenders: those of a sweep."""
+    values: dict[str, set[str]] = {}
+    for facts in header.contenders:
+        for name, setting in facts.settings.items():
+            values.setdefault(name, set()).add(as_json(setting.value))
+    return sorted(name for name, found in values.items() if len(found) > 1 and name != "methods")
 
 
 def _text(record: Record) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 from spec_cli import common
 
+from spec_compare.executors.part import Written, unheard
 from spec_compare.records import collect
 from spec_compare.records.aliases import aliases
 from spec_compare.records.header import Header
@@ -26,10 +27,12 @@ class Results:
     Finished laps are kept if a run is interrupted, and a run with the same ``--out`` continues after them.
     Raises UsageError before anything is loaded if the directory has a summary without results, or results that
     cannot be read.
+
+    written: called with the header, and the lines of each lap, after they were written.
     """
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
+    def __init__(self, out: Path, written: Written = unheard) -> None:
+        self.out, self.written = out, written
         self.before: Comparison | None = read(out) if begun(out) else None
         if self.before is None and (out / SUMMARY).exists():
             raise UsageError(
@@ -67,13 +70,14 @@ class Results:
         common.note(f"written: {self.out / LAPS}, {self.out / SUMMARY}")
 
     def _append(self, objects: list[dict[str, Any]], mode: Literal["ab", "wb"] = "ab") -> None:
-        text = "".join(common.as_json(one) + "\n" for one in objects)
+        lines = "".join(common.as_json(one) + "\n" for one in objects).encode()
 
         def write() -> None:
             with (self.out / LAPS).open(mode) as file:
-                file.write(text.encode())
+                file.write(lines)
 
         self._try(write)
+        self.written(lines)
 
     def _try(self, write: Any) -> None:
         try:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter, p_min_field, sample_field
+from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
@@ -46,6 +47,10 @@ class DraftModel:
     dtype: str = attrs.field(
         default="auto", metadata={"help": "dtype of the draft model; auto is the loader's default on this device"}
     )
+    device: str = attrs.field(default="auto", metadata={"help": "where the draft model runs; auto: with the target"})
+    threads: int = attrs.field(
+        default=0, validator=ge(0), metadata={"help": "CPU threads of the draft model; 0: as many as the target has"}
+    )
     translate: bool = attrs.field(
         default=False, metadata={"help": "allow another vocabulary, and match tokens by their text"}
     )
@@ -61,10 +66,12 @@ class DraftModel:
             return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} has none", hint)])
         described = load(file, weights=False)
         return Compat(
+            shares=True,
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
             drafts=self._drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
+            memory=memory_of(described.info),
         )
 
     def _other_state(self, draft: Target) -> Refusal | None:
@@ -93,7 +100,8 @@ class DraftModel:
         same = same_words(target, described)
         context = min(described.info.context, target.info.context) if same else described.info.context
         options = target.info.extras.get("options", {}) if self.dtype == "auto" else {}
-        self.model = load(file, device=target.info.device, dtype=self.dtype, context=context, **options)
+        device = target.info.device if self.device == "auto" else self.device
+        self.model = load(file, device=device, dtype=self.dtype, context=context, **options)
         self.words = Same() if same else translation(target, self.model)
 
     # hooks
@@ -101,8 +109,11 @@ class DraftModel:
     @hookimpl
     def draft(self, step: Step) -> None:
         wanted = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if not wanted:
-            return
+        if wanted:
+            with threads(self.threads):
+                self._draft(step, wanted)
+
+    def _draft(self, step: Step, wanted: list[Drafting]) -> None:
         forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
         step.report_cost(forwards=forwards, rows=rows)
         if isinstance(self.words, Same) and hasattr(self.model, "draft"):
@@ -158,12 +169,14 @@ class DraftModel:
         made = continued(self.model, rows, [limits for _, limits in drafts], keep)
         step.report_cost(forwards=made.forwards, rows=made.rows)
         for (d, _), found in zip(drafts, made.found, strict=True):
-            self._drafter.take(d, found.tokens, found.chances, found.rows)
+            rows_read = None if found.rows is None else found.rows.to(step.target.info.device)
+            self._drafter.take(d, found.tokens, found.chances, rows_read)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward that adds a token to every draft."""
         rows = sum(len(d.tokens) - d.shadow.agree(d.tokens) for d in drafting)
         logits = self.words.rows(forward(self.model, [(d.shadow, d.tokens) for d in drafting]))
+        logits = logits.to(step.target.info.device)
         step.report_cost(forwards=1, rows=rows)
         for d, row in zip(drafting, logits, strict=True):
             d.tokens += self.words.to_draft([self._drafter.extend(step, d, row)])

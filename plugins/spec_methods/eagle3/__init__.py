@@ -63,6 +63,7 @@ class Eagle3(PairDrafter):
         if not isinstance(found, DraftHead):
             return Compat(refusals=[found])
         return Compat(
+            shares=True,
             needs=attrs.evolve(found.needs, trees=self.width > 1 and target.info.trees),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,

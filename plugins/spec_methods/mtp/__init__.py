@@ -41,6 +41,7 @@ class Mtp(PairDrafter):
         holder = target if self.file is None else load(self.file, weights=False)
         refusal = self._misfit(target, holder)
         return Compat(
+            shares=True,
             needs=Needs(final=True),
             refusals=[refusal] if refusal else [],
             drafts=self.drafter.proposals,

@@ -69,6 +69,7 @@ class Suffix:
     def compat(self, target: Target) -> Compat:
         trees = self.width > 1 and target.info.trees
         return Compat(
+            shares=True,
             needs=Needs(trees=trees),
             drafts={"deterministic"},
             extends=self.extend,

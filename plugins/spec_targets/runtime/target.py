@@ -14,7 +14,7 @@ from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
 from torch import Tensor
 
-from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, hookimpl
+from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Slot, Step, TargetInfo, TargetOutput, hookimpl
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
@@ -128,6 +128,18 @@ class TorchTarget:
         self.restore(seq, start)
         return start
 
+    def copy(self, seq: Sequence, source: Slot, want: int) -> int:
+        """Attention rows are copied; checkpoints never change, so they are shared."""
+        held: Memory = source.state
+        cache = None if held.cache is None else held.cache.copy()
+        seq.slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
+        if self.pool is None:
+            return want
+        seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
+        start = max(seq.slot.checkpoints, default=0)
+        self.restore(seq, start)
+        return start
+
     def close(self, seq: Sequence) -> None:
         """Takes no lock."""
         held, seq.slot.state = seq.slot.state, None
@@ -148,7 +160,7 @@ class TorchTarget:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(owns={"attention"})
+        return Compat(owns={"attention"}, shares=True)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -205,7 +217,7 @@ class RecurrentTarget(TorchTarget):
     def _keep(self, seq: Sequence) -> None:
         kept, here = seq.slot.checkpoints, seq.evaluated
         half = self.every // 2
-        if here == seq.prompt_len or here // half > max(kept, default=0) // half:
+        if seq.prompt_len - 1 <= here <= seq.prompt_len or here // half > max(kept, default=0) // half:
             kept[here] = self.checkpoint(seq)
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spec_core.contract.matcher import Matcher
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
-from spec_core.errors import UsageError
+from spec_core.errors import SpecError, UsageError, message, shown
 from spec_core.loop.request import checks, prompts
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
@@ -44,11 +45,13 @@ def sequence(
         confidence_min=_surest(request, private),
         prediction=prompts.prediction(request.prediction, target),
         reuse=checks.flag("reuse", request.reuse),
+        cache_salt=checks.label("cache_salt", request.cache_salt),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         noise_stream=checks.below("noise_stream", request.noise_stream, checks.STREAMS),
-        name=checks.name(request.name),
+        name=checks.label("name", request.name),
+        matcher=_matcher(request, target),
     )
     if target.tokenizer is not None:
         seq.text = Text(target.tokenizer.stream(), seq.stop.texts)
@@ -60,6 +63,26 @@ def _stop(request: Request, target: Target) -> Stop:
     tokens = checks.stop_tokens(request.stop_tokens, target.info.vocab)
     ignore_eos = checks.flag("ignore_eos", request.ignore_eos)
     return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
+
+
+def _matcher(request: Request, target: Target) -> Matcher | None:
+    """The start of the constraint's text. Raises UsageError for one that cannot be used here."""
+    if request.constraint is None:
+        return None
+    if not callable(getattr(request.constraint, "start", None)):
+        raise UsageError(
+            f"constraint = {shown(request.constraint)}",
+            hint="give an object with start(target), such as spec_grammar.JsonSchema(...)",
+        )
+    if request.ignore_eos:
+        raise UsageError("ignore_eos and a constraint are both given", hint="leave out one: a constraint ends its text")
+    try:
+        return request.constraint.start(target)
+    except SpecError:
+        raise
+    except Exception as error:
+        said = f"the constraint failed at its start: {type(error).__name__}: {message(error)}"
+        raise UsageError(said, hint="report it to the author of the constraint") from error
 
 
 def _shortest(request: Request, private: bool) -> int:

@@ -129,9 +129,9 @@ def flag(name: str, given: Any) -> bool:
     return bool(given)
 
 
-def name(given: Any) -> str:
+def label(name: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise UsageError(f"the name {shown(given)} is not a text", hint="give a text, or leave it out")
+        raise UsageError(f"the {name} {shown(given)} is not a text", hint="give a text, or leave it out")
     return str(given)
 
 

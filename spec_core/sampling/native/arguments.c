@@ -87,18 +87,20 @@ static int draft_of(choice_job *job, PyObject *tokens, PyObject *ids, PyObject *
     return (job->history = numbers(tokens, &job->length, job->drafted)) != NULL;
 }
 
-/* (address, stride, kind, n, sampling, (seed, stream, domain), t, tokens, prompt, ids or None, parents or None) */
+/* (address, stride, kind, n, sampling, (seed, stream, domain), t, tokens, prompt, ids or None, parents or None, address
+ * of the masks or 0, their words per row) */
 int job_of(choice_job *job, PyObject *given) {
     PyObject *sampling, *tokens, *ids, *parents;
-    word address, seed, t, stream, domain;
+    word address, seed, t, stream, domain, masks = 0;
     long long stride;
     int kind, n;
     memset(job, 0, sizeof *job);
-    if (!PyArg_ParseTuple(given, "KLiiO(KKK)KOiOO", &address, &stride, &kind, &n, &sampling, &seed, &stream, &domain,
-                          &t, &tokens, &job->prompt, &ids, &parents))
+    if (!PyArg_ParseTuple(given, "KLiiO(KKK)KOiOO|Ki", &address, &stride, &kind, &n, &sampling, &seed, &stream, &domain,
+                          &t, &tokens, &job->prompt, &ids, &parents, &masks, &job->words))
         return 0;
     if (!row_of(&job->row, address, kind, n)) return 0;
     job->logits = job->row.data, job->stride = stride;
+    job->masks = (const uint32_t *)(uintptr_t)masks;
     source_of(&job->source, seed, t, stream, domain);
     return sampling_of(job, sampling) && draft_of(job, tokens, ids, parents);
 }

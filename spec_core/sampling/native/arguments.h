@@ -23,7 +23,8 @@ int sampling_of(choice_job *job, PyObject *given);
 int row_of(choice_row *row, word address, int kind, int n);
 void source_of(choice_source *s, word seed, word t, word stream, word domain);
 
-/* (address, stride, kind, n, sampling, (seed, stream, domain), t, tokens, prompt, ids or None, parents or None) */
+/* (address, stride, kind, n, sampling, (seed, stream, domain), t, tokens, prompt, ids or None, parents or None, address
+ * of the masks or 0, their words per row) */
 int job_of(choice_job *job, PyObject *given);
 void job_free(choice_job *job);
 

@@ -57,7 +57,7 @@ static const char *choose(void *context, const spec_choice *where, int64_t *toke
     const char *wrong = placed(c, where, &row, &source);
     if (wrong) return wrong;
     choice_made made =
-        choice_now->choose(choice_adjusted(&c->job, row, c->scratch), &c->job.cuts, &source, 1, c->scratch);
+        choice_now->choose(choice_adjusted(&c->job, row, 0, c->scratch), &c->job.cuts, &source, 1, c->scratch);
     *token = made.id, *chance = isfinite(made.logit) ? agreement(made.lead) : 0;
     return NULL;
 }
@@ -78,7 +78,7 @@ static int32_t by_probability(chooser *c, choice_row row, int32_t count_max, int
 static int32_t by_noise(chooser *c, choice_row row, const choice_source *source, int32_t count_max, int64_t *tokens,
                         double *chances) {
     const choice_place *order = c->scratch->order;
-    row = choice_adjusted(&c->job, row, c->scratch);
+    row = choice_adjusted(&c->job, row, 0, c->scratch);
     int32_t count = count_max < row.n ? count_max + 1 : row.n;
     int32_t found = choice_now->best(row, &c->job.cuts, source, count, c->scratch);
     for (int32_t i = 0; i < found && i < count_max; i++) {

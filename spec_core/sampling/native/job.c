@@ -1,4 +1,4 @@
-/* Bias and penalties, and following the choices down a draft. */
+/* Constraint, bias and penalties, and following the choices down a draft. */
 #include "job.h"
 
 #include <math.h>
@@ -15,6 +15,16 @@ static void set(choice_row row, int32_t id, double value) {
 }
 
 static int known(choice_row row, int32_t id) { return id >= 0 && id < row.n; }
+
+/* Tokens without their bit cannot be chosen; nor those beyond the last word. */
+static void forbid(choice_row row, const uint32_t *mask, int32_t words) {
+    for (int32_t from = 0; from < row.n; from += 32) {
+        uint32_t word = from / 32 < words ? mask[from / 32] : 0;
+        if (!~word) continue;
+        for (int32_t id = from; id < from + 32 && id < row.n; id++)
+            if (!(word >> (id - from) & 1)) set(row, id, -__builtin_inf());
+    }
+}
 
 static void penalise_repetition(const choice_job *job, choice_row row, int32_t *counts) {
     for (int32_t i = 0; i < job->length; i++) {
@@ -38,11 +48,12 @@ static void penalise_output(const choice_job *job, choice_row row, int32_t *coun
     }
 }
 
-choice_row choice_adjusted(const choice_job *job, choice_row row, choice_scratch *scratch) {
+choice_row choice_adjusted(const choice_job *job, choice_row row, int32_t index, choice_scratch *scratch) {
     int output = job->presence != 0 || job->frequency != 0;
-    if (!job->biases && job->repetition == 1 && !output) return row;
+    if (!job->masks && !job->biases && job->repetition == 1 && !output) return row;
     memcpy(scratch->adjusted, row.data, (size_t)row.n * (row.kind == CHOICE_FLOAT32 ? 4 : 8));
     row.data = scratch->adjusted;
+    if (job->masks) forbid(row, job->masks + (int64_t)index * job->words, job->words);
     for (int32_t i = 0; i < job->biases; i++)
         if (known(row, job->bias_ids[i])) set(row, job->bias_ids[i], get(row, job->bias_ids[i]) + job->bias[i]);
     if (job->repetition != 1) penalise_repetition(job, row, scratch->counts);
@@ -67,7 +78,7 @@ static choice_row row_at(const choice_job *job, int32_t index) {
 void choice_walk(choice_job *job, const choice_table *table, choice_scratch *scratch) {
     choice_source source = job->source;
     for (int32_t node = -1;; source.t++) {
-        choice_row row = choice_adjusted(job, row_at(job, 1 + node), scratch);
+        choice_row row = choice_adjusted(job, row_at(job, 1 + node), 1 + node, scratch);
         job->made = table->choose(row, &job->cuts, &source, 0, scratch);
         node = child(job, node, job->made.id);
         if (node < 0 || !(job->made.logit > -__builtin_inf())) return;
@@ -78,5 +89,5 @@ void choice_walk(choice_job *job, const choice_table *table, choice_scratch *scr
 
 void choice_draw(choice_job *job, const choice_table *table, choice_scratch *scratch) {
     for (int32_t i = 0; job->history && i < job->drafted; i++) job->history[job->length++] = job->ids[i];
-    job->made = table->choose(choice_adjusted(job, row_at(job, 0), scratch), &job->cuts, &job->source, 1, scratch);
+    job->made = table->choose(choice_adjusted(job, row_at(job, 0), 0, scratch), &job->cuts, &job->source, 1, scratch);
 }

@@ -138,6 +138,7 @@ def described(request: Request) -> str:
     shown = f"prompt={request.prompt}, n={request.max_tokens}, seed={request.seed}, temperature={sampling.temperature}"
     shown += f", {sampling}" if sampling.adjusts or sampling.truncates else ""
     shown += f", offset={request.offset}" if request.offset else ""
+    shown += f", constraint={request.constraint}" if request.constraint is not None else ""
     return shown + (f", stop_tokens={stops}" if stops else "")
 
 

@@ -280,7 +280,7 @@ class Checkpoints:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts=())
+        return Compat(drafts=(), shares=True)
 
     @hookimpl
     def process(self, rows: Rows) -> None:

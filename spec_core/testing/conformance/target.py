@@ -11,7 +11,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
-from spec_core.testing.conformance.base import expect, together
+from spec_core.testing.conformance.base import described, expect, same, together
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
 from spec_core.testing.conformance.exact_rows import TREE, RowChecks
 from spec_core.testing.conformance.memory import Checkpoints
@@ -20,6 +20,8 @@ from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.drafters import RandomTrees
 from spec_core.toolkit.drive import open_sequence
 
+COPIED = 70
+"""Rows of a prompt whose beginning is worth a copy."""
 MOST_CONTEXT = 4096
 """Longer contexts are not filled to the end."""
 
@@ -270,6 +272,34 @@ class TargetConformance(RowChecks):
         together(run, [])
         expect(seq.reused > 0, "no row was reused")
         expect(run.take(seq).tokens == self.plain(again), f"the text differs on {seq.reused} reused rows")
+
+    @promise("copy(seq, source, want), if there is one: the texts of both sequences continue as from an empty slot.")
+    def test_a_prefix_can_be_copied(self) -> None:
+        """A runs, B begins with rows of A while it does, and A goes on after both."""
+        if not hasattr(self.model, "copy"):
+            pytest.skip("the target does not copy rows")
+        room = min(8, self.model.info.context - COPIED - 8)
+        if room < 2:
+            pytest.skip(f"a context of {self.model.info.context} is shorter than a prefix that is copied")
+        first = self.requests(n=room, temperatures=(0.0,))[0]
+        first = attrs.evolve(first, prompt=(self.prompts()[0] * COPIED)[:COPIED])
+        other = attrs.evolve(first, prompt=[*first.prompt[:-3], 1, 2], name="other")
+        again = attrs.evolve(first, prompt=[*self.text_of(first)[:-2], 1], name="again", max_tokens=4)
+        run = self.run(
+            [Checkpoints(), self.right([first, other, again], lambda seq: 2)],
+            max_sequences=2,
+            prefill_chunk=11,
+            draft_max=4,
+        )
+        one = run.submit(first)
+        while one.rounds < 2:
+            run.step()
+        two = run.submit(other)
+        together(run, [])
+        expect(two.reused > 0, "no row was copied")
+        for seq, request in ((one, first), (two, other)):
+            same(run.take(seq).tokens, self.plain(request), described(request))
+        self.is_plain(run, [again])
 
 
 def check_bytes(words: Tokenizer) -> None:

@@ -12,6 +12,7 @@ from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import Conformance
 from spec_core.testing.conformance.probes import Cut, Limiter, Rewinds
 from spec_core.testing.conformance.promise import promise
+from spec_core.testing.constraint import ToyConstraint
 from spec_core.testing.drafters import Oracle
 from spec_core.testing.rollback import ToyRollback
 from spec_core.testing.toy import ToyTarget
@@ -77,6 +78,12 @@ class TextChecks(Conformance):
             self.is_plain(self.run([self.mine()]), [stopping])
             for n in (1, 2, 3):
                 self.is_plain(self.run([self.mine()]), [attrs.evolve(request, max_tokens=n)])
+
+    @promise("Under a constraint on the text, the text of a seed equals that of plain decoding under it.")
+    def test_text_under_a_constraint_is_plain(self) -> None:
+        for share in (0.1, 0.8):
+            requests = self.requests(constraint=ToyConstraint(share=share))
+            self.is_plain(self.run([self.mine()]), [attrs.evolve(r, ignore_eos=False) for r in requests])
 
     @promise("Sequences that join, leave or are cancelled do not affect others.")
     def test_sequences_come_and_go(self) -> None:

@@ -1,0 +1,166 @@
+"""From llama.cpp's grammar notation (GBNF) to that of llguidance (Lark).
+
+Rules that do not refer to themselves, directly or through others, become terminals: each is one regular expression, so
+that no choice inside it depends on where a token ends. What GBNF has and Lark has not is refused with its line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import attrs
+
+from spec_core import UsageError
+
+TOKEN = re.compile(
+    r"""(?P<space>[ \t\r]+|\#[^\n]*)
+    |(?P<line>\n)
+    |(?P<define>::=)
+    |(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)
+    |(?P<text>"(?:[^"\\\n]|\\.)*")
+    |(?P<set>\[(?:[^\]\\\n]|\\.)*\])
+    |(?P<repeat>[*+?]|\{[ ]*\d+[ ]*(?:,[ ]*\d*[ ]*)?\})
+    |(?P<mark>[()|.])
+    |(?P<token>!?<[^>\n]*>)""",
+    re.VERBOSE,
+)
+ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
+PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^"}
+ANY = "/(?s:.)/"
+REPEAT_MAX = 10_000
+
+
+@attrs.frozen
+class Piece:
+    """A part of the text. kind: the name of its group in TOKEN."""
+
+    kind: str
+    text: str
+    line: int
+
+
+def lark_of(text: str) -> str:
+    """The same grammar in Lark's notation. Raises UsageError for what is no GBNF, or cannot be converted."""
+    rules = split(pieces(text))
+    if "root" not in rules:
+        raise UsageError("the grammar has no rule 'root'", hint='begin with root ::= "..."')
+    for body in rules.values():
+        for piece in body:
+            if piece.kind == "name" and piece.text not in rules:
+                raise wrong(piece, f"there is no rule {piece.text!r}")
+    named = names(rules)
+    lines = [f"{named[name]}: {' '.join(written(piece, named) for piece in body)}" for name, body in rules.items()]
+    return "\n".join([f"start: {named['root']}", *lines])
+
+
+def pieces(text: str) -> list[Piece]:
+    found, at, line = [], 0, 1
+    while at < len(text):
+        match = TOKEN.match(text, at)
+        if match is None:
+            raise wrong(Piece("", text[at : at + 20].split("\n")[0], line), "this cannot be read")
+        kind = match.lastgroup or ""
+        if kind != "space":
+            found.append(Piece(kind, match[0], line))
+        line += match[0].count("\n")
+        at = match.end()
+    return found
+
+
+def split(given: list[Piece]) -> dict[str, list[Piece]]:
+    """{rule: its alternatives}. A rule ends before the next ``name ::=``; line ends mean nothing else."""
+    rest = [piece for piece in given if piece.kind != "line"]
+    rules: dict[str, list[Piece]] = {}
+    body: list[Piece] | None = None
+    for i, piece in enumerate(rest):
+        if i + 1 < len(rest) and piece.kind == "name" and rest[i + 1].kind == "define":
+            if piece.text in rules:
+                raise wrong(piece, f"the rule {piece.text!r} is defined twice")
+            body = rules[piece.text] = []
+        elif piece.kind != "define":
+            if body is None:
+                raise wrong(piece, "a rule was expected")
+            body.append(piece)
+        elif rest[i - 1].kind != "name" or i == 0:
+            raise wrong(piece, "a rule's name was expected before it")
+    return rules
+
+
+def names(rules: dict[str, list[Piece]]) -> dict[str, str]:
+    """Lark's names: of terminals in capitals. A rule that can reach itself is no terminal, nor is one that uses it."""
+    below = {name: {p.text for p in body if p.kind == "name"} for name, body in rules.items()}
+    terminals: set[str] = set()
+    while more := {name for name, used in below.items() if name not in terminals and used <= terminals}:
+        terminals |= more
+    return {name: f"T{i}" if name in terminals else f"r{i}" for i, name in enumerate(rules)}
+
+
+def written(piece: Piece, named: dict[str, str]) -> str:
+    """One part in Lark's notation."""
+    if piece.kind == "name":
+        return named[piece.text]
+    if piece.kind == "text":
+        return json.dumps("".join(characters(piece, piece.text[1:-1])), ensure_ascii=False)
+    if piece.kind == "set":
+        return character_set(piece)
+    if piece.kind == "repeat":
+        return repeat(piece)
+    if piece.kind == "mark":
+        return ANY if piece.text == "." else piece.text
+    raise wrong(piece, "model tokens in a grammar are not supported")
+
+
+def repeat(piece: Piece) -> str:
+    if any(int(n) > REPEAT_MAX for n in re.findall(r"\d+", piece.text)):
+        raise wrong(piece, f"a repetition of more than {REPEAT_MAX}")
+    return piece.text.replace(" ", "")
+
+
+def characters(piece: Piece, text: str) -> list[str]:
+    """The characters of a literal or set, escapes replaced; an escaped ``-`` or ``^`` has two."""
+    found, at = [], 0
+    while at < len(text):
+        match = ESCAPE.match(text, at)
+        if match is None:
+            found.append(text[at])
+            at += 1
+            continue
+        code = match[1]
+        if len(code) > 1:
+            found.append(chr(min(int(code[1:], 16), 0x10FFFF)))
+        elif code in PLAIN:
+            found.append(PLAIN[code])
+        else:
+            raise wrong(piece, f"the escape \\{code} is not known")
+        at = match.end()
+    return found
+
+
+def character_set(piece: Piece) -> str:
+    """``[a-z_]`` with every character as a number, since the two notations quote different ones."""
+    inner = piece.text[1:-1]
+    negated, inner = inner.startswith("^"), inner.removeprefix("^")
+    found = characters(piece, inner)
+    if not found:
+        raise wrong(piece, "a set of characters is empty")
+    parts, i = [], 0
+    while i < len(found):
+        if i + 2 < len(found) and found[i + 1] == "-":
+            parts.append(f"{number(found[i])}-{number(found[i + 2])}")
+            i += 3
+        else:
+            parts.append(number(found[i]))
+            i += 1
+    return f"/[{'^' if negated else ''}{''.join(parts)}]/"
+
+
+def number(c: str) -> str:
+    return f"\\x{{{ord(c):X}}}"
+
+
+def wrong(piece: Piece, said: str) -> UsageError:
+    return UsageError(
+        f"line {piece.line} of the grammar, at {piece.text[:40]!r}: {said}",
+        hint="correct the grammar, or write it in Lark's notation; docs/structured-output.md says what is supported",
+    )

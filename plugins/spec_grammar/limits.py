@@ -1,0 +1,39 @@
+"""Limits of a schema or grammar, checked before it is compiled: it may come from a stranger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spec_core import UsageError
+
+BYTES_MAX = 256 * 1024
+DEPTH_MAX = 64
+"""Nested objects and lists of a schema."""
+
+
+def check_size(what: str, text: str) -> None:
+    """Raises UsageError for a text that is too long, or that is not UTF-8."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{what} has half a surrogate pair", hint="give a text that can be written as UTF-8"
+        ) from error
+    if size > BYTES_MAX:
+        raise UsageError(f"{what} has {size} bytes, the limit is {BYTES_MAX}", hint="give a smaller one")
+
+
+def check_depth(what: str, schema: Any) -> None:
+    """Raises UsageError for a schema that is nested too deeply. Not recursive, since the depth is what is unknown."""
+    level, depth = [schema], 0
+    while level := [inner for outer in level for inner in _inner(outer)]:
+        depth += 1
+        if depth > DEPTH_MAX:
+            raise UsageError(f"{what} is nested more than {DEPTH_MAX} levels deep", hint="give a flatter one")
+
+
+def _inner(value: Any) -> list[Any]:
+    """What a value holds; a text or number holds nothing."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

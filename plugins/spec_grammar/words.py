@@ -1,0 +1,66 @@
+"""A target's vocabulary as llguidance reads it, byte tokens and control tokens included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from spec_core import Target, Tokenizer, UsageError
+
+_made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def library() -> ModuleType:
+    """llguidance. Raises UsageError where it is not installed."""
+    try:
+        import llguidance
+    except ImportError as error:
+        raise UsageError(
+            "structured output needs llguidance, which is not installed", hint="pip install 'spec-core[grammar]'"
+        ) from error
+    return llguidance
+
+
+@attrs.define(eq=False)
+class Words:
+    """What llguidance asks of a tokenizer. tokens: bytes by id; a control token has a name that no text has."""
+
+    tokens: Sequence[bytes]
+    special_token_ids: list[int]
+    eos_token_id: int
+    bos_token_id: int | None
+    tokenizer: Tokenizer
+
+    def __call__(self, text: bytes) -> list[int]:
+        return self.tokenizer.encode(text.decode("utf-8", "ignore"), bos=False)
+
+
+def words_of(target: Target) -> Any:
+    """The LLTokenizer of a target, made once. Raises UsageError for a target without tokenizer or end token."""
+    if target.tokenizer is None:
+        raise UsageError("structured output needs a tokenizer, this target has none", hint="use a target with one")
+    if not target.info.eog:
+        raise UsageError(
+            "structured output needs a model with an end-of-text token, this one has none",
+            hint="use a model whose file names one",
+        )
+    if target.tokenizer not in _made:
+        _made[target.tokenizer] = _words(target)
+    return _made[target.tokenizer]
+
+
+def _words(target: Target) -> Any:
+    tokenizer, eog = target.tokenizer, sorted(target.info.eog)
+    assert tokenizer is not None
+    found = [tokenizer.token_bytes(i) if i < tokenizer.vocab_size else b"" for i in range(target.info.vocab)]
+    special = sorted({i for i, text in enumerate(found) if not text} | set(eog))
+    tokens = list(found)
+    for i in special:
+        tokens[i] = b"<%d>" % i
+    given = Words(tokens, special, eog[0], tokenizer.bos, tokenizer)
+    llguidance = library()
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(given), n_vocab=len(tokens), eos_token=eog)

@@ -1,0 +1,30 @@
+"""What a draft model takes of the machine: memory, and threads of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from spec_core import TargetInfo
+
+
+def memory_of(info: TargetInfo) -> dict[str, int]:
+    """Bytes of its weights and of a position of a sequence, as far as its loader says."""
+    names = {"weights": "weight_bytes", "row": "row_bytes"}
+    return {name: info.extras[key] for name, key in names.items() if key in info.extras}
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Another number of threads for what is computed within; 0 is no other."""
+    before = torch.get_num_threads()
+    if count in (0, before):
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,53 @@
+"""What all bodies of requests have in common: what is unknown, or known and not supported, is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from spec_serve.errors import ApiError, unknown_field, unsupported
+
+ANY = object()
+
+
+class Body(BaseModel):
+    """A body whose unknown fields are refused.
+
+    neutral: fields of the original API that have no form here, each with values that ask for nothing.
+    where: how a refusal calls the body.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    where: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        given = nested(given) if "speculative" in cls.model_fields else dict(given)
+        for name in list(given):
+            if name in cls.neutral:
+                if not _asks_nothing(given.pop(name), cls.neutral[name]):
+                    raise unsupported(name)
+            elif name not in (known := [field.alias or key for key, field in cls.model_fields.items()]):
+                raise unknown_field(name, known, cls.where)
+        return given
+
+
+def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
+    return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
+
+
+def nested(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
+    flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
+    if not flat:
+        return dict(given)
+    if given.get("speculative") is not None:
+        raise ApiError(400, f"speculative and {min(flat)} are both given; write one of the two", min(flat))
+    inner = {name.partition(".")[2]: value for name, value in flat.items()}
+    return {**{n: v for n, v in given.items() if n not in flat}, "speculative": inner}

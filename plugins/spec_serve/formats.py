@@ -1,0 +1,54 @@
+"""Fields of bodies that say what a text must be, by the names of OpenAI, llama-server and vLLM."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from spec_serve.body import Body
+
+
+class NamedSchema(Body):
+    """``response_format.json_schema`` of OpenAI's API. A schema is always enforced, strict or not."""
+
+    where: ClassVar[str] = "response_format.json_schema"
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """What the text must be: free, a JSON object, or JSON of a schema."""
+
+    where: ClassVar[str] = "response_format"
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema", description="llama-server's place.")
+
+
+class StructuredOutputs(Body):
+    """vLLM's: exactly one of these. choice: the text is one of them. grammar: in Lark's notation or GBNF."""
+
+    where: ClassVar[str] = "structured_outputs"
+
+    json_: dict[str, Any] | bool | str | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class Format(Body):
+    """As ``response_format``, its schema without a level of its own."""
+
+    where: ClassVar[str] = "text.format"
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    strict: bool | None = None

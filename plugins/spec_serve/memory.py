@@ -1,0 +1,102 @@
+"""The memory plan: what a server will take, added up from metadata before a weight is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_core import TargetInfo
+    from spec_core.commands import Chosen
+
+MIB = 1 << 20
+CHECKPOINTS = 9
+"""States that a sequence of a hybrid keeps: its own, and those from which its prefix can be continued."""
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""What a container may use."""
+
+
+@attrs.frozen
+class Plan:
+    """Bytes by what takes them.
+
+    weights: of the target. drafters: {method: of its weights}. slots: of ``sequences`` texts that fill the context,
+    drafters' rows included. cache: of rows of ended texts. cached: how many rows these are.
+    """
+
+    weights: int
+    drafters: dict[str, int]
+    slots: int
+    cache: int
+    cached: int
+    sequences: int
+    context: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + sum(self.drafters.values()) + self.slots + self.cache
+
+    def lines(self) -> list[str]:
+        """For people."""
+        drafters = [f"{_mib(size):>9} weights of {name}" for name, size in self.drafters.items()]
+        return [
+            f"{_mib(self.weights):>9} weights",
+            *drafters,
+            f"{_mib(self.slots):>9} {self.sequences} texts of up to {self.context} tokens",
+            f"{_mib(self.cache):>9} prompt cache of {self.cached} tokens",
+            f"{_mib(self.total):>9} together",
+        ]
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.0f} MiB"
+
+
+def plan(info: TargetInfo, plugins: Iterable[Chosen], sequences: int, cache: int, cached: int | None = None) -> Plan:
+    """The plan of a run. cache: bytes for the prompt cache. cached: its rows where they were asked for."""
+    plugins = list(plugins)
+    own = int(info.extras.get("row_bytes", 0))
+    row = own + sum(chosen.compat.memory.get("row", 0) for chosen in plugins)
+    recurrent = info.extras.get("recurrent", {})
+    states = CHECKPOINTS * recurrent.get("layers", 0) * recurrent.get("state_bytes", 0)
+    rows = cached if cached is not None else cache // row if row else 0
+    weights = {chosen.name: chosen.compat.memory.get("weights", 0) for chosen in plugins}
+    return Plan(
+        weights=int(info.extras.get("weight_bytes", 0)),
+        drafters={name: size for name, size in weights.items() if size},
+        slots=sequences * (info.context * row + states),
+        cache=rows * row,
+        cached=rows,
+        sequences=sequences,
+        context=info.context,
+    )
+
+
+def available() -> int | None:
+    """Bytes that this process may still use, None where the system does not say."""
+    found = []
+    try:
+        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")] or found
+        found.append(int(LIMIT.read_text()))
+    except (OSError, ValueError):
+        pass  # no such system, no container, or a container without a limit
+    return min(found, default=None)
+
+
+def check(plan: Plan, limit: int, device: str = "cpu") -> None:
+    """Raises UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free on a CPU."""
+    free = limit or (available() if device.startswith("cpu") else None)
+    if free is not None and plan.total > free:
+        raise UsageError(
+            f"the server would take {_mib(plan.total)}, and {_mib(free)} are "
+            f"{'allowed' if limit else 'free'}:\n" + "\n".join(plan.lines()),
+            hint="lower --context, -o max_sequences or -o serve.cache_mib, or take a smaller model",
+        )

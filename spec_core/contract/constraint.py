@@ -1,0 +1,30 @@
+"""A constraint on the text of a request: which tokens may follow, at every position of a draft.
+
+The core knows this protocol and ``Matcher``; how a constraint is written (a schema, a grammar) is the matter of whoever
+implements them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from spec_core.contract.matcher import Matcher
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.target import Target
+from spec_core.errors import ConstraintError, message
+
+
+class Constraint(Protocol):
+    """A constraint, ready to be used by any number of requests, one Matcher each."""
+
+    def start(self, target: Target) -> Matcher:
+        """The state before the first token of the output. Raises UsageError if it cannot be used with this target."""
+
+
+def fail(seq: Sequence, error: Exception) -> None:
+    """End a sequence whose constraint failed; others go on."""
+    if not isinstance(error, ConstraintError):
+        said = f"the constraint failed: {type(error).__name__}: {message(error)}"
+        cause, error = error, ConstraintError(said, hint="report it to the author of the constraint")
+        error.__cause__ = cause
+    seq.finish, seq.error = "error", error

@@ -1,0 +1,82 @@
+"""The memory plan of a server: from metadata, before a weight is read."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from spec_cli.main import cli
+from spec_serve import memory
+from spec_serve.memory import MIB, plan
+
+from spec_core import UsageError, load
+from spec_core.commands import check
+
+
+def planned(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=None):
+    target = load(model, weights=False)
+    return target.info, plan(target.info, check(target, methods, None, None, {}), sequences, cache, cached)
+
+
+def test_the_plan_counts_weights_drafters_slots_and_the_cache():
+    info, found = planned(methods=["draft-model"])
+    draft = load("zoo:pico-draft", weights=False).info.extras
+    row = info.extras["row_bytes"] + draft["row_bytes"]
+
+    assert found.weights == info.extras["weight_bytes"]
+    assert found.drafters == {"draft-model": draft["weight_bytes"]}
+    assert found.slots == 4 * info.context * row
+    assert found.cached == 10 * MIB // row and found.cache <= 10 * MIB
+    assert found.total == found.weights + draft["weight_bytes"] + found.slots + found.cache
+    assert planned(methods=["ngram"])[1].drafters == {}
+
+
+def test_a_hybrid_has_states_beside_its_rows():
+    info, found = planned("zoo:pico-hybrid")
+    recurrent = info.extras["recurrent"]
+
+    states = 9 * recurrent["layers"] * recurrent["state_bytes"]
+    assert found.slots == 4 * (info.context * info.extras["row_bytes"] + states)
+
+
+def test_rows_that_were_asked_for_count_as_they_are():
+    info, found = planned(cached=100)
+
+    assert found.cached == 100 and found.cache == 100 * info.extras["row_bytes"]
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_what_takes_how_much(monkeypatch):
+    _, found = planned()
+    memory.check(found, found.total)
+    with pytest.raises(UsageError, match="are allowed") as refused:
+        memory.check(found, found.total - 1)
+    assert "prompt cache" in refused.value.reason and "--context" in refused.value.hint
+    monkeypatch.setattr(memory, "available", lambda: found.total - 1)
+    with pytest.raises(UsageError, match="are free"):
+        memory.check(found, 0)
+    memory.check(found, 0, "cuda:0")  # what a GPU has free is not known here
+    monkeypatch.setattr(memory, "available", lambda: None)
+    memory.check(found, 0)
+
+
+def test_the_limit_of_a_container_counts(monkeypatch, tmp_path):
+    file = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "LIMIT", file)
+    file.write_text("1048576\n")
+    assert memory.available() == MIB
+    file.write_text("max\n")
+    assert memory.available() > MIB
+
+
+def test_the_command_refuses_before_it_loads(monkeypatch):
+    pytest.importorskip("fastapi", reason="needs the extra serve")
+    import spec_cli.common
+
+    loaded = []
+    original = spec_cli.common.target_of
+    monkeypatch.setattr(
+        spec_cli.common, "target_of", lambda s, weights=True: loaded.append(weights) or original(s, weights=weights)
+    )
+    result = CliRunner().invoke(cli, ["serve", "-m", "zoo:pico", "--port", "0", "-o", "serve.memory_mib=5"])
+
+    assert isinstance(result.exception, UsageError) and "5 MiB are allowed" in result.exception.reason
+    assert loaded == [False]

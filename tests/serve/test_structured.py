@@ -1,0 +1,202 @@
+"""Structured output over HTTP: the fields of OpenAI, llama-server and vLLM, and calls that follow their schemas."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("llguidance", reason="needs the extra grammar")
+
+from spec_grammar import JsonSchema
+from spec_serve import structured
+
+from spec_core import Run, load
+from tests.support.served import serving
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 6}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+    "x-guidance": {"whitespace_flexible": False},
+}
+PROMPT = "A person:\n"
+ADD = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"]}
+ADD["additionalProperties"] = False
+TOOL = {"type": "function", "function": {"name": "add", "parameters": ADD, "strict": True}}
+OTHER = {"type": "function", "function": {"name": "sub", "parameters": ADD}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+
+
+@pytest.fixture(scope="module")
+def served():
+    with serving("zoo:pico", ["forced", "ngram"]) as server:
+        yield server
+
+
+def valid(text: str) -> bool:
+    import jsonschema
+
+    jsonschema.validate(json.loads(text), SCHEMA)
+    return True
+
+
+def ask(served, path: str = "/v1/completions", **body):
+    given = {"prompt": PROMPT, "max_tokens": 60, "temperature": 0.8, "seed": 3, **body}
+    return served.post(path, {name: value for name, value in given.items() if value is not None})
+
+
+FIELDS = {
+    "response_format": {"response_format": FORMAT},
+    "json_schema": {"json_schema": SCHEMA},
+    "structured_outputs": {"structured_outputs": {"json": SCHEMA}},
+    "guided_json": {"guided_json": json.dumps(SCHEMA)},
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_of_a_schema_gives_the_text_of_generate_alone(served, name):
+    (choice,) = ask(served, **FIELDS[name]).json()["choices"]
+    alone = Run(load("zoo:pico")).generate(
+        PROMPT, max_tokens=60, temperature=0.8, seed=3, constraint=JsonSchema(SCHEMA)
+    )
+
+    assert choice["text"] == alone.text and choice["finish_reason"] == "stop"
+    assert valid(choice["text"])
+
+
+PATTERNS = {
+    "regex": ({"structured_outputs": {"regex": "[a-c]{2}[0-9]"}}, "[a-c]{2}[0-9]"),
+    "guided_regex": ({"guided_regex": "[a-c]{2}[0-9]"}, "[a-c]{2}[0-9]"),
+    "choice": ({"structured_outputs": {"choice": ["a+b", "(c)", "d/e\n"]}}, r"a\+b|\(c\)|d/e\n"),
+    "guided_choice": ({"guided_choice": ["x y"]}, "x y"),
+    "gbnf": ({"grammar": 'root ::= "v" [0-9]{3}'}, "v[0-9]{3}"),
+    "lark": ({"guided_grammar": 'start: "v" N\nN: /[0-9]{2}/'}, "v[0-9]{2}"),
+    "json_object": ({"structured_outputs": {"json_object": False}, "max_tokens": 3}, r"(?s).*"),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_the_text_matches(served, name):
+    body, pattern = PATTERNS[name]
+
+    assert re.fullmatch(pattern, ask(served, **body).json()["choices"][0]["text"])
+
+
+def test_llama_servers_completion_ends_as_at_an_end_token(served):
+    answer = ask(served, "/completion", max_tokens=None, n_predict=60, json_schema=SCHEMA).json()
+
+    assert valid(answer["content"]) and answer["stop_type"] == "eos"
+
+
+def test_a_streamed_chat_and_responses_have_the_same_schema(served):
+    openai = pytest.importorskip("openai", reason="needs the openai client")
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    messages = [{"role": "user", "content": PROMPT}]
+    stream = client.chat.completions.create(
+        model="zoo:pico", messages=messages, max_tokens=60, response_format=FORMAT, stream=True
+    )
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    form = {"format": {"type": "json_schema", "name": "person", "schema": SCHEMA, "strict": True}}
+    answer = client.responses.create(model="zoo:pico", input=PROMPT, max_output_tokens=60, text=form)
+
+    assert valid(text) and valid(answer.output_text)
+    assert answer.status == "completed"
+
+
+def test_json_object_is_an_object(served):
+    body = {"response_format": {"type": "json_object"}, "logit_bias": {"92": 40.0}, "max_tokens": 30}
+
+    assert ask(served, **body).json()["choices"][0]["text"].lstrip().startswith("{")
+
+
+def test_free_text_may_be_asked_for(served):
+    assert ask(served, response_format={"type": "text"}, grammar="").json() is not None
+    assert ask(served, response_format={"type": "text"}).json()["choices"] == ask(served).json()["choices"]
+
+
+# tools
+
+
+def chat(served, **body):
+    messages = [{"role": "user", "content": "Add 1."}]
+    return served.post("/v1/chat/completions", {"messages": messages, "max_tokens": 60, "tools": [TOOL, OTHER], **body})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_demanded_call_is_made(served, seed):
+    (choice,) = chat(served, tool_choice="required", parallel_tool_calls=False, seed=seed, temperature=0.9).json()[
+        "choices"
+    ]
+    (call,) = choice["message"]["tool_calls"]
+
+    assert choice["finish_reason"] == "tool_calls" and not choice["message"]["content"]
+    assert call["function"]["name"] in ("add", "sub")
+    assert 0 <= json.loads(call["function"]["arguments"])["a"] <= 9
+
+
+def test_a_named_function_is_called(served):
+    named = {"type": "function", "function": {"name": "sub"}}
+    (call,) = chat(served, tool_choice=named).json()["choices"][0]["message"]["tool_calls"]
+
+    assert call["function"]["name"] == "sub"
+
+
+def legal(constraint, text: str) -> bool:
+    target = load("zoo:pico")
+    matcher = constraint.start(target)
+    return all(matcher.advance(token) for token in target.tokenizer.encode(text, bos=False))
+
+
+def test_strict_tools_bind_calls_in_free_text():
+    made = structured.tools_constraint([TOOL, OTHER], "auto", "<tool_call>\n", "\n</tool_call>")
+
+    assert legal(made, 'I add. <tool_call>\n{"name": "add", "arguments": {"a": 5}}\n</tool_call> done')
+    assert not legal(made, 'I add. <tool_call>\n{"name": "add", "arguments": {"b"')
+    assert not legal(made, '<tool_call>\n{"name": "mul"')
+
+
+def test_without_strict_calls_are_free():
+    assert structured.tools_constraint([OTHER], "auto", "<t>", "</t>") is None
+    assert structured.tools_constraint([TOOL], "none", "<t>", "</t>") is None
+
+
+# refusals
+
+
+REFUSED = {
+    "two": ({"json_schema": SCHEMA, "grammar": 'root ::= "a"'}, "json_schema and grammar are both given"),
+    "two-inside": ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "regex and choice"),
+    "schema": ({"json_schema": {"type": "foo"}}, "cannot be used"),
+    "no-schema": ({"response_format": {"type": "json_schema"}}, "needs a schema"),
+    "type": ({"response_format": {"type": "xml"}}, "response_format"),
+    "unknown": ({"structured_outputs": {"ebnf": "a"}}, "ebnf"),
+    "no-choice": ({"guided_choice": []}, "a choice of no texts"),
+    "grammar": ({"grammar": 'root ::= "a'}, "line 1 of the grammar"),
+    "ignore-eos": ({"json_schema": SCHEMA, "ignore_eos": True}, "ignore_eos"),
+    "deep": ({"json_schema": '{"items":' * 200 + "{}" + "}" * 200}, "nested"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_used_is_a_400(served, name):
+    body, said = REFUSED[name]
+    answer = ask(served, **body)
+
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"tool_choice": {"type": "function", "function": {"name": "mul"}}}, "none of the tools"),
+        ({"tool_choice": "required", "response_format": FORMAT}, "constrained otherwise"),
+    ],
+)
+def test_calls_that_cannot_be_demanded_are_a_400(served, body, said):
+    answer = chat(served, **body)
+
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
