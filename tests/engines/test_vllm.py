@@ -161,7 +161,7 @@ def test_serve_checks_methods_and_writes_the_command_of_vllm(monkeypatch):
     command = json.loads(found.output)
     spec = json.loads(command[command.index("--additional-config") + 1])["spec"]
 
-    assert command[2:4] == ["vllm.entrypoints.cli.main", "serve"] and command[-2:] == ["--port", "9"]
+    assert command[2:4] == ["vllm.entrypoints.openai.api_server", "--model"] and command[-2:] == ["--port", "9"]
     assert json.loads(command[command.index("--speculative-config") + 1])["num_speculative_tokens"] == 5
     assert (spec["methods"], spec["plugins"]["ngram"]) == (["ngram"], {"draft_max": "3"})
     assert "--no-enable-prefix-caching" not in command

@@ -14,6 +14,9 @@ from spec_cli import common
 from spec_core.commands import DEFAULT, Settings
 from spec_engines.vllm import DRAFT_MAX, check_installed, options
 
+SERVER = "vllm.entrypoints.openai.api_server"
+"""Not vLLM's own program, which asks for the version of a package that its CPU build does not have."""
+
 
 @click.group()
 def vllm() -> None:
@@ -30,7 +33,7 @@ def vllm() -> None:
 def serve(model: str, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -> None:
     """Start vLLM's server on MODEL, a directory, with methods as its proposer.
 
-    The methods are checked against the model before vLLM starts. ARGUMENTS go to ``vllm serve`` as they are. Requests
+    The methods are checked against the model before vLLM starts. ARGUMENTS go to vLLM's server as they are. Requests
     set ``spec_draft_max`` and ``spec_methods`` in ``vllm_xargs``.
     """
     check_installed()
@@ -54,7 +57,7 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) 
     made = options(settings["methods"], draft_max, chosen, control)
     plugins = check(describe(model), named(made["additional_config"]["spec"]), SERVES, chosen)
     common.check_used(settings, [c.name for c in plugins])
-    words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
+    words = [sys.executable, "-m", SERVER, "--model", model]
     words += ["--speculative-config", json.dumps(made["speculative_config"]), "--worker-cls", made["worker_cls"]]
     words += ["--additional-config", json.dumps(made["additional_config"])]
     if any(c.compat.needs.hidden or c.compat.needs.final for c in plugins):
