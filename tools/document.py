@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import attrs
+from spec_compare import summary_schema
 from spec_compare.records import schema
 
 from spec_core import hookspecs
@@ -118,6 +119,7 @@ def document(page: str) -> str:
 def main() -> None:
     folder = Path(sys.argv[1])
     schema.FILE.write_text(schema.text(schema.results()), "utf-8")
+    summary_schema.FILE.write_text(schema.text(summary_schema.summary()), "utf-8")
     for page in PAGES:
         (folder / page).write_text(document(page), "utf-8")
 

@@ -8,6 +8,7 @@ import os
 import attrs
 import pytest
 from spec_cli.main import run
+from spec_compare import summary_schema
 from spec_compare.measure import add
 from spec_compare.outcome import recomputed
 from spec_compare.records import schema
@@ -53,6 +54,20 @@ def lines(out) -> list[dict]:
 def test_the_shipped_schema_is_up_to_date():
     """Regenerate with ``python -m tools.document docs``."""
     assert schema.FILE.read_text("utf-8") == schema.text(schema.results())
+    assert summary_schema.FILE.read_text("utf-8") == schema.text(summary_schema.summary())
+
+
+def test_the_summary_fits_its_schema(out):
+    jsonschema = pytest.importorskip("jsonschema", reason="a part of the extra [test]")
+    validator = jsonschema.Draft202012Validator(json.loads(summary_schema.FILE.read_text("utf-8")))
+    written = json.loads((out / "summary.json").read_text("utf-8"))
+
+    validator.validate(written)
+    for name in ("speedup", "contender"):
+        changed = json.loads(json.dumps(written))
+        del changed["rows"][0][name]
+        assert not validator.is_valid(changed)
+    assert not validator.is_valid(written | {"repeats": "2"})
 
 
 def test_every_line_fits_the_schema(out):
