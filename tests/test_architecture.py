@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "spec_kernels": set(),
     "spec_methods": {"spec_core", "spec_kernels"},
     "spec_rules": {"spec_core"},
-    "spec_control": {"spec_core"},
+    "spec_control": {"spec_core", "spec_costs"},
     "spec_targets": {"spec_core", "spec_kernels"},
     "spec_grammar": {"spec_core"},
     "spec_cli": {"spec_core", "spec_grammar"},

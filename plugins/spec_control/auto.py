@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import attrs
 from attrs.setters import NO_OP
 from attrs.validators import ge, gt
+from spec_costs.file import read as read_costs
 
 from spec_control.arm import Arm
 from spec_control.ledger import Ledger
@@ -44,6 +46,9 @@ class Auto:
     plain_every: int = attrs.field(
         default=128, validator=ge(8), metadata={"help": "max steps between two plain ones that are measured"}
     )
+    costs: str | None = attrs.field(
+        default=None, metadata={"help": "file of `spec bench step --out`, with costs to begin with"}
+    )
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     pacer: Pacer = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
@@ -61,6 +66,10 @@ class Auto:
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
         self._done, self._resting, self._skipped = None, 0, 0
         self.exact = None if target is None else target.info.exact
+        if self.costs is not None and target is not None:
+            found = read_costs(Path(self.costs))
+            found.check(target)
+            self.pacer.machine.begin_with(found.steps)
 
     @hookimpl
     def compat(self) -> Compat:

@@ -6,11 +6,13 @@ follow each other directly, one plain and one not; how fast the machine is at th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 
 import attrs
+from spec_costs.file import StepCost
 
-from spec_control.curve import FIT, RECENT, Curve
+from spec_control.curve import FIT, RECENT, SURE, Curve
 
 SLOPE = 0.05
 """Cost of a row, in plain steps, where only plain steps were measured."""
@@ -73,6 +75,14 @@ class Machine:
         made = Costs(batch, Curve(SLOPE / batch))
         made.forwards.add(batch, 1.0)
         return made
+
+    def begin_with(self, steps: Iterable[StepCost]) -> None:
+        """Costs that were measured before, as whole steps; real steps replace them."""
+        known = {(step.batch, step.depth, step.rows): step.seconds for step in steps}
+        for (batch, depth, rows), seconds in known.items():
+            if rows > 1 and (plain := known.get((batch, depth, 1))) is not None:
+                for _ in range(SURE):
+                    self.costs(batch, depth).forwards.add(batch * rows, max(1.0, min(seconds / plain, rows)))
 
     def measured(self, costs: Costs, rows: int, forward: float, overhead: float) -> float:
         """Learn from a step; returns seconds that a plain step would have taken. rows: of the forward.
