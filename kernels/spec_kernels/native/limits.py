@@ -15,9 +15,9 @@ MAX_INPUTS = 32
 def misfit(heads: HeadShape, delta: DeltaShape | None = None, experts: Experts | None = None) -> str | None:
     """Why blocks of such layers cannot run natively; None if they can."""
     if heads.dim > MAX_HEAD:
-        return f"heads of {heads.dim}, at limit {MAX_HEAD} run natively"
+        return f"heads of {heads.dim}, at most {MAX_HEAD} run natively"
     if delta is not None and delta.kernel > MAX_TAPS:
-        return f"a convolution of {delta.kernel}, at limit {MAX_TAPS} runs natively"
+        return f"a convolution of {delta.kernel}, at most {MAX_TAPS} runs natively"
     if experts is not None and max(experts.used, experts.groups) > MAX_CHOSEN:
         return f"more than {MAX_CHOSEN} experts of a row, or groups of them"
     return None
@@ -41,4 +41,4 @@ def check(model: Model) -> None:
 
 def within(what: str, found: int, limit: int) -> None:
     if found > limit:
-        raise ValueError(f"{what}: {found} were found, native kernels run at limit {limit}")
+        raise ValueError(f"{what}: {found} were found, native kernels run at most {limit}")
