@@ -5,8 +5,10 @@ What stands on the pages is checked without building them; what needs the built 
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -43,14 +45,20 @@ TERMS = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built pages; a warning fails the build."""
+    """The built pages, built once for all processes of a test run; a warning fails the build."""
     for needed in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'spec-core[docs]'")
-    folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(folder)]
-    built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return folder
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "site"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(folder / "html")]
+            built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+            assert built.returncode == 0, built.stderr
+            (folder / "built").touch()
+    return folder / "html"
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +237,7 @@ def test_the_public_names_are_registered_where_they_are_described(site, inventor
 @pytest.mark.slow
 def test_every_registered_name_has_its_place(site, inventory):
     mine = [uri.split("#") for (kind, _), uri in inventory.items() if kind.startswith("py:") or kind == "std:term"]
-    pages = {page: Page(site / page).anchors for page, _ in mine}
+    pages = {page: Page(site / page).anchors for page in {page for page, _ in mine}}
 
     assert len(mine) > 400
     assert [f"{page}#{anchor}" for page, anchor in mine if anchor not in pages[page]] == []

@@ -22,9 +22,9 @@ found = importlib.util.spec_from_file_location("spec_core.sampling.native._choic
 native.module = importlib.util.module_from_spec(found)
 from tests.support import choices
 for isa in native.module.instruction_sets():
-    assert not choices.differing(isa, 7, 1500) and not choices.differing(isa, 8, 4, (49_152,))
+    assert not choices.differing(isa, 7, 600) and not choices.differing(isa, 8, 4, (49_152,))
     native.module.use(isa)
-    choices.everything(300)
+    choices.everything(150)
 """
 
 
