@@ -13,7 +13,7 @@ from spec_cli.prompt import tokens_of
 from spec_costs import file, steps
 from spec_costs.file import Costs, StepCost, machine
 from spec_costs.limits import limits, sentence
-from spec_costs.steps import Turns
+from spec_costs.steps import Rounds
 
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import asked
@@ -27,27 +27,27 @@ FIRST = 7
 SHARE = 0.1
 """Time of further steps between laps, as a share of the time of the laps: the machine may change in between."""
 
-TURNS_MAX = 2
-"""Max turns after a lap."""
+ROUNDS_MAX = 2
+"""Max rounds after a lap."""
 
 
 @attrs.define(eq=False)
 class Calibration:
-    """Costs by baseline. given: from a file; such costs are not measured again. measured: turns at two depths."""
+    """Costs by baseline. given: from a file; such costs are not measured again. measured: rounds at two depths."""
 
     given: dict[str, Costs] = attrs.field(factory=dict)
-    measured: dict[str, list[Turns]] = attrs.field(factory=dict)
+    measured: dict[str, list[Rounds]] = attrs.field(factory=dict)
     _budget: float = 0.0
 
     def begin(self) -> None:
-        """The first turns."""
+        """The first rounds."""
         for _ in range(FIRST):
             self._turn()
 
     def after(self, seconds: float) -> None:
-        """Turns for a share of a lap's time, at most TURNS_MAX."""
+        """Rounds for a share of a lap's time, at most ROUNDS_MAX."""
         self._budget += SHARE * seconds
-        for _ in range(TURNS_MAX if self.measured else 0):
+        for _ in range(ROUNDS_MAX if self.measured else 0):
             if self._budget <= 0:
                 break
             began = perf_counter()
@@ -55,24 +55,24 @@ class Calibration:
             self._budget -= perf_counter() - began
 
     def _turn(self) -> None:
-        for turns in (t for mine in self.measured.values() for t in mine):
-            turns.turn()
+        for rounds in (t for mine in self.measured.values() for t in mine):
+            rounds.round()
 
     def costs(self) -> dict[str, Costs]:
         """What was measured so far."""
         return self.given | {name: _costs(mine) for name, mine in self.measured.items()}
 
     def close(self) -> None:
-        for turns in (t for mine in self.measured.values() for t in mine):
-            turns.close()
+        for rounds in (t for mine in self.measured.values() for t in mine):
+            rounds.close()
 
 
-def _costs(measured: list[Turns]) -> Costs:
+def _costs(measured: list[Rounds]) -> Costs:
     """Medians of whole steps."""
     found = [
-        StepCost(turns.batch, turns.depth, n, statistics.median(t.step for t in timings))
-        for turns in measured
-        for n, timings in turns.timings.items()
+        StepCost(rounds.batch, rounds.depth, n, statistics.median(t.step for t in timings))
+        for rounds in measured
+        for n, timings in rounds.timings.items()
     ]
     return Costs(machine(measured[0].target), found)
 
@@ -91,11 +91,11 @@ def of(setups: Mapping[str, Setup], rows: Mapping[str, int]) -> Calibration:
 
     A baseline whose context has no room for them is left out, with a note.
     """
-    found = {name: turns for name, setup in setups.items() if (turns := _turns(setup, rows[name]))}
+    found = {name: rounds for name, setup in setups.items() if (rounds := _rounds(setup, rows[name]))}
     return Calibration(measured=found)
 
 
-def _turns(setup: Setup, rows: int) -> list[Turns]:
+def _rounds(setup: Setup, rows: int) -> list[Rounds]:
     """At the beginning of the shortest text, and at the end of the longest."""
     target, terms = setup.target, setup.terms
     rows = min(rows, (target.info.context - 2) // (steps.WARM + 2))
@@ -103,7 +103,7 @@ def _turns(setup: Setup, rows: int) -> list[Turns]:
         common.note(f"no bounds: a context of {target.info.context} positions has no room to measure steps")
         return []
     numbers = sorted({n for n in ROWS if n < rows} | {rows})
-    return [Turns(target, numbers, depth, terms.batch, terms.sampling) for depth in _depths(setup, target, rows)]
+    return [Rounds(target, numbers, depth, terms.batch, terms.sampling) for depth in _depths(setup, target, rows)]
 
 
 def _depths(setup: Setup, target: Target, rows: int) -> list[int]:

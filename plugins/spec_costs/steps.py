@@ -1,4 +1,4 @@
-"""Steps with given numbers of rows, timed in turns: forward, choosing tokens, everything else."""
+"""Steps with given numbers of rows, timed in rounds: forward, choosing tokens, everything else."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def measure(
 
     Raises UsageError for what does not fit into the context.
     """
-    with Turns(target, rows, depth, batch, sampling) as turns:
+    with Rounds(target, rows, depth, batch, sampling) as rounds:
         for _ in range(repeats):
-            turns.turn()
-        return turns.timings
+            rounds.round()
+        return rounds.timings
 
 
 @attrs.define(eq=False)
-class Turns:
-    """Times steps of each number of rows in turns, in alternating order. depth: prompt tokens of each sequence.
+class Rounds:
+    """Times steps of each number of rows in rounds, in alternating order. depth: prompt tokens of each sequence.
 
-    It keeps its run open, so that turns can be spread over a long measurement. Raises UsageError for what does not fit
+    It keeps its run open, so that rounds can be spread over a long measurement. Raises UsageError for what does not fit
     into the context.
     """
 
@@ -87,7 +87,7 @@ class Turns:
         self.timings = {n: [] for n in self.rows}
         self._run = _run(self.target, self._filler, max(self.rows), self.depth, self.batch)
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> Rounds:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +96,7 @@ class Turns:
     def close(self) -> None:
         self._run.close()
 
-    def turn(self) -> None:
+    def round(self) -> None:
         """One step of each number of rows."""
         even = len(self.timings[self.rows[0]]) % 2 == 0
         for n in self.rows if even else reversed(self.rows):

@@ -182,16 +182,16 @@ def test_turns_between_laps_take_a_share_of_their_time(clock):
     target = TimedTarget(clock, COSTS["flat"])
     costs = calibration.of({"plain": Setup("plain", target, TERMS, PROMPTS)}, {"plain": 3})
     costs.begin()
-    (turns, _) = costs.measured["plain"]
-    count = lambda: len(turns.timings[1]) - calibration.FIRST
+    (rounds, _) = costs.measured["plain"]
+    count = lambda: len(rounds.timings[1]) - calibration.FIRST
 
     for _ in range(40):
         costs.after(6.0)
     spread = count()
     costs.after(10_000.0)
 
-    assert 2 <= spread <= 4, "24 seconds for turns of six steps, and some for texts that are started again"
-    assert count() - spread == calibration.TURNS_MAX
+    assert 2 <= spread <= 4, "24 seconds for rounds of six steps, and some for texts that are started again"
+    assert count() - spread == calibration.ROUNDS_MAX
     Calibration().after(10_000.0)
 
 
