@@ -53,12 +53,12 @@ class GrammarMatcher:
         self._check()
         return rows.view(np.uint32)
 
-    def forced(self, most: int) -> list[int]:
-        """The first ``most`` tokens of the bytes that the grammar leaves no choice about, as the model's own tokenizer
+    def forced(self, count_max: int) -> list[int]:
+        """Up to ``count_max`` tokens of the bytes that the grammar leaves no choice about, as the tokenizer
         writes them.
         """
         follow = self.state.compute_ff_bytes()
-        return self.words.tokenize_bytes(follow)[:most] if follow else []
+        return self.words.tokenize_bytes(follow)[:count_max] if follow else []
 
     def _check(self) -> None:
         if self.state.is_error():

@@ -27,14 +27,14 @@ class Tag:
 class StructuralTags(Compiled):
     """Free text with tags in it: where ``trigger`` appears, one of the tags must follow. Each begins with the trigger.
 
-    Control tokens of the model in ``trigger``, ``begin`` and ``end`` are recognised by their names. least: at 0 the
+    Control tokens of the model in ``trigger``, ``begin`` and ``end`` are recognised by their names. count_min: at 0 the
     text is free between tags; at 1 it consists of tags alone, at least one. several: more than one tag may follow,
     with ``between`` between them.
     """
 
     trigger: str
     tags: Sequence[Tag]
-    least: int = 0
+    count_min: int = 0
     several: bool = True
     between: str = "\n"
 
@@ -57,13 +57,13 @@ class StructuralTags(Compiled):
         for i, tag in enumerate(self.tags):
             first, *rest = tag.content.grammars(target)
             inner += [{"name": f"content_{i}", **first}, *rest]
-            begin = tag.begin.removeprefix(self.trigger) if self.least == 0 else tag.begin
+            begin = tag.begin.removeprefix(self.trigger) if self.count_min == 0 else tag.begin
             options.append(f"{literal(begin, target)} @content_{i} {literal(tag.end, target)}")
         return [{"name": "tags", "lark_grammar": self._whole(" | ".join(options), target)}, *inner]
 
     def _whole(self, options: str, target: Target) -> str:
         tag = f"tag: {options}"
-        if self.least:
+        if self.count_min:
             more = f"({literal(self.between, target)} tag)*" if self.several else ""
             return f"start: tag {more}\n{tag}"
         whole = "start: (opening tag)* rest" if self.several else "start: (opening tag)? rest"

@@ -103,18 +103,20 @@ def tools_constraint(
         name = choice["function"]["name"]
         if name not in functions:
             raise ApiError(400, f"tool_choice names {name!r:.80}, which is none of the tools", "tool_choice")
-        return _calls([functions[name]], begin, end, least=1, several=False)
+        return _calls([functions[name]], begin, end, count_min=1, several=False)
     if choice == "required":
         if not functions:
             raise ApiError(400, "tool_choice is 'required', but there are no tools", "tool_choice")
-        return _calls(list(functions.values()), begin, end, least=1, several=parallel)
+        return _calls(list(functions.values()), begin, end, count_min=1, several=parallel)
     if choice == "none" or not any(function.get("strict") for function in functions.values()):
         return None
-    return _calls(list(functions.values()), begin, end, least=0, several=parallel)
+    return _calls(list(functions.values()), begin, end, count_min=0, several=parallel)
 
 
-def _calls(functions: Sequence[Mapping[str, Any]], begin: str, end: str, least: int, several: bool) -> StructuralTags:
-    return StructuralTags(begin, [_tag(function, begin, end) for function in functions], least, several)
+def _calls(
+    functions: Sequence[Mapping[str, Any]], begin: str, end: str, count_min: int, several: bool
+) -> StructuralTags:
+    return StructuralTags(begin, [_tag(function, begin, end) for function in functions], count_min, several)
 
 
 def _tag(function: Mapping[str, Any], begin: str, end: str) -> Tag:

@@ -33,8 +33,8 @@ class Matcher(Protocol):
         word ``id // 32``. Tokens of ``target.info.eog`` are set where the text may end. Nothing changes.
         """
 
-    def forced(self, most: int) -> list[int]:
-        """At most ``most`` tokens that probably follow, since the constraint leaves no other text. Nothing changes."""
+    def forced(self, count_max: int) -> list[int]:
+        """Up to ``count_max`` tokens that probably follow, as the constraint leaves no other text. Nothing changes."""
 
 
 def words(vocab: int) -> int:
@@ -85,10 +85,10 @@ def _tree(matcher: Matcher, draft: Draft, ends: frozenset[int], rows: np.ndarray
     visit(-1)
 
 
-def _checked(found: np.ndarray, most: int, vocab: int) -> np.ndarray:
+def _checked(found: np.ndarray, count_max: int, vocab: int) -> np.ndarray:
     shape = getattr(found, "shape", None)
-    if shape is None or len(shape) != 2 or not 1 <= shape[0] <= most or shape[1] != words(vocab):
-        raise ValueError(f"masks of shape {shape}: needed are 1 to {most} rows of {words(vocab)} words")
+    if shape is None or len(shape) != 2 or not 1 <= shape[0] <= count_max or shape[1] != words(vocab):
+        raise ValueError(f"masks of shape {shape}: needed are 1 to {count_max} rows of {words(vocab)} words")
     if found.dtype != np.uint32:
         raise ValueError(f"masks of type {found.dtype}: needed is uint32")
     return found

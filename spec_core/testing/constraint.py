@@ -60,9 +60,9 @@ class ToyMatcher:
         bits[:, : self.vocab] = rows
         return np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
 
-    def forced(self, most: int) -> list[int]:
+    def forced(self, count_max: int) -> list[int]:
         text = list(self.tokens)
-        while len(text) - len(self.tokens) < most and len(text) < self.constraint.length:
+        while len(text) - len(self.tokens) < count_max and len(text) < self.constraint.length:
             only = self._allowed(text).nonzero()[0]
             if len(only) != 1:
                 break

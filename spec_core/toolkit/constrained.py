@@ -33,16 +33,16 @@ def allowed(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
         return None
 
 
-def forced(seq: Sequence, drafted: Tokens[int], most: int) -> list[int]:
-    """At most ``most`` tokens that the constraint leaves no choice about, after the committed text and ``drafted``.
+def forced(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[int]:
+    """Up to ``count_max`` tokens that the constraint leaves no choice about, after committed text and ``drafted``.
 
     Another tokenization of the same text may be allowed, so they are probable, not certain. Empty without a constraint.
     """
-    if seq.matcher is None or most < 1:
+    if seq.matcher is None or count_max < 1:
         return []
     try:
         with _after(seq.matcher, drafted) as there:
-            return list(seq.matcher.forced(most))[:most] if there else []
+            return list(seq.matcher.forced(count_max))[:count_max] if there else []
     except Exception as error:
         fail(seq, error)
         return []

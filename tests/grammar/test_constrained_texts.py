@@ -178,7 +178,7 @@ def test_a_call_in_a_draft_is_held_to_its_grammar(longest):
 
 
 def test_required_calls_have_no_text_around_them():
-    must = StructuralTags("<call>", CALLS.tags, least=1, several=False)
+    must = StructuralTags("<call>", CALLS.tags, count_min=1, several=False)
     for seed in range(3):
         result = Run(model()).generate(PROMPT, max_tokens=90, seed=seed, temperature=0.8, constraint=must).result
         if result.finish_reason == "complete":

@@ -73,11 +73,11 @@ def test_it_extends_drafts_of_others():
     assert steps[1] < steps[0]
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_a_draft_is_at_most_as_long_as_its_setting(most):
+@pytest.mark.parametrize("draft_max", [1, 3])
+def test_a_draft_is_at_most_as_long_as_its_setting(draft_max):
     lengths = []
-    run = Run(ToyTarget(recurrent=False), [Forced(draft_max=most)])
+    run = Run(ToyTarget(recurrent=False), [Forced(draft_max=draft_max)])
     run.observe(lambda step: lengths.extend(part.drafted for part in step.parts))
     run.generate([1, 2, 3], max_tokens=30, constraint=NARROW).result
 
-    assert max(lengths) == most
+    assert max(lengths) == draft_max
