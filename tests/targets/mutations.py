@@ -39,7 +39,10 @@ RARE = ["general.alignment", "split.count", "split.no", "general.architecture"]
 """Keys that the readers know and that few of the files have."""
 DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
-FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS)
+FAMILIES = ("phi3", "gemma2", "gemma3", "gpt-oss")
+"""With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks."""
+WINDOWED = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
+FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *WINDOWED)
 
 
 @cache
@@ -50,6 +53,8 @@ def original(name: str) -> Path:
     folder = Path(tempfile.mkdtemp())
     if name == "dense directory":
         return dense_directory(folder)
+    if name in WINDOWED:
+        return windowed(name, folder)
     if name in LAYOUTS:
         return directory(folder, LAYOUTS[name], name, rows=120 if name == "safeailab" else None)
     target = tiny_target(weights=False)
@@ -71,6 +76,16 @@ def dense_directory(folder: Path) -> Path:
     path = folder / "model.safetensors"
     save_file({n: t.bfloat16() if "mlp" in n else t for n, t in load_file(path).items()}, path)
     return folder
+
+
+def windowed(name: str, folder: Path) -> Path:
+    """A model of a family with windows, as a GGUF file or a directory."""
+    from tests.targets.tiny import saved
+    from tests.targets.windowed import drawn, written
+
+    family = name.removesuffix(" directory")
+    made = drawn(family, 1)
+    return saved(made, folder) if name != family else written(made, family, folder / f"{family}.gguf")
 
 
 def mutated(seed: int, folder: Path) -> tuple[str, Path]:
@@ -219,11 +234,11 @@ def misused(name: str, path: Path) -> str | None:
 
 def used(name: str, path: Path) -> None:
     """A model writes a few tokens; a head drafts for its target."""
-    if name in ("dense", "hybrid", "dense directory"):
+    if name in ("dense", "hybrid", "dense directory", *WINDOWED):
         load(path, weights=False)
-        written(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
+        generated(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
     else:
-        written(Run(base(), [f"{LAYOUTS.get(name, name)}={path}"]))
+        generated(Run(base(), [f"{LAYOUTS.get(name, name)}={path}"]))
 
 
 @cache
@@ -231,7 +246,7 @@ def base() -> Target:
     return tiny_target()
 
 
-def written(run: Run) -> None:
+def generated(run: Run) -> None:
     """Weights that give NaN or infinity end the text with an error of the target."""
     try:
         assert run.generate(Request([3, 1, 4, 3, 1], max_tokens=5, ignore_eos=True)).result.tokens

@@ -8,6 +8,7 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Op
 from torch import Tensor
 
+from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name, stored
 from spec_targets.architectures.keys import Keys
@@ -43,8 +44,13 @@ NAMES: dict[str, Name] = {
 
 
 def from_gguf(keys: Keys) -> Config:
+    if (experts := keys.experts()) is None:
+        raise UsageError(
+            f"{keys.where}: no number of experts in {keys.arch}.expert_count; every layer of gpt-oss has experts",
+            "check that the file is complete, or convert it again",
+        )
     return keys.decoder(
-        experts=keys.experts(),
+        experts=experts,
         windows=keys.windows(keys.integer("attention.sliding_window"), PATTERN),
     )
 

@@ -9,7 +9,6 @@ from spec_olmo2 import OLMO2
 from transformers import Olmo2Config, Olmo2ForCausalLM
 
 from spec_core import Run, UsageError, load
-from spec_core.testing import TargetConformance
 
 SIZES = dict(vocab_size=97, hidden_size=40, intermediate_size=72, num_hidden_layers=3, num_attention_heads=5)
 SIZES |= dict(num_key_value_heads=1, max_position_embeddings=128, tie_word_embeddings=False)
@@ -101,14 +100,3 @@ def test_a_tensor_that_is_missing_is_named(model, tmp_path):
 
 def test_it_is_one_family():
     assert (OLMO2.name, OLMO2.classes) == ("olmo2", ("Olmo2ForCausalLM",))
-
-
-class TestOlmo2(TargetConformance):
-    batch_tolerance = 1e-6
-
-    @pytest.fixture(autouse=True)
-    def _directory(self, directory):
-        self.directory = directory
-
-    def make(self):
-        return load(self.directory, kernels="reference", **FLOATS)
