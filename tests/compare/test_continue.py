@@ -132,6 +132,17 @@ def test_an_interrupted_comparison_shows_what_all_contenders_finished(folder, ca
     assert "whole: 6 of 32 laps are finished" in said.err
 
 
+def test_another_set_of_contenders_is_refused_by_their_names(folder, capsys):
+    shutil.copytree(folder / "whole", folder / "out")
+    (folder / "c.toml").write_text(TOML.replace("recycling", "ngram"))
+    capsys.readouterr()
+
+    assert run(COMMAND) == 2
+    err = capsys.readouterr().err
+    assert "contender 'ngram' is new" in err and "contender 'recycling' is missing" in err
+    assert "recycling: " not in err and "ngram: " not in err
+
+
 def test_nothing_to_show_is_a_message(folder, capsys):
     lines = (folder / "whole" / LAPS).read_bytes().splitlines(keepends=True)
     (folder / "whole" / LAPS).write_bytes(lines[0])

@@ -31,7 +31,8 @@ def check_same(before: Header, now: Header, out: Path) -> None:
 
 def changes(before: Header, now: Header) -> list[str]:
     """Every difference that matters, in words."""
-    old, new = identity(before), identity(now)
+    both = {contender.name for contender in before.contenders} & {contender.name for contender in now.contenders}
+    old, new = identity(before, both), identity(now, both)
     return [_change(key, old, new) for key in [*new, *(k for k in old if k not in new)] if _differs(key, old, new)]
 
 
@@ -45,15 +46,16 @@ def _change(key: str, old: dict[str, Any], new: dict[str, Any]) -> str:
     return f"{key} was {shown(old[key])} and is {shown(new[key])}"
 
 
-def identity(header: Header) -> dict[str, Any]:
-    """{name: value} of everything that matters to texts, counts and times."""
+def identity(header: Header, both: set[str]) -> dict[str, Any]:
+    """{name: value} of everything that matters to texts, counts and times. both: contenders to describe in full."""
     found = {name: getattr(header, name) for name in TERMS}
     found |= {f"environment {name}": header.environment.get(name) for name in MATTERS}
     for number, target in enumerate(header.targets):
         found |= _target(f"model {number}" if number else "model", target)
     found |= {"prompts": header.prompts.sha256[:12], "prompt_tokens": header.prompts.max_tokens}
     for contender in header.contenders:
-        found |= _contender(contender)
+        found[f"contender {contender.name!r}"] = None
+        found |= _contender(contender) if contender.name in both else {}
     return found | _plugins(header)
 
 
