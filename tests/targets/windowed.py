@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from tests.targets.tiny import model
 from tests.targets.written import interleaved
 
-FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss")
+FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss-notruncate")
 NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -59,7 +59,7 @@ def drawn(family: str, seed: int) -> PreTrainedModel:
         "tie_word_embeddings": family.startswith("gemma") or rng.random() < 0.5,
         "pad_token_id": 0,
     }
-    return model(family, seed, **sizes, **MORE[family](rng, head))
+    return model(family.removesuffix("-notruncate"), seed, **sizes, **MORE[family](rng, head))
 
 
 def _mistral(rng: random.Random, head: int) -> dict[str, Any]:
@@ -112,7 +112,21 @@ def _gpt_oss(rng: random.Random, head: int) -> dict[str, Any]:
     }
 
 
-MORE = {"mistral": _mistral, "phi3": _phi3, "gemma2": _gemma2, "gemma3": _gemma3, "gpt-oss": _gpt_oss}
+def _whole(rng: random.Random, head: int) -> dict[str, Any]:
+    """YaRN as in the released models."""
+    made = _gpt_oss(rng, head)
+    made["rope_parameters"]["truncate"] = False
+    return made
+
+
+MORE = {
+    "mistral": _mistral,
+    "phi3": _phi3,
+    "gemma2": _gemma2,
+    "gemma3": _gemma3,
+    "gpt-oss": _gpt_oss,
+    "gpt-oss-notruncate": _whole,
+}
 
 
 def written(made: PreTrainedModel, family: str, path: Path) -> Path:
