@@ -46,7 +46,7 @@ def drawn(family: str, seed: int) -> PreTrainedModel:
     heads, head = kv_heads * rng.randint(1, 3), rng.choice(HEADS.get(family, [6, 10, 12, 20, 24]))
     sizes: dict[str, Any] = {
         "vocab_size": rng.randint(40, 130),
-        "hidden_size": heads * head if family == "qwen2" else rng.choice([20, 36, 50, 64]),
+        "hidden_size": {"qwen2": heads * head, "llama": 7 * heads}.get(family) or rng.choice([20, 36, 50, 64]),
         "intermediate_size": rng.choice([20, 33, 48, 50]),
         "num_hidden_layers": rng.randint(2, 5),
         "num_attention_heads": heads,
