@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,15 +130,19 @@ MORE = {
 }
 
 
-def written(made: PreTrainedModel, family: str, path: Path) -> Path:
-    """The file that llama.cpp's converter makes of a model, without a tokenizer."""
+def written(made: PreTrainedModel, family: str, path: Path, blocks: Mapping[str, torch.Tensor] | None = None) -> Path:
+    """The file that llama.cpp's converter makes of a model, without a tokenizer. blocks: of MXFP4, by name."""
     arch = {"mistral": "llama"}.get(family, family)
     writer = gguf.GGUFWriter(path, arch)
     for key, value in _keys(made, family).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
         add(f"{arch}.{key}", value)
+    blocks = blocks or {}
     for name, tensor in _tensors(made, family).items():
-        writer.add_tensor(name, tensor.float().contiguous().numpy())
+        if name in blocks:
+            writer.add_tensor(name, blocks[name].numpy(), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        else:
+            writer.add_tensor(name, tensor.float().contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
