@@ -53,7 +53,8 @@ class LoadSettings:
         "most 5 % of the noise of the weights' own rounding, as their types tell; else int15)",
     )
     cache_dtype: str = option(
-        "auto", "type of the native KV cache: float32, float16 or q8 (auto: q8 where activations are int8, else float16)"
+        "auto",
+        "native KV cache: float32, float16, q8, or auto (q8 where activations are int8, else float16)",
     )
     weights: str = option("auto", "auto keeps native weights as stored; q8_0 converts float weights to 8 bits")
 
