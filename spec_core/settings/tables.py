@@ -52,7 +52,10 @@ class LoadSettings:
         "type of activations in native products with quantised weights: int15, int8, or auto (int8 where it adds at "
         "most 5 % of the noise of the weights' own rounding, as their types tell; else int15)",
     )
-    cache_dtype: str = option("float16", "type of the native KV cache: float32, float16 or q8")
+    cache_dtype: str = option(
+        "auto",
+        "native KV cache: float32, float16, q8, or auto (q8 where activations are int8, else float16)",
+    )
     weights: str = option("auto", "auto keeps native weights as stored; q8_0 converts float weights to 8 bits")
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.native.compiled import compiler
 from tests.native.compiled import library as built
 
-ISAS = ("avx512", "avx2", "neon", "generic")
+ISAS = ("avx512vnni", "avx512", "avxvnni", "avx2", "neon", "generic")
 P, S, I, F = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float
 
 each_isa = pytest.mark.parametrize("isa", ISAS)

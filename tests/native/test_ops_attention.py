@@ -82,13 +82,31 @@ def random_tree(rows: int, draw: np.random.Generator) -> list[int]:
     return [-1, *(int(draw.integers(max(-1, i - reach), i)) for i in range(1, rows))]
 
 
-def rounded(m: np.ndarray, kind: str) -> np.ndarray:
-    """What comes out of a cache: m float32 [n, K, D], D a multiple of 32."""
-    if kind == "float16":
-        return m.astype(np.float16).astype(np.float32)
-    blocks = m.reshape(*m.shape[:-1], -1, 32)
+def in_bytes(m: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """m: float32 [..., D] -> integers, and the float16 scale of every number's block; both float64 [..., D]"""
+    blocks = np.pad(m, [(0, 0)] * (m.ndim - 1) + [(0, -m.shape[-1] % block)]).reshape(*m.shape[:-1], -1, block)
     scale = (np.abs(blocks).max(-1, keepdims=True) / np.float32(127)).astype(np.float16).astype(np.float32)
-    return (np.clip(np.round(blocks * (1 / scale)), -127, 127) * scale).reshape(m.shape)
+    integers = np.clip(np.round(blocks * (1 / scale)), -127, 127)
+    return tuple(
+        x.reshape(*m.shape[:-1], -1)[..., : m.shape[-1]].astype(np.float64)
+        for x in (integers, np.broadcast_to(scale, blocks.shape))
+    )
+
+
+def byte_formula(text: Text, row: int, seen: Sequence[int], chunk: int = 64) -> np.ndarray:
+    """Attention of a q8 cache, written down: queries and keys as bytes in blocks of 32 dimensions, values with one
+    scale, the softmax's weights times these scales as bytes in chunks of positions. [H, Dv] in float64."""
+    h, kv, _, dv = text.heads
+    (q, q_scale), (k, k_scale) = in_bytes(text.q[row], 32), in_bytes(text.k[seen], 32)
+    v, v_scale = in_bytes(text.v[seen], 16 * -(-dv // 16))
+    k, k_scale, v, v_scale = (m.repeat(h // kv, axis=1) for m in (k, k_scale, v, v_scale))
+    scores = np.einsum("hd,thd->ht", q * q_scale, k * k_scale) * text.scale
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    shares, out = weights * v_scale[..., 0].T, np.zeros((h, dv))
+    for i in range(0, len(seen), chunk):
+        scale = shares[:, i : i + chunk].max(1, keepdims=True) / 127
+        out += np.einsum("ht,thd->hd", np.round(shares[:, i : i + chunk] / scale), v[i : i + chunk]) * scale
+    return out / weights.sum(1, keepdims=True)
 
 
 @each_isa
@@ -108,7 +126,7 @@ def test_a_chain_is_the_formula(isa, heads, rows, start):
 
 
 @each_isa
-@pytest.mark.parametrize("kind, error", [("float16", 2e-3), ("q8", 3e-2)])
+@pytest.mark.parametrize("kind, error", [("float16", 2e-3), ("q8", 6e-2)])
 @pytest.mark.parametrize("heads", HEADS)
 def test_smaller_caches_are_the_formula_up_to_their_rounding(isa, kind, error, heads):
     text = Text(70, heads)
@@ -133,20 +151,18 @@ def test_a_float16_cache_of_halves_is_exact(isa):
 
 
 @each_isa
-def test_a_q8_cache_of_eighths_is_exact(isa):
-    """Integers up to 127 with one of 127 in every block of 32, times a power of two."""
-    text = Text(50)
-    draw = np.random.default_rng(3)
-    for m in (text.k, text.v):
-        m[:] = draw.integers(-127, 128, m.shape) / 8
-        m[..., 0] = 127 / 8
+@pytest.mark.parametrize("heads", [*HEADS, (2, 1, 6, 18)])
+@pytest.mark.parametrize("rows, start", [(1, 0), (3, 62), (8, 150)])
+def test_a_q8_cache_is_the_formula_of_bytes(isa, heads, rows, start):
+    """Weights that lie between two integers may round the other way: few, and by one step of their scale."""
+    text = Text(start + rows, heads)
+    cache = text.cache(isa, "q8", range(start + rows))
+    wanted = np.stack([byte_formula(text, start + i, range(start + i + 1)) for i in range(rows)])
 
-    full, small = (
-        attend(text.cache(isa, kind, range(50)), text.q[40:], Chain(0, 10, 40), text.scale)
-        for kind in ("float32", "q8")
-    )
+    error = np.abs(attend(cache, text.q[start:], Chain(0, rows, start), text.scale) - wanted)
 
-    assert same(full, small)
+    assert np.quantile(error, 0.9) < 2e-6
+    assert error.max() < 2e-2
 
 
 @each_isa
@@ -231,12 +247,10 @@ def test_a_deep_tree_has_the_bits_of_its_paths_as_chains(isa, kind, window):
 
 
 @each_isa
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_a_smaller_cache_is_the_formula_of_its_own_rounded_numbers(isa, kind):
-    """Rounded by hand: float16, and int8 times a float16 scale for 32 dimensions."""
+def test_a_float16_cache_is_the_formula_of_its_own_rounded_numbers(isa):
     text = Text(100, (9, 3, 64, 64))
-    cache = text.cache(isa, kind, range(100))
-    text.k, text.v = (rounded(m, kind) for m in (text.k, text.v))
+    cache = text.cache(isa, "float16", range(100))
+    text.k, text.v = (m.astype(np.float16).astype(np.float32) for m in (text.k, text.v))
     wanted = np.stack([text.formula(i, range(i + 1)) for i in range(92, 100)])
 
     got = attend(cache, text.q[92:], Chain(0, 8, 92), text.scale)

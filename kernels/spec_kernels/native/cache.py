@@ -6,11 +6,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_kernels.native import module
+from spec_kernels.native import CACHES, module
 
+AUTO = "auto"
+CHOICES = (AUTO, *CACHES)
 TILE = 16
 ALIGNED = 64
 KINDS = (torch.float32, torch.float16)
+
+
+def choose(wish: str, bits: int) -> str:
+    """A type in ``CACHES``. wish: one of ``CHOICES``; auto rounds the factors of attention to bytes where activations
+    are rounded so, which adds more noise. bits: of activations."""
+    return wish if wish != AUTO else "q8" if bits == 8 else "float16"
+
+
+def place_bytes(kind: str, heads: int, dim: int) -> int:
+    """Bytes of the keys and values of one position in one layer, without padding. kind: a type in ``CACHES``."""
+    if kind == "q8":
+        return heads * (2 * dim + 2 * -(-dim // 32) + 4)
+    return heads * 2 * dim * KINDS[CACHES.index(kind)].itemsize
 
 
 class NativeCache:

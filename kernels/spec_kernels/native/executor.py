@@ -19,7 +19,7 @@ from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import activations, instruction_sets, limits, module
-from spec_kernels.native.cache import NativeCache
+from spec_kernels.native.cache import AUTO, NativeCache, choose
 from spec_kernels.native.lower import Lowering, recurrence
 from spec_kernels.native.weights import TILE, Arena, Tiles
 
@@ -27,10 +27,10 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 @dataclass(frozen=True)
 class Options:
     """activations: bits of rows in products with quantised weights, a name in ``activations.CHOICES``. cache:
-    a type in ``CACHES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best."""
+    a type in ``cache.CHOICES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best."""
 
-    activations: str = activations.AUTO
-    cache: str = "float16"
+    activations: str = AUTO
+    cache: str = AUTO
     requantise: bool = False
     isa: str | None = None
 
@@ -60,7 +60,8 @@ class Native:
         self.model, self.source, self.options = model, source, options or Options()
         self.arena = Arena(model, source, self.options.requantise, lent)
         self.activations = activations.choose(self.options.activations, model, self.arena)
-        lowering = Lowering(model, self.arena, self.activations.bits, self.options.cache, self.options.isa)
+        self.cache_type = choose(self.options.cache, self.activations.bits)
+        lowering = Lowering(model, self.arena, self.activations.bits, self.cache_type, self.options.isa)
         self.program, self.taps, self.widths = lowering.program, lowering.taps, lowering.widths
         self.inputs = lowering.inputs
         self._logits = self.taps.index("logits") if "logits" in self.taps else -1

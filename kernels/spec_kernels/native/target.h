@@ -8,6 +8,16 @@
 #ifndef SPEC_TARGET_H
 #define SPEC_TARGET_H
 
+/* SPEC_PORTABLE compiles plain C only; tests compare it with the rest. */
+#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
+#define SPEC_X86 1
+#endif
+
+/* Compilers that support AVX-VNNI. */
+#if SPEC_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define SPEC_AVXVNNI 1
+#endif
+
 #define SPEC_PRAGMA(...) _Pragma(#__VA_ARGS__)
 #if defined(__clang__)
 #define SPEC_TARGET_BEGIN(features) \

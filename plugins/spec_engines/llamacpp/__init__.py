@@ -38,7 +38,7 @@ def load(
     dtype: str = "auto",
     threads: int = 0,
     context: int = 0,
-    cache_dtype: str = "float16",
+    cache_dtype: str = "auto",
     **others: Any,
 ) -> LlamaCppTarget:
     """Load a model. options: see ``spec_core.load``; those of this project's kernels are refused.

@@ -19,7 +19,7 @@ ROWS = 512
 """Max rows of one call."""
 SNAPSHOTS = 16
 """Snapshots of recurrent state in a sequence: drafts up to this length are rolled back by llama.cpp."""
-CACHES = {"float32": 0, "float16": 1, "q8": 8}
+CACHES = {"auto": 1, "float32": 0, "float16": 1, "q8": 8}
 """Our names of cache types, and ggml's numbers."""
 FLASH_ATTENTION = 1
 PARTIAL = 1

@@ -29,7 +29,7 @@ class Wish:
     device: str = "auto"
     threads: int = 0
     context: int = 0
-    cache_dtype: str = "float16"
+    cache_dtype: str = "auto"
     weights: bool = True
 
     @property

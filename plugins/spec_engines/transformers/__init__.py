@@ -30,7 +30,7 @@ ENGINE = Engine(
     rules="all",
     exact="no: libraries sum each shape of a product in their own order",
 )
-ALLOWED = KERNELS | {"weights": (True, False, "auto"), "cache_dtype": ("float16",)}
+ALLOWED = KERNELS | {"weights": (True, False, "auto"), "cache_dtype": ("auto",)}
 
 
 def load(

@@ -10,6 +10,7 @@ from spec_kernels import native
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import Only
+from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.native.limits import misfit
@@ -33,7 +34,7 @@ class Choice:
 
     kernels: str = "auto"
     activations: str = AUTO
-    cache_dtype: str = "float16"
+    cache_dtype: str = cache.AUTO
     weights: str = "auto"
     why: str = ""
     wish: str = "auto"
@@ -42,12 +43,13 @@ class Choice:
     def native(self) -> bool:
         return self.kernels == "native"
 
-    def said(self, activations: object) -> str:
-        """A sentence for the user. activations: those in use, or the requested ones if no weights were read."""
+    def said(self, activations: object, cached: str) -> str:
+        """A sentence for the user. activations, cached: those in use, or the requested ones if no weights were read.
+        cached: the type of the KV cache."""
         if not self.native:
             return f"reference ({self.why})"
         isa = native.instruction_sets()[0]
-        return f"native ({isa}, activations {activations}, cache {self.cache_dtype}, weights {self.weights})"
+        return f"native ({isa}, activations {activations}, cache {cached}, weights {self.weights})"
 
     def options(self) -> dict[str, str]:
         """The requested settings, to load another model in the same way."""
@@ -57,7 +59,7 @@ class Choice:
 
 def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtype, where: str) -> Choice:
     """The executor's settings: native if possible, unless another was requested. Raises UsageError."""
-    known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": native.CACHES, "weights": WEIGHTS}
+    known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": cache.CHOICES, "weights": WEIGHTS}
     for name, values in known.items():
         given = getattr(wish, name)
         if given not in values:
@@ -111,8 +113,8 @@ def executor(
 def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
     if not isinstance(executor, Native):
-        return choice.said(choice.activations)
-    words = choice.said(executor.activations)
+        return choice.said(choice.activations, choice.cache_dtype)
+    words = choice.said(executor.activations, executor.cache_type)
     counts = ", ".join(f"{count} of {both}" for both, count in sorted(executor.arena.fallen.items()))
     return f"{words}; weights without a native form: {counts}" if counts else words
 

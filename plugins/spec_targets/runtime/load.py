@@ -8,14 +8,16 @@ import attrs
 import torch
 from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.source import Only
+from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO
+from spec_kernels.native.executor import Native
 from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
-from spec_targets.runtime.build import Choice
+from spec_targets.runtime.build import Choice, Executor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.probe import inexact
@@ -40,7 +42,7 @@ def make_target(
     context: int = 0,
     kernels: str = "auto",
     activations: str = AUTO,
-    cache_dtype: str = "float16",
+    cache_dtype: str = cache.AUTO,
     wanted: bool | str = "auto",
     divisors: torch.Tensor | None = None,
     extras: dict[str, Any] | None = None,
@@ -68,7 +70,7 @@ def make_target(
             trim()
     facts = {
         "weight_bytes": size,
-        "row_bytes": row_bytes(config, choice, kind),
+        "row_bytes": row_bytes(config, executor, choice, kind),
         "kernels": build.said(choice, executor),
         "head_max": MAX_HEAD if choice.native else None,
         "inputs_max": MAX_INPUTS if choice.native else None,
@@ -156,12 +158,12 @@ def describe(
     )
 
 
-def row_bytes(config: Config, choice: Choice, dtype: torch.dtype) -> int:
-    """Bytes of one position in the caches of all layers."""
-    numbers = 2 * config.attending * config.kv_heads * config.head
-    if choice.native and choice.cache_dtype == "q8":
-        return numbers + numbers // 32 * 2
-    return numbers * (DTYPES[choice.cache_dtype] if choice.native else dtype).itemsize
+def row_bytes(config: Config, executor: Executor | None, choice: Choice, dtype: torch.dtype) -> int:
+    """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
+    if not choice.native:
+        return config.attending * 2 * config.kv_heads * config.head * dtype.itemsize
+    kind = executor.cache_type if isinstance(executor, Native) else cache.choose(choice.cache_dtype, bits=15)
+    return config.attending * cache.place_bytes(kind, config.kv_heads, config.head)
 
 
 def recurrent(config: Config) -> dict[str, Any]:

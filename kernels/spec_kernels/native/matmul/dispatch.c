@@ -1,9 +1,7 @@
 /* Which table of products this machine uses. */
 #include "kernels.h"
+#include "processor.h"
 
-#if SPEC_AVXVNNI
-#include <cpuid.h>
-#endif
 #if SPEC_ARM && defined(__linux__)
 #include <sys/auxv.h>
 #define DOT_PRODUCT (1ul << 20)   /* HWCAP_ASIMDDP, missing in old headers */
@@ -16,25 +14,6 @@ static int reports(const char *feature) {
     size_t size = sizeof has;
     return sysctlbyname(feature, &has, &size, NULL, 0) == 0 && has;
 }
-#endif
-
-#if SPEC_X86
-static int runs_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
-
-static int runs_avx512(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-static int runs_avx512vnni(void) { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
-
-#if SPEC_AVXVNNI
-/* Leaf 7.1, EAX bit 4: some compilers' __builtin_cpu_supports does not know the name. */
-static int runs_avxvnni(void) {
-    unsigned a, b, c, d;
-    return runs_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-}
-#endif
 #endif
 
 #if SPEC_ARM
@@ -73,12 +52,12 @@ static const struct {
     int (*runs)(void);
 } choices[] = {
 #if SPEC_X86
-    {&spec_product_avx512vnni, runs_avx512vnni},
-    {&spec_product_avx512, runs_avx512},
+    {&spec_product_avx512vnni, spec_runs_avx512vnni},
+    {&spec_product_avx512, spec_runs_avx512},
 #if SPEC_AVXVNNI
-    {&spec_product_avxvnni, runs_avxvnni},
+    {&spec_product_avxvnni, spec_runs_avxvnni},
 #endif
-    {&spec_product_avx2, runs_avx2},
+    {&spec_product_avx2, spec_runs_avx2},
 #endif
 #if SPEC_I8MM
     {&spec_product_i8mm, runs_i8mm},
@@ -90,9 +69,6 @@ static const struct {
 };
 
 const spec_product_table *spec_products(const char *isa) {
-#if SPEC_X86
-    __builtin_cpu_init();
-#endif
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if ((!isa || strcmp(isa, choices[i].table->isa) == 0) && choices[i].runs()) return choices[i].table;
     return NULL;

@@ -14,11 +14,6 @@
 /* Bytes of tiles that all groups of rows use in turn while the tiles are in the L1 cache. */
 #define CACHED 16384
 
-/* SPEC_PORTABLE compiles plain C only; tests compare it with the other kernels. */
-#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
-#define SPEC_X86 1
-#endif
-
 /* Compilers that can enable dot products of bytes for one file, or have them enabled everywhere. */
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE) && \
     (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
@@ -31,12 +26,9 @@
 extern const spec_product_table spec_product_i8mm;
 #endif
 
-/* Compilers that support AVX-VNNI. */
-#if SPEC_X86 && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
-#define SPEC_AVXVNNI 1
+#if SPEC_AVXVNNI
 extern const spec_product_table spec_product_avxvnni;
 #endif
-
 #if SPEC_X86
 extern const spec_product_table spec_product_avx512vnni, spec_product_avx512, spec_product_avx2;
 #endif

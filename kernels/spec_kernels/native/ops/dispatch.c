@@ -3,35 +3,46 @@
 
 #include "layout.h"
 #include "ops.h"
+#include "processor.h"
 
 extern const spec_ops_table spec_ops_generic;
-#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
-extern const spec_ops_table spec_ops_avx512, spec_ops_avx2;
-
-static int has_avx512(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-static int has_avx2(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2"); /* every processor with AVX2 has F16C */
-}
+#if SPEC_X86
+extern const spec_ops_table spec_ops_avx512vnni, spec_ops_avx512, spec_ops_avx2;
+#endif
+#if SPEC_AVXVNNI
+extern const spec_ops_table spec_ops_avxvnni;
 #endif
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE)
 extern const spec_ops_table spec_ops_neon;
 #endif
 
-const spec_ops_table *spec_ops(const char *isa) {
-#if defined(__x86_64__) && !defined(SPEC_PORTABLE)
-    if ((!isa || !strcmp(isa, "avx512vnni") || !strcmp(isa, "avx512")) && has_avx512()) return &spec_ops_avx512;
-    if ((!isa || !strcmp(isa, "avxvnni") || !strcmp(isa, "avx2")) && has_avx2()) return &spec_ops_avx2;
+static int runs_anywhere(void) { return 1; }
+
+/* Best first. */
+static const struct {
+    const char *isa;
+    const spec_ops_table *table;
+    int (*runs)(void);
+} choices[] = {
+#if SPEC_X86
+    {"avx512vnni", &spec_ops_avx512vnni, spec_runs_avx512vnni},
+    {"avx512", &spec_ops_avx512, spec_runs_avx512},
+#if SPEC_AVXVNNI
+    {"avxvnni", &spec_ops_avxvnni, spec_runs_avxvnni},
+#endif
+    {"avx2", &spec_ops_avx2, spec_runs_avx2},
 #endif
 #if defined(__aarch64__) && !defined(SPEC_PORTABLE)
-    if (!isa || !strcmp(isa, "i8mm") || !strcmp(isa, "neon")) return &spec_ops_neon;
+    {"i8mm", &spec_ops_neon, runs_anywhere},
+    {"neon", &spec_ops_neon, runs_anywhere},
 #endif
-    return !isa || !strcmp(isa, "generic") ? &spec_ops_generic : NULL;
+    {"generic", &spec_ops_generic, runs_anywhere},
+};
+
+const spec_ops_table *spec_ops(const char *isa) {
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if ((!isa || !strcmp(isa, choices[i].isa)) && choices[i].runs()) return choices[i].table;
+    return NULL;
 }
 
 size_t spec_key_bytes(int kind, int key_dim, int places) {
@@ -39,7 +50,7 @@ size_t spec_key_bytes(int kind, int key_dim, int places) {
 }
 
 size_t spec_value_bytes(int kind, int value_dim, int places) {
-    return spec_round_up(spec_round_up((size_t)places, SPEC_LANES) * spec_value_row(kind, value_dim), 64);
+    return spec_round_up((size_t)(places + SPEC_LANES - 1) / SPEC_LANES * spec_value_tile(kind, value_dim), 64);
 }
 
 size_t spec_attention_scratch(int places) {

@@ -36,12 +36,15 @@ enum spec_cache_kind { SPEC_CACHE_F32, SPEC_CACHE_F16, SPEC_CACHE_Q8 };
 
 /* Keys and values of one layer of one sequence, for `places` positions (a multiple of 16).
    keys:   [kv head][tile of 16 positions][key_dim][16]
-   values: [kv head][position][value_dim, padded to a multiple of 16]
-   F32, F16: plain numbers; float16 rounds to nearest even and saturates at +-65504.
-   Q8: int8 times a float16 scale for every position and every 32 dimensions (the last block may be shorter).
-       A tile of keys holds the integers [key_dim][16], then the scales [blocks][16]; a row of values holds the integers
-       [padded value_dim], then the scales [blocks], then padding to a multiple of 4 bytes.
-   Attention computes in float32 with the stored numbers.
+   values: [kv head][position][value_dim, padded to a multiple of 16]; kind Q8: in tiles of 16 positions, too
+   F32, F16: plain numbers; float16 rounds to nearest even and saturates at +-65504. Attention computes in float32 with
+       the stored numbers.
+   Q8: integers from -127 to 127, and scales. A key has a float16 scale for every 32 dimensions (the last block may be
+       shorter), a value has one float32 scale, which is a float16 number. A tile of keys holds their integers + 128 as
+       [key_dim / 4][16][4], then the scales [blocks][16]; a tile of values holds the integers
+       [16 / 4][padded value_dim][4 positions], then the scales [16].
+       Attention multiplies integers: queries are rounded like keys, and the weights of 64 positions (64 n to 64 n + 63),
+       multiplied with the scales of their values, to integers from 0 to 127 with one scale.
    A place may contain anything before it is written. */
 typedef struct {
     int32_t kind, kv_heads, key_dim, value_dim, places;
@@ -152,7 +155,7 @@ typedef struct {
 /* ---------------------------------------------------------------- the table */
 
 typedef struct {
-    const char *isa; /* "avx512", "avx2", "neon" or "generic" */
+    const char *isa; /* "avx512vnni", "avx512", "avxvnni", "avx2", "neon" or "generic" */
 
     /* y = x / sqrt(mean(x^2) + eps) weight; y may be x. weight NULL: all ones. */
     void (*norm)(const float *x, size_t x_stride, const float *weight, float eps, int rows, int width, float *y,
@@ -234,9 +237,8 @@ typedef struct {
     void (*route)(const spec_router *a, const float *logits, size_t stride, int rows, float *weights, int32_t *chosen);
 } spec_ops_table;
 
-/* The table of an instruction set: "avx512vnni" and "avx512" (the same functions), "avxvnni" and
-   "avx2" (the same), "i8mm" and "neon" (the same), "generic",
-   or NULL for the best of this processor. Returns NULL if the name is unknown or the processor does not support it. */
+/* The table of an instruction set: one of the names above, "i8mm" (the same as "neon"), or NULL for the best of this
+   processor. Returns NULL if the name is unknown or the processor does not support it. */
 const spec_ops_table *spec_ops(const char *isa);
 
 #endif
