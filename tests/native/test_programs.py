@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import attrs
 import pytest
 import torch
 from spec_kernels import native
+from spec_kernels.model import ops
+from spec_targets.runtime.decoder import decoder
 
 from spec_core import Needs
 from tests.native.programs import FAR, SHALLOW, Drawn, Program, differences, program
@@ -40,6 +44,20 @@ def test_the_seeds_of_the_suite_meet_what_models_can_be():
     assert any(made.config.layers > SHALLOW for made in drawn)
     assert {made.config.delta is None for made in drawn} == {True, False}
     assert types == set(native.TYPES)
+
+
+def test_the_seeds_of_the_suite_meet_every_operation():
+    """And every option of one that is not in all models."""
+    drawn = [op for made in map(program, SEEDS) for op in decoder(made.config, made.weights, made.weights.interleaved)]
+    by = {kind: [op for op in drawn if isinstance(op, kind)] for kind in get_args(ops.Op)}
+
+    assert {kind for kind, found in by.items() if not found} == {ops.Input, ops.Concat}  # those of draft heads
+    assert {op.act for op in by[ops.GLU]} == {"silu", "gelu"}
+    assert {(op.act, op.biases is None) for op in by[ops.Mixture]} == {("silu", True), ("clamped", False)}
+    assert {op.sinks is None for op in by[ops.Attend]} == {True, False}
+    assert {op.scale == 1.0 for op in by[ops.Embed]} == {True, False}
+    for field in ("window", "cap", "table"):
+        assert {bool(getattr(op.shape, field)) for op in by[ops.Attend]} == {True, False}, field
 
 
 def compared(made: Program) -> bool:

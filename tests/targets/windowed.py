@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel
 from tests.targets.tiny import model
 from tests.targets.written import interleaved
 
-FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss")
+FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss-notruncate")
 NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -59,7 +60,7 @@ def drawn(family: str, seed: int) -> PreTrainedModel:
         "tie_word_embeddings": family.startswith("gemma") or rng.random() < 0.5,
         "pad_token_id": 0,
     }
-    return model(family, seed, **sizes, **MORE[family](rng, head))
+    return model(family.removesuffix("-notruncate"), seed, **sizes, **MORE[family](rng, head))
 
 
 def _mistral(rng: random.Random, head: int) -> dict[str, Any]:
@@ -112,18 +113,36 @@ def _gpt_oss(rng: random.Random, head: int) -> dict[str, Any]:
     }
 
 
-MORE = {"mistral": _mistral, "phi3": _phi3, "gemma2": _gemma2, "gemma3": _gemma3, "gpt-oss": _gpt_oss}
+def _whole(rng: random.Random, head: int) -> dict[str, Any]:
+    """YaRN as in the released models."""
+    made = _gpt_oss(rng, head)
+    made["rope_parameters"]["truncate"] = False
+    return made
 
 
-def written(made: PreTrainedModel, family: str, path: Path) -> Path:
-    """The file that llama.cpp's converter makes of a model, without a tokenizer."""
+MORE = {
+    "mistral": _mistral,
+    "phi3": _phi3,
+    "gemma2": _gemma2,
+    "gemma3": _gemma3,
+    "gpt-oss": _gpt_oss,
+    "gpt-oss-notruncate": _whole,
+}
+
+
+def written(made: PreTrainedModel, family: str, path: Path, blocks: Mapping[str, torch.Tensor] | None = None) -> Path:
+    """The file that llama.cpp's converter makes of a model, without a tokenizer. blocks: of MXFP4, by name."""
     arch = {"mistral": "llama"}.get(family, family)
     writer = gguf.GGUFWriter(path, arch)
     for key, value in _keys(made, family).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
         add(f"{arch}.{key}", value)
+    blocks = blocks or {}
     for name, tensor in _tensors(made, family).items():
-        writer.add_tensor(name, tensor.float().contiguous().numpy())
+        if name in blocks:
+            writer.add_tensor(name, blocks[name].numpy(), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        else:
+            writer.add_tensor(name, tensor.float().contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

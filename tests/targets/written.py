@@ -89,6 +89,7 @@ def write(path: Path, arch: str, keys: dict[str, Any], named: Tensors, kind: str
     writer = gguf.GGUFWriter(path, arch)
     for key, value in keys.items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        add[bool] = writer.add_bool
         add[type(value)](f"{arch}.{key}", value)
     for name, t in named.items():
         stored = gguf.GGMLQuantizationType[kind if t.dim() > 1 else "F32"]

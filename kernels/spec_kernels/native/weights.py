@@ -17,7 +17,7 @@ from torch import Tensor
 
 from spec_kernels.model.ops import GLU, Embed, Linear, Mixture, Model, Weight
 from spec_kernels.model.source import TensorSource, bytes_of
-from spec_kernels.native import TYPES, module
+from spec_kernels.native import TYPES, module, mxfp4
 
 FLOATS = frozenset({"F16", "BF16", "F32"})
 TILE = 16
@@ -82,6 +82,13 @@ class Wish:
     @property
     def matrix_bytes(self) -> int:
         return self.step * -(-self.weights[0].n // TILE)
+
+
+def planned_type(stored: str) -> str:
+    """The type in which matrices are kept, as far as their stored type decides it."""
+    if stored == "MXFP4":
+        return "Q5_0"
+    return stored if stored in TYPES else "F32"
 
 
 def paired_rows(n: int) -> int:
@@ -179,6 +186,8 @@ class Arena:
         return Wish((weight,), self._type(stored, weight), stored)
 
     def _type(self, stored: str, weight: Weight) -> str:
+        if stored == "MXFP4" and mxfp4.exact(self.source.blocks(weight.name)):
+            return "Q5_0"
         known = stored in TYPES and module().tile_bytes(TYPES.index(stored), weight.k) > 0
         small = self.requantise and weight.k % 32 == 0 and not weight.wide
         if small and (stored in FLOATS or not known):
@@ -191,7 +200,9 @@ class Arena:
         """Repack every matrix of a weight as part ``part`` of its place."""
         check_stored(weight, self.source.shape(weight.name))
         first = tiles.address + part * wish.step // len(wish.weights)
-        if self.source.type(weight.name) != wish.type:
+        stored = self.source.type(weight.name)
+        converted = stored == "MXFP4" and wish.type == "Q5_0"
+        if stored != wish.type and not converted:
             self._fill_floats(weight, wish, first)
             return
         blocks = self.source.blocks(weight.name)
@@ -199,7 +210,7 @@ class Arena:
         rows = len(blocks) // weight.count
         for i in range(weight.count):
             mine = blocks[i * rows : (i + 1) * rows]
-            self._repack(mine, order, weight, wish, first + i * wish.matrix_bytes)
+            self._repack(mxfp4.as_q5_0(mine) if converted else mine, order, weight, wish, first + i * wish.matrix_bytes)
 
     def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
         at = 0 if order is None else order.data_ptr()

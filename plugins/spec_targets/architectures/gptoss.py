@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Op
@@ -56,6 +56,10 @@ def from_gguf(keys: Keys) -> Config:
 
 
 def from_hf(json: ConfigJson) -> Config:
+    """Matrices of experts may be floats, or MXFP4 as released."""
+    quantised = json.raw.get("quantization_config")
+    if not isinstance(quantised, Mapping) or quantised.get("quant_method") != "mxfp4":
+        json.refuse(quantization_config=(None,))
     json.refuse(swiglu_limit=(None, 7.0), attention_bias=(None, True), hidden_act=("silu", None))
     width = json.integer("intermediate_size")
     return json.decoder(

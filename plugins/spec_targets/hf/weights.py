@@ -13,11 +13,12 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.architectures import Stored, named
 from spec_targets.files.safetensors import StoredTensor, open_directory
+from spec_targets.files.types import BLOCKS
+from spec_targets.hf.mxfp4 import Mxfp4, joined
 from spec_targets.runtime.config import Config
 
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
-SIZES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
-FLOATS = tuple(SIZES)
+FLOATS = ("F32", "BF16", "F16", "F64")
 PREFIXES = ("model.language_model.", "language_model.model.", "model.")
 EXPERT = "{}"
 
@@ -28,7 +29,8 @@ class HfWeights:
     interleaved = False
 
     def __init__(self, directory: Path, config: Config) -> None:
-        self.tensors = open_directory(directory)
+        stored = open_directory(directory)
+        self.tensors: dict[str, StoredTensor | Mxfp4] = stored | joined(stored, directory.name)
         self.config, self.family = config, named(config.arch)
         self.where = directory.name
         self.prefix = next((p for p in PREFIXES if f"{p}embed_tokens.weight" in self.tensors), "model.")
@@ -52,13 +54,17 @@ class HfWeights:
         return self._parts(name)[0][0].type
 
     def nbytes(self, name: str) -> int:
-        return math.prod(self.shape(name) or ()) * SIZES[self.type(name)]
+        elements, size = BLOCKS[self.type(name)]
+        return math.prod(self.shape(name) or ()) // elements * size
 
     def blocks(self, name: str) -> Tensor:
+        parts, where = self._parts(name)
+        if isinstance(parts[0], Mxfp4):
+            return self._changed(name, where, [parts[0].blocks()]).flatten(0, 1)
         return bytes_of(self.load(name))
 
-    def _check_type(self, stored: StoredTensor) -> None:
-        if stored.type not in FLOATS:
+    def _check_type(self, stored: StoredTensor | Mxfp4) -> None:
+        if stored.type not in FLOATS and not isinstance(stored, Mxfp4):
             raise UsageError(
                 f"{self.where}: tensor {stored.name!r} is of type {stored.type}, which is not supported",
                 hint=f"use a model with weights of {', '.join(FLOATS)}, or a GGUF of it",
@@ -77,7 +83,7 @@ class HfWeights:
                 hint="its config and its tensors do not belong together; get the model again",
             ) from error
 
-    def _parts(self, name: str) -> tuple[list[StoredTensor], Stored]:
+    def _parts(self, name: str) -> tuple[list[StoredTensor | Mxfp4], Stored]:
         """The stored tensors that make up a tensor, none if there is none, and where they were looked for."""
         match = NAME.fullmatch(name)
         key, stem = (match[2], self._stem(int(match[1]))) if match else (name, self.prefix)
@@ -88,7 +94,7 @@ class HfWeights:
                 return found, Stored((one,), where.change)
         return [], where
 
-    def _found(self, name: str) -> list[StoredTensor]:
+    def _found(self, name: str) -> list[StoredTensor | Mxfp4]:
         """One tensor, or those of all experts, if all exist with the same shape."""
         if EXPERT not in name:
             return [self.tensors[name]] if name in self.tensors else []

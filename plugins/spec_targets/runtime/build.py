@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import torch
 from spec_kernels import native
@@ -12,9 +14,11 @@ from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.native.limits import misfit
+from spec_kernels.native.weights import planned_type
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
+from spec_targets.files.types import BLOCKS
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.weights import Weights, expected
@@ -116,11 +120,10 @@ def said(choice: Choice, executor: Executor | None) -> str:
 
 
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:
-    """Approximate memory of all weights: native ones stay as stored."""
+    """Approximate memory of all weights: native ones stay as stored, if their type has a native form."""
     total = 0
     for name, shape in shapes.items():
-        numbers = 1
-        for size in shape:
-            numbers *= size
-        total += weights.nbytes(name) if choice.native and len(shape) > 1 else numbers * dtype.itemsize
+        numbers, native_matrix = math.prod(shape), choice.native and len(shape) > 1
+        elements, size = BLOCKS[planned_type(weights.type(name))] if native_matrix else (1, dtype.itemsize)
+        total += numbers // elements * size
     return total

@@ -2,16 +2,16 @@
 #include "choice.h"
 #include "trials.h"
 
-static choice_room room_of(int n) {
+static choice_scratch scratch_of(int n) {
     size_t count = (size_t)n + 64;
-    return (choice_room){.n = n,
-                         .order = room(count * sizeof(choice_place)),
-                         .z = room(count * sizeof(double)),
-                         .adjusted = room(count * sizeof(double)),
-                         .ids = room(count * sizeof(int32_t)),
-                         .some = room(count * sizeof(int32_t)),
-                         .weights = room(count * sizeof(int32_t)),
-                         .counts = room(count * sizeof(int32_t))};
+    return (choice_scratch){.n = n,
+                            .order = room(count * sizeof(choice_place)),
+                            .z = room(count * sizeof(double)),
+                            .adjusted = room(count * sizeof(double)),
+                            .ids = room(count * sizeof(int32_t)),
+                            .some = room(count * sizeof(int32_t)),
+                            .weights = room(count * sizeof(int32_t)),
+                            .counts = room(count * sizeof(int32_t))};
 }
 
 /* Logits with ties, and now and then with numbers that are none. */
@@ -57,13 +57,13 @@ static uint64_t run(const char *isa, uint64_t seed) {
     choice_row row = row_of(&d, n);
     choice_cuts cuts = cuts_of(&d, n);
     choice_source source = {{1, (uint32_t)word(&d)}, 12345, 3, 1};
-    choice_room memory = room_of(n);
-    uint64_t hash = hash_made(HASH, t->choose(row, &cuts, &source, toss(&d), &memory)), weighed;
+    choice_scratch scratch = scratch_of(n);
+    uint64_t hash = hash_made(HASH, t->choose(row, &cuts, &source, toss(&d), &scratch)), weighed;
     int64_t total;
     hash = hash_made(hash, t->mass(row, &total));
     hash = hash_bytes(hash, &total, sizeof total);
-    weighed = t->likeliest(row, count, &memory);
-    hash = hash_places(hash_bytes(hash, &weighed, sizeof weighed), memory.order, weighed ? count : 0);
+    weighed = t->likeliest(row, count, &scratch);
+    hash = hash_places(hash_bytes(hash, &weighed, sizeof weighed), scratch.order, weighed ? count : 0);
     double *noise = room((size_t)n * sizeof *noise);
     t->gumbel(&source, NULL, n, noise);
     hash = hash_doubles(hash, noise, (size_t)n);
@@ -73,11 +73,11 @@ static uint64_t run(const char *isa, uint64_t seed) {
     int32_t weight = t->weight((double)number(&d) * 20 - 20);
     hash = hash_bytes(hash, &weight, sizeof weight);
     if (!weighed || cuts.temperature == 0) return hash; /* no distribution, or one token: there is no support */
-    int32_t best = t->best(row, &cuts, &source, count, &memory);
-    hash = hash_places(hash_bytes(hash, &best, sizeof best), memory.order, best);
-    int32_t left = t->support(row, &cuts, &memory);
-    hash = hash_bytes(hash, memory.ids, (size_t)left * sizeof(int32_t));
-    return hash_doubles(hash, memory.z, (size_t)left);
+    int32_t best = t->best(row, &cuts, &source, count, &scratch);
+    hash = hash_places(hash_bytes(hash, &best, sizeof best), scratch.order, best);
+    int32_t left = t->support(row, &cuts, &scratch);
+    hash = hash_bytes(hash, scratch.ids, (size_t)left * sizeof(int32_t));
+    return hash_doubles(hash, scratch.z, (size_t)left);
 }
 
 const part choices = {"choices", 400, run};

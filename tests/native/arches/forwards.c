@@ -51,6 +51,16 @@ static int linear(model *m, int x, int k, int n, int add, int out) {
     return op->outs[0];
 }
 
+/* The last product of a layer: added to the stream, or to it after a norm. */
+static int onto_stream(model *m, int x, int k) {
+    if (toss(m->d)) return linear(m, x, k, m->width, m->x, m->x);
+    int out = linear(m, x, k, m->width, SPEC_NONE, SPEC_NONE);
+    norm(m, out, out);
+    spec_op *op = spec_add_op(m->p, SPEC_ADD);
+    op->x = m->x, op->y = out, op->out = m->x, op->width = m->width;
+    return m->x;
+}
+
 /* `count` times gate and up in tiles that alternate. */
 static spec_stack pairs(model *m, int type, int n, int k, int count) {
     int tiles = (n + 15) / 16;
@@ -67,7 +77,7 @@ static spec_stack pairs(model *m, int type, int n, int k, int count) {
 static void heads(model *m, int x, int count) {
     spec_op *op = spec_add_op(m->p, SPEC_HEADS);
     op->x = x, op->heads = count, op->dim = m->dim, op->eps = EPS, op->table = toss(m->d);
-    op->rotated = m->p->rotary[op->table].rotated;
+    op->rotary_dim = m->p->rotary[op->table].rotary_dim;
     op->vector = toss(m->d) ? vector(m, m->dim, 1) : NULL;
 }
 
@@ -85,7 +95,7 @@ static int attention(model *m) {
     op->x = q, op->y = gate, op->out = out, op->layer = m->layer++, op->heads = m->heads, op->kv_heads = m->kv_heads;
     op->dim = m->dim, op->scale = 0.125f, op->causal = 1, op->window = toss(m->d) ? 20 : 0;
     op->cap = toss(m->d) ? 5 : 0, op->vector = toss(m->d) ? vector(m, m->heads, 2) : NULL;
-    return linear(m, out, q_width, m->width, m->x, m->x);
+    return onto_stream(m, out, q_width);
 }
 
 /* Convolution, rates, the rule and its gated norm: what lower.py writes for it. */
@@ -113,13 +123,28 @@ static int gated_delta(model *m) {
     return linear(m, o, values, m->width, m->x, m->x);
 }
 
-static int feed_forward(model *m) {
-    int inner = 32 * between(m->d, 1, 8), type = type_for(m, m->width), out = spec_add_value(m->p, inner);
+/* act(gate) * up of one product with both matrices, which have one type. */
+static int paired_glu(model *m, int inner) {
+    int type = type_for(m, m->width), out = spec_add_value(m->p, inner);
     int32_t qrows = quantised(m, m->norm, m->width, type);
     spec_op *op = spec_add_op(m->p, SPEC_LINEAR);
     op->qrows = qrows, op->parts = 1, op->outs[0] = out, op->paired = 1, op->glu = between(m->d, 0, 2);
     op->weights[0] = pairs(m, type, inner, m->width, 1).one;
-    return linear(m, out, inner, m->width, m->x, m->x);
+    return out;
+}
+
+/* The same of two products. */
+static int single_glu(model *m, int inner) {
+    int gate = linear(m, m->norm, m->width, inner, SPEC_NONE, SPEC_NONE);
+    int up = linear(m, m->norm, m->width, inner, SPEC_NONE, SPEC_NONE), out = spec_add_value(m->p, inner);
+    spec_op *op = spec_add_op(m->p, SPEC_GLU);
+    op->x = gate, op->y = up, op->out = out, op->width = inner, op->glu = between(m->d, 0, 2);
+    return out;
+}
+
+static int feed_forward(model *m) {
+    int inner = 32 * between(m->d, 1, 8);
+    return onto_stream(m, toss(m->d) ? paired_glu(m, inner) : single_glu(m, inner), inner);
 }
 
 static void mixture_ops(model *m, const spec_op *made, int scores) {
@@ -160,9 +185,9 @@ static void sizes_of(model *m) {
     p->memory = (spec_memory){between(m->d, 0, 2), 3, m->kv_heads, m->dim};
     p->tables = SPEC_TABLES, p->positions = PLACES;
     for (spec_rotary *t = p->rotary; t < p->rotary + SPEC_TABLES; t++) {
-        t->rotated = toss(m->d) ? m->dim : m->dim / 2;
-        t->cosines = numbers(m->d, (size_t)(PLACES * t->rotated), 1);
-        t->sines = numbers(m->d, (size_t)(PLACES * t->rotated), 1);
+        t->rotary_dim = toss(m->d) ? m->dim : m->dim / 2;
+        t->cosines = numbers(m->d, (size_t)(PLACES * t->rotary_dim), 1);
+        t->sines = numbers(m->d, (size_t)(PLACES * t->rotary_dim), 1);
     }
     int keys = between(m->d, 1, 2), values = keys * between(m->d, 1, 2);
     spec_recurrence r = {.key_heads = keys, .value_heads = values};
@@ -194,6 +219,10 @@ static void build(model *m) {
     }
     norm(m, m->x, m->norm);
     int logits = linear(m, m->norm, m->width, m->vocabulary, SPEC_NONE, SPEC_NONE);
+    if (toss(m->d)) {
+        spec_op *cap = spec_add_op(m->p, SPEC_SOFTCAP);
+        cap->x = logits, cap->width = m->vocabulary, cap->cap = 0.5f;
+    }
     spec_op *op = spec_add_op(m->p, SPEC_TAP);
     op->x = logits, op->index = 0, m->p->taps = 1, m->p->recurring = m->recurring;
 }

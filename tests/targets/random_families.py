@@ -1,0 +1,102 @@
+"""Random models of every family against transformers, as a directory and as a GGUF file, by every executor.
+
+The unit is the rounding floor: what one float32 rounding step of the embeddings changes in transformers' own logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from spec_kernels import native
+from spec_kernels.native.executor import Native, Options
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from spec_core import Target, load
+from tests.targets import unwindowed, windowed
+from tests.targets.drive import fresh
+from tests.targets.tiny import classes, logits, saved
+
+FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES)
+FLOORS = 4
+"""Max difference in units of the rounding floor."""
+EXACT = {"dtype": "float32", "cache_dtype": "float32"}
+TEXT = 45
+"""Tokens of a text, more than the longest window."""
+
+
+def lacking(family: str) -> bool:
+    """Whether the installed transformers is too old for a family."""
+    return None in classes(family.removesuffix("-notruncate"))
+
+
+def drawn(family: str, seed: int) -> PreTrainedModel:
+    return _of(family).drawn(family, seed)
+
+
+def _of(family: str):
+    return windowed if family in windowed.FAMILIES else unwindowed
+
+
+def places(made: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:
+    """The formats in which a model can be stored. GGUF files have no window of Mistral, no ``truncate`` of YaRN, and
+    no weights of experts that are not normalised, except those of GLM."""
+    found = {"hf": saved(made, folder / "hf")}
+    plain = family != "glm4moe" and getattr(made.config, "norm_topk_prob", True) is False
+    if family not in ("mistral", "gpt-oss-notruncate") and not plain:
+        found["gguf"] = _of(family).written(made, family, folder / "model.gguf")
+    return found
+
+
+def rounding_floor(made: PreTrainedModel, tokens: list[int], expected: Tensor) -> float:
+    """Largest change of logits by embeddings that are changed by one float32 rounding step, of 3 trials."""
+    weight, found = made.get_input_embeddings().weight.data, 0.0
+    kept = weight.clone()
+    for seed in range(3):
+        steps = torch.randint(-1, 2, weight.shape, generator=torch.Generator().manual_seed(seed))
+        weight.copy_(kept * (1 + steps * 2.0**-23))
+        found = max(found, _largest(expected, logits(made, tokens)))
+    weight.copy_(kept)
+    return found
+
+
+def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
+    """Largest difference of logits to transformers in units of the rounding floor, by format and executor.
+
+    Native programs of other instruction sets must give the bits of the best one: a difference is infinite.
+    """
+    made = drawn(family, seed)
+    tokens = [7 * i * i % made.config.vocab_size for i in range(TEXT)]
+    expected = logits(made, tokens)
+    floor = rounding_floor(made, tokens, expected)
+    return {
+        f"{form} {executor}": _largest(expected, got) / floor
+        for form, place in places(made, family, folder).items()
+        for executor, got in _logits(place, tokens)
+    }
+
+
+def _logits(place: Path, tokens: list[int]) -> Iterator[tuple[str, Tensor]]:
+    """Of every executor; those of an instruction set with other bits than the best one are not numbers."""
+    yield "reference", fresh(load(place, kernels="reference", **EXACT), tokens).logits
+    if native.problem() is not None:
+        return
+    target = load(place, kernels="native", **EXACT)
+    best = fresh(target, tokens).logits
+    for isa in native.instruction_sets():
+        got = fresh(_on(target, isa), tokens).logits
+        yield isa, got if torch.equal(got, best) else torch.full_like(got, math.nan)
+
+
+def _on(target: Target, isa: str) -> Target:
+    was = target.executor
+    target.executor = Native(was.model, was.source, Options(cache=was.options.cache, isa=isa))
+    return target
+
+
+def _largest(a: Tensor, b: Tensor) -> float:
+    assert a.shape == b.shape
+    return (a - b).abs().max().nan_to_num(math.inf).item()
