@@ -1,0 +1,129 @@
+"""Every method on a random model of every family: texts and states are those of plain decoding.
+
+The windows of these models are shorter than the texts, so drafts begin before, end at and cross the edge of a window,
+and are rolled back across it. Two slots serve five requests, so that slots and their rows are used again.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+import torch
+from spec_train.heads.export.write import write
+
+from spec_core import Request, Run, Sampling, Target, load
+from tests.support.small_heads import trained
+from tests.targets.gate import gated
+from tests.targets.random_families import FAMILIES, drawn, lacking
+from tests.targets.tiny import model, saved
+from tests.targets.unwindowed import HYBRID
+
+METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "eagle3-tree", "dflash")
+LAYERS = 3
+"""Min layers: heads read three of them."""
+WINDOWS = (7, 16)
+TEXT = 24
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@cache
+def made(family: str):
+    """The first random model of a family that is deep enough, with a window that its texts leave, if it has one."""
+    models = (drawn(family, seed) for seed in count())
+    return next(
+        model
+        for model in models
+        if model.config.num_hidden_layers >= LAYERS
+        and getattr(model.config, "sliding_window", None) in (None, *WINDOWS)
+    )
+
+
+@cache
+def place(family: str, noise: float = 0.0) -> Path:
+    """Its directory. noise: of the weights, for a draft model that is often wrong."""
+    of = made(family)
+    kept = {name: value.clone() for name, value in of.state_dict().items()}
+    torch.manual_seed(0)
+    for value in of.parameters():
+        value.data.mul_(1 + noise * torch.randn_like(value))
+    folder = saved(of, Path(mkdtemp()) / "hf")
+    of.load_state_dict(kept)
+    return folder
+
+
+@cache
+def dense(family: str) -> Path:
+    """A draft model for a hybrid target: a recurrent state cannot be truncated."""
+    sizes = {"hidden_size": 20, "intermediate_size": 20, "num_attention_heads": 2, "num_key_value_heads": 1}
+    small = model("qwen3", 0, vocab_size=made(family).config.vocab_size, num_hidden_layers=1, head_dim=6, **sizes)
+    return saved(small, Path(mkdtemp()) / "hf")
+
+
+@cache
+def target(family: str) -> Target:
+    return load(place(family), dtype="float32", device="cpu", threads=1)
+
+
+@cache
+def head(kind: str, family: str) -> Path:
+    torch.manual_seed(0)
+    mask = {"mask": target(family).info.vocab - 1} if kind == "dflash" else {}
+    path = Path(mkdtemp()) / f"{kind}.gguf"
+    write(trained(kind, target(family), **mask), target(family), path, "gguf", "f32")
+    return path
+
+
+def chosen(method: str, family: str) -> tuple[str, dict]:
+    name, tree, _ = method.partition("-tree")
+    found: dict = {"p_min": 0.0}
+    if name == "ngram":
+        found["n_min"] = 1
+    if name == "draft-model":
+        found["file"] = str(dense(family) if family in HYBRID else place(family, 0.05))
+    if name in ("eagle3", "dflash"):
+        found["file"] = str(head(name, family))
+    if tree:
+        found |= {"width": 2, "draft_max": 3}
+    return name, found
+
+
+def requests(family: str, temperature: float) -> list[Request]:
+    """Prompts that repeat themselves, one of them longer than every window."""
+    vocab, sampling = target(family).info.vocab, Sampling(temperature=temperature)
+    prompts = [[(i * (k % (2 + i)) + 3) % vocab for k in range(5 + 9 * i)] for i in range(5)]
+    return [Request(p, max_tokens=TEXT, seed=i, sampling=sampling, name=f"{i}") for i, p in enumerate(prompts)]
+
+
+@cache
+def plain(family: str, temperature: float) -> list[list[int]]:
+    run = Run(target(family))
+    return [run.generate(request).result.tokens for request in requests(family, temperature)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_and_states_are_those_of_plain_decoding(family, method, temperature):
+    if lacking(family):
+        pytest.skip(f"this transformers has no classes of {family}")
+    drafted = 0
+
+    def counted(step):
+        nonlocal drafted
+        drafted += sum(part.drafted for part in step.parts)
+
+    run = Run(target(family), [chosen(method, family)], max_sequences=2)
+    run.observe(counted)
+
+    results = gated(run, requests(family, temperature))
+
+    assert [result.tokens for result in results] == plain(family, temperature)
+    assert drafted
