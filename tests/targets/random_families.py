@@ -17,15 +17,15 @@ from transformers import PreTrainedModel
 
 from spec_core import Target, load
 from tests.targets import unwindowed, windowed
-from tests.targets.drive import fresh
+from tests.targets.drive import forward, part, sequence
 from tests.targets.tiny import classes, logits, saved
 
 FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES)
 FLOORS = 4
 """Max difference in units of the rounding floor."""
 EXACT = {"dtype": "float32", "cache_dtype": "float32"}
-TEXT = 45
-"""Tokens of a text, more than the longest window."""
+PROMPT, DECODED = 45, 6
+"""Tokens of a prompt, more than the longest window, and of the text that transformers adds to it."""
 
 
 def lacking(family: str) -> bool:
@@ -66,10 +66,11 @@ def rounding_floor(made: PreTrainedModel, tokens: list[int], expected: Tensor) -
 def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
     """Largest difference of logits to transformers in units of the rounding floor, by format and executor.
 
+    Of a prompt in one forward, and of the greedy text behind it, one token at a time over the cache.
     Native programs of other instruction sets must give the bits of the best one: a difference is infinite.
     """
     made = drawn(family, seed)
-    tokens = [7 * i * i % made.config.vocab_size for i in range(TEXT)]
+    tokens = _text(made)
     expected = logits(made, tokens)
     floor = rounding_floor(made, tokens, expected)
     return {
@@ -79,15 +80,31 @@ def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
     }
 
 
+def _text(made: PreTrainedModel) -> list[int]:
+    """A prompt, and what transformers continues it with, without its cache."""
+    tokens = [7 * i * i % made.config.vocab_size for i in range(PROMPT)]
+    for _ in range(DECODED):
+        tokens.append(int(logits(made, tokens)[-1].argmax()))
+    return tokens
+
+
+def _decoded(target: Target, tokens: list[int]) -> Tensor:
+    """Logits of all tokens: the prompt at once, then each of the others."""
+    seq = sequence(target, tokens)
+    first = forward(target, part(seq, 0, tokens[:PROMPT])).logits
+    rest = [forward(target, part(seq, i, tokens[i : i + 1])).logits for i in range(PROMPT, len(tokens))]
+    return torch.cat([first, *rest])
+
+
 def _logits(place: Path, tokens: list[int]) -> Iterator[tuple[str, Tensor]]:
     """Of every executor; those of an instruction set with other bits than the best one are not numbers."""
-    yield "reference", fresh(load(place, kernels="reference", **EXACT), tokens).logits
+    yield "reference", _decoded(load(place, kernels="reference", **EXACT), tokens)
     if native.problem() is not None:
         return
     target = load(place, kernels="native", **EXACT)
-    best = fresh(target, tokens).logits
+    best = _decoded(target, tokens)
     for isa in native.instruction_sets():
-        got = fresh(_on(target, isa), tokens).logits
+        got = _decoded(_on(target, isa), tokens)
         yield isa, got if torch.equal(got, best) else torch.full_like(got, math.nan)
 
 

@@ -42,6 +42,16 @@ def test_the_formula_of_this_test_is_that_of_transformers(made):
             assert torch.equal(convert(*parts, dtype=torch.float32), floats)
 
 
+def test_transformers_reads_the_directory_of_this_test(made):
+    classes = pytest.importorskip("transformers")
+    how = classes.Mxfp4Config(dequantize=True)
+    options = {"quantization_config": how, "dtype": torch.float32, "attn_implementation": "eager"}
+    theirs = classes.GptOssForCausalLM.from_pretrained(made.directory, **options).eval()
+    theirs.config._experts_implementation = "eager"
+
+    assert torch.equal(logits(theirs, TOKENS), logits(made.model, TOKENS))
+
+
 def far(made: Made, place, **options) -> float:
     """In units of the rounding floor."""
     expected = logits(made.model, TOKENS)
