@@ -34,6 +34,17 @@ HYBRID = ("qwen3next", "qwen35", "qwen35moe")
 MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss")
 UNSHARED = ("qwen3moe", "gpt-oss")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
+OPTIONAL = {
+    "output.weight": "output.weight",
+    "output.bias": "output.bias",
+    "attn_q.bias": "biases of q, k and v",
+    "attn_q_norm.weight": "norms of q and k",
+    "attn_output.bias": "attn_output.bias",
+    "exp_probs_b.bias": "exp_probs_b.bias",
+    "attn_qkv.weight": "q, k and v in one tensor",
+    "ffn_gate_up_exps.weight": "gate and up in one tensor",
+}
+"""Tensors that a file may have, without the number of their block: half of the models have each of them."""
 SHALLOW = 3
 """Max blocks of a row in most models."""
 WEIGHT = 0.06
@@ -120,7 +131,11 @@ class Drawn:
         return list(self.shapes)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        return getattr(self, "shapes", {}).get(name)
+        """Before all are known, a tensor that the file may have is there or not."""
+        if hasattr(self, "shapes"):
+            return self.shapes.get(name)
+        what = OPTIONAL.get(bare(name))
+        return () if what and random.Random(f"{self.seed} {what}").random() < 0.5 else None
 
     def type(self, name: str) -> str:
         shape = self.shapes[name]
@@ -157,6 +172,11 @@ class Drawn:
 
     def _numbers(self, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(random.Random(f"{self.seed} {name} numbers").getrandbits(62))
+
+
+def bare(name: str) -> str:
+    """A tensor's name without the number of its block."""
+    return name.split(".", 2)[2] if name.startswith("blk.") else name
 
 
 def _scaled(blocks: Tensor, kind: str, size: float) -> Tensor:

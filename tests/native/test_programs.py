@@ -12,7 +12,7 @@ from spec_kernels.model import ops
 from spec_targets.runtime.decoder import decoder
 
 from spec_core import Needs
-from tests.native.programs import FAR, SHALLOW, Drawn, Program, differences, program
+from tests.native.programs import FAR, OPTIONAL, SHALLOW, Drawn, Program, bare, differences, program
 from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
@@ -44,6 +44,9 @@ def test_the_seeds_of_the_suite_meet_what_models_can_be():
     assert any(made.config.layers > SHALLOW for made in drawn)
     assert {made.config.delta is None for made in drawn} == {True, False}
     assert types == set(native.TYPES)
+    has = [set(map(bare, made.weights.shapes)) for made in drawn]
+    for optional in OPTIONAL:
+        assert {optional in names for names in has} == {True, False}, optional
 
 
 def test_the_seeds_of_the_suite_meet_every_operation():
