@@ -23,3 +23,11 @@ const spec_ops_table spec_ops_avx2 = {.isa = "avx2"};
 extern const spec_ops_table spec_ops_avx512;
 const spec_ops_table spec_ops_avx512 = {.isa = "avx512"};
 #endif
+#ifdef NO_OPS_AVXVNNI
+extern const spec_ops_table spec_ops_avxvnni;
+const spec_ops_table spec_ops_avxvnni = {.isa = "avxvnni"};
+#endif
+#ifdef NO_OPS_AVX512VNNI
+extern const spec_ops_table spec_ops_avx512vnni;
+const spec_ops_table spec_ops_avx512vnni = {.isa = "avx512vnni"};
+#endif

@@ -39,7 +39,7 @@ RARE = ["general.alignment", "split.count", "split.no", "general.architecture"]
 """Keys that the readers know and that few of the files have."""
 DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
-FAMILIES = ("phi3", "gemma2", "gemma3", "gpt-oss")
+FAMILIES = ("phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss of mxfp4")
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks."""
 WINDOWED = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
 FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *WINDOWED)
@@ -80,10 +80,14 @@ def dense_directory(folder: Path) -> Path:
 
 def windowed(name: str, folder: Path) -> Path:
     """A model of a family with windows, as a GGUF file or a directory."""
+    from tests.targets.mxfp4 import Made
     from tests.targets.tiny import saved
     from tests.targets.windowed import drawn, written
 
     family = name.removesuffix(" directory")
+    if family == "gpt-oss of mxfp4":
+        made = Made(folder)
+        return made.directory if name != family else made.file
     made = drawn(family, 1)
     return saved(made, folder) if name != family else written(made, family, folder / f"{family}.gguf")
 

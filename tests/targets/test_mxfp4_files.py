@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,72 +11,17 @@ from torch import Tensor
 from spec_core import UsageError, load
 from tests.native.programs import FAR
 from tests.targets.drive import fresh
+from tests.targets.mxfp4 import EXPERTS, FF, LAYERS, WIDTH, Made, quantised_by
 from tests.targets.random_families import EXACT, FLOORS, lacking, rounding_floor
-from tests.targets.tiny import logits, model, saved
-from tests.targets.windowed import written
+from tests.targets.tiny import logits
 
 pytestmark = pytest.mark.skipif(lacking("gpt-oss"), reason="this transformers has no gpt-oss")
-VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-EXPERTS, WIDTH, FF, LAYERS = 3, 64, 96, 2
 TOKENS = [7 * i * i % 96 for i in range(30)]
-TINY = 90
-"""A scale that float16 does not have."""
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
-
-
-class Made:
-    """A model with matrices of random codes, and the files of it."""
-
-    def __init__(self, folder, tiny: bool = False) -> None:
-        """tiny: one scale of each matrix is smaller than float16 can say."""
-        sizes = {
-            "hidden_size": WIDTH,
-            "intermediate_size": FF,
-            "num_hidden_layers": LAYERS,
-            "num_local_experts": EXPERTS,
-        }
-        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
-        self.model = model("gpt-oss", 0, **sizes, **rope, num_experts_per_tok=2, head_dim=16, sliding_window=8)
-        self.codes, self.blocks, numbers = {}, {}, torch.Generator().manual_seed(1)
-        for i in range(LAYERS):
-            for name, k, n in (("gate_up_proj", WIDTH, 2 * FF), ("down_proj", FF, WIDTH)):
-                codes = torch.randint(0, 256, (EXPERTS, n, k // 32, 16), generator=numbers, dtype=torch.uint8)
-                scales = torch.randint(119, 124, codes.shape[:3], generator=numbers, dtype=torch.uint8)
-                codes[0, 0], scales[0, 0] = 0, 0
-                if tiny:
-                    scales[1, :2] = TINY
-                self._put(i, name, codes, scales)
-        self.directory = self._directory(folder / "hf")
-        self.file = written(self.model, "gpt-oss", folder / "model.gguf", self.blocks)
-
-    def _put(self, layer: int, name: str, codes: Tensor, scales: Tensor) -> None:
-        stem = f"model.layers.{layer}.mlp.experts.{name}"
-        self.codes |= {f"{stem}_blocks": codes, f"{stem}_scales": scales}
-        elements = torch.stack([codes % 16, codes // 16], -1).flatten(3)
-        floats = torch.ldexp(VALUES[elements.long()], scales.int()[..., None] - 127).flatten(2)
-        dict(self.model.named_parameters())[stem].data.copy_(floats.transpose(1, 2))
-        blocks = torch.cat([scales[..., None], elements[..., :16] + 16 * elements[..., 16:]], -1).flatten(2)
-        names = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}[name]
-        for i, own in enumerate(names):
-            self.blocks[f"blk.{layer}.ffn_{own}_exps.weight"] = blocks[:, i :: len(names)].contiguous()
-
-    def _directory(self, folder):
-        saved(self.model, folder)
-        floats = load_file(folder / "model.safetensors")
-        kept = {name: value for name, value in floats.items() if f"{name}_blocks" not in self.codes}
-        save_file(kept | self.codes, folder / "model.safetensors", metadata={"format": "pt"})
-        return quantised_by("mxfp4", folder)
-
-
-def quantised_by(method: str, folder):
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": method, "modules_to_not_convert": ["lm_head"]}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 @pytest.fixture(scope="module")
