@@ -9,18 +9,22 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spec_targets import hf
 from spec_targets.files.gguf import open_gguf
 from spec_targets.tokenizer import chat
 from spec_targets.tokenizer import gguf as tokenizers_of_gguf
 from spec_targets.tokenizer.chat import render
 from spec_targets.tokenizer.gguf import from_gguf
 from spec_targets.tokenizer.hf import from_hf
+from spec_targets.tokenizer.sentencepiece import from_sentencepiece
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
 from tests.support.small_models import tiny_gguf
 
 FOLDERS = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "glm4moe"]
+SENTENCEPIECE = ["mistral", "phi3", "phi3-longrope", "gemma2", "gemma3"]
+"""Their directories also have ``tokenizer.model``."""
 VOCABULARIES = ["qwen2", "llama-bpe", "llama-spm"]
 
 
@@ -38,17 +42,68 @@ def test_real_vocabularies_give_the_ids_of_llama_cpp(name, tmp_path):
         assert case["ids"] == tokenizer.encode(case["text"], bos=False), case["text"]
 
 
-@pytest.mark.parametrize("source", ["gguf", "hf"])
-@pytest.mark.parametrize("name", FOLDERS)
+SOURCES = {
+    "gguf": lambda folder: from_gguf(open_gguf(folder / "model-f32.gguf").metadata),
+    "tokenizer.json": lambda folder: from_hf(folder / "hf"),
+    "tokenizer.model": lambda folder: from_sentencepiece(folder / "hf"),
+}
+OF_FOLDERS = [(name, source) for name in [*FOLDERS, *SENTENCEPIECE, "gpt-oss"] for source in ("gguf", "tokenizer.json")]
+
+
+@pytest.mark.parametrize("name, source", [*OF_FOLDERS, *((name, "tokenizer.model") for name in SENTENCEPIECE)])
 def test_the_models_own_tokenizer_gives_the_golden_ids(name, source):
     folder = golden(name)
-    tokenizer = from_hf(folder / "hf") if source == "hf" else from_gguf(open_gguf(folder / "model-f32.gguf").metadata)
+    tokenizer = SOURCES[source](folder)
     checks = json.loads((folder / "golden.json").read_text())["tokenizer_checks"]
 
     assert checks
     for check in checks:
         assert check["ids"] == tokenizer.encode(check["text"], bos=False), check["text"]
-        assert check["text"] == tokenizer.decode(check["ids"])
+        assert tokenizer.decode(check["ids"]) == (check["text"].replace("▁", " ") if tokenizer.spm else check["text"])
+
+
+def test_a_sentencepiece_model_alone_has_the_ids_of_the_whole_directory(tmp_path):
+    folder = golden("gemma3") / "hf"
+    for name in ("tokenizer.model", "tokenizer_config.json", "generation_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    alone, whole = hf.tokenizer(tmp_path), hf.tokenizer(folder)
+
+    assert (alone.bos, alone.eos, alone.add_bos, alone.eog) == (whole.bos, whole.eos, whole.add_bos, whole.eog)
+    assert alone.render([{"role": "user", "content": "a"}]) == whole.render([{"role": "user", "content": "a"}])
+    assert alone.encode("<start_of_turn>user\nHi", special=True) == whole.encode(
+        "<start_of_turn>user\nHi", special=True
+    )
+
+
+TYPE = b"\x18\x02"
+"""``model_type`` of the trainer: BPE."""
+
+
+@pytest.mark.parametrize(
+    "new, said",
+    [(b"\x18\x01", "is a unigram model, which is not supported"), (b"\x1b\x02", "is not a SentencePiece model")],
+)
+def test_other_sentencepiece_models_are_refused(tmp_path, new, said):
+    raw = (golden("gemma3") / "hf" / "tokenizer.model").read_bytes()
+    at = raw.rindex(TYPE)
+    (tmp_path / "tokenizer.model").write_bytes(raw[:at] + new + raw[at + 2 :])
+
+    with pytest.raises(UsageError, match=said):
+        hf.tokenizer(tmp_path)
+
+
+def test_damaged_sentencepiece_models_end_in_a_message(tmp_path):
+    """Every 16th byte changed, and the file cut there."""
+    raw = (golden("gemma3") / "hf" / "tokenizer.model").read_bytes()
+    refused = 0
+    for at in range(0, len(raw), 16):
+        for changed in (raw[:at] + bytes([raw[at] ^ 0xFF]) + raw[at + 1 :], raw[:at]):
+            (tmp_path / "tokenizer.model").write_bytes(changed)
+            try:
+                hf.tokenizer(tmp_path)
+            except UsageError:
+                refused += 1
+    assert refused > len(raw) / 32
 
 
 @cache

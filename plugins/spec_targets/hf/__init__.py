@@ -53,7 +53,10 @@ def load(
 
 
 def tokenizer(directory: Path) -> Any:
-    """The tokenizer of a directory, None if there is no tokenizer.json. Raises UsageError for a damaged file."""
+    """The tokenizer of a directory, None if it has neither tokenizer.json nor tokenizer.model. Raises UsageError for a
+    damaged file, and for a tokenizer.model that is not BPE."""
     from spec_targets.tokenizer.hf import from_hf
+    from spec_targets.tokenizer.sentencepiece import from_sentencepiece
 
-    return from_hf(directory) if (directory / "tokenizer.json").exists() else None
+    readers = {"tokenizer.json": from_hf, "tokenizer.model": from_sentencepiece}
+    return next((read(directory) for file, read in readers.items() if (directory / file).exists()), None)

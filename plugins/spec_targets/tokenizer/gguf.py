@@ -28,8 +28,8 @@ class Metadata:
     pieces: tokens as mapped from the file, which a tokenizer keeps. tokens: the same in memory, for construction.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], where: str) -> None:
-        self.raw, self.where = metadata, where
+    def __init__(self, metadata: Mapping[str, Any], where: str, ends: frozenset[int]) -> None:
+        self.raw, self.where, self.ends = metadata, where, ends
         self.pieces: Sequence[str] = self.of("tokens", LISTS, required=True)
         self.tokens = list(self.pieces)
         if set(map(type, self.tokens)) != {str}:
@@ -55,9 +55,10 @@ class Metadata:
         return [i for i, kind in enumerate(self.types) if kind in wanted]
 
 
-def from_gguf(metadata: Mapping[str, Any], where: str = "the file") -> Tokenizer:
-    """The tokenizer of a model. Raises UsageError for an unknown kind or pre-tokenizer."""
-    meta = Metadata(metadata, where)
+def from_gguf(metadata: Mapping[str, Any], where: str = "the file", ends: frozenset[int] = frozenset()) -> Tokenizer:
+    """The tokenizer of a model. ends: ids that end a text beside those that the metadata declares. Raises UsageError
+    for an unknown kind or pre-tokenizer."""
+    meta = Metadata(metadata, where, ends)
     makers = {"gpt2": _bpe, "llama": _spm}
     model = meta.of("model", str, required=True)
     if model not in makers:
@@ -204,7 +205,7 @@ def _finish(
         control=frozenset(control),
         plain=frozenset(user),
         special_ids=ids,
-        ends=frozenset(fim),
+        ends=meta.ends | fim,
         add_bos=add_bos,
         spm=spm,
         strip_space=strip_space,

@@ -20,7 +20,7 @@ def from_hf(directory: Path) -> Tokenizer:
         backend = Backend.from_str(path.read_text("utf-8"))
     except Exception as error:
         raise UsageError(f"{path.name}: cannot be read: {str(error)[:120]}", hint="get the file again") from error
-    settings = _beside(directory, "tokenizer_config.json")
+    settings = beside(directory, "tokenizer_config.json")
     size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
     pieces = [backend.id_to_token(i) or f"[PAD{i}]" for i in range(size)]
     added = backend.get_added_tokens_decoder()
@@ -31,7 +31,7 @@ def from_hf(directory: Path) -> Tokenizer:
         control=frozenset(i for i, token in added.items() if token.special),
         plain=frozenset(i for i, token in added.items() if not token.special),
         special_ids={name: _token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos")},
-        ends=_ends(directory, size),
+        ends=ends_of(directory, size),
         add_bos=_adds_bos(backend, settings),
         spm=spm,
         strip_space=spm and "Strip" in str(raw["decoder"])[:2000],
@@ -39,7 +39,7 @@ def from_hf(directory: Path) -> Tokenizer:
     )
 
 
-def _beside(directory: Path, name: str) -> dict[str, Any]:
+def beside(directory: Path, name: str) -> dict[str, Any]:
     return read_json(directory / name) if (directory / name).exists() else {}
 
 
@@ -56,11 +56,11 @@ def _adds_bos(backend: Backend, settings: dict[str, Any]) -> bool:
     return bos is not None and backend.encode("a").ids[:1] == [bos]
 
 
-def _ends(directory: Path, size: int) -> frozenset[int]:
+def ends_of(directory: Path, size: int) -> frozenset[int]:
     """End ids from generation_config.json and config.json: a number or a list."""
     ends: set[int] = set()
     for name in ("generation_config.json", "config.json"):
-        value = _beside(directory, name).get("eos_token_id")
+        value = beside(directory, name).get("eos_token_id")
         ends |= {v for v in (value if isinstance(value, list) else [value]) if type(v) is int and 0 <= v < size}
     return frozenset(ends)
 

@@ -1,0 +1,152 @@
+"""A tokenizer from a directory with ``tokenizer.model`` alone: SentencePiece's own file, a Protocol Buffers message.
+
+Read as ``sentencepiece_model.proto`` of google/sentencepiece says: ``ModelProto`` with its pieces (field 1), trainer
+(2) and normaliser (3). Only the fields named here are looked at. The result is what a GGUF file of the model holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spec_core.errors import UsageError
+from spec_targets.files.damage import damaged, unsupported
+from spec_targets.tokenizer.base import Tokenizer
+from spec_targets.tokenizer.gguf import CONTROL, NORMAL, UNUSED, USER, from_gguf
+from spec_targets.tokenizer.hf import beside, ends_of
+
+MAX_BYTES = 64 << 20
+MAX_TOKENS = 1 << 21
+BPE = 2
+"""``TrainerSpec.ModelType``."""
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Kinds of fields."""
+HINT = "add the tokenizer.json of the model, or use a GGUF of it"
+
+
+def from_sentencepiece(directory: Path) -> Tokenizer:
+    """The tokenizer of a directory. Raises UsageError for a damaged file, and for models other than BPE."""
+    path = directory / "tokenizer.model"
+    settings = beside(directory, "tokenizer_config.json")
+    found = _pieces(path)
+    _add_tokens(path, found, settings)
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in found.items()}
+    if isinstance(settings.get("add_bos_token"), bool):
+        metadata["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
+    if isinstance(settings.get("chat_template"), str):
+        metadata["tokenizer.chat_template"] = settings["chat_template"]
+    ends = ends_of(directory, len(found["tokens"]))
+    return from_gguf(metadata, path.name, ends)
+
+
+def _pieces(path: Path) -> dict[str, Any]:
+    """tokens, scores, token_type, ids of special tokens, add_space_prefix."""
+    raw = _read(path)
+    tokens: list[str] = []
+    scores: list[float] = []
+    types: list[int] = []
+    trainer: dict[int, Any] = {}
+    normaliser: dict[int, Any] = {}
+    try:
+        for number, value in _fields(raw):
+            if number == 1:
+                piece = dict(_fields(value))
+                tokens.append(piece[1].decode("utf-8"))
+                scores.append(float(piece.get(2, 0.0)))
+                types.append(int(piece.get(3, NORMAL)))
+            elif number == 2:
+                trainer |= dict(_fields(value))
+            elif number == 3:
+                normaliser |= dict(_fields(value))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
+        raise damaged(path, "is not a SentencePiece model") from error
+    _check(path, trainer, normaliser, len(tokens))
+    ids = {"unknown": trainer.get(40, 0), "bos": trainer.get(41, 1), "eos": trainer.get(42, 2)}
+    return {
+        "model": "llama",
+        "tokens": tokens,
+        "scores": scores,
+        "token_type": types,
+        "add_space_prefix": bool(normaliser.get(3, 1)),
+        **{f"{name}_token_id": i for name, i in ids.items() if type(i) is int and 0 <= i < len(tokens)},
+    }
+
+
+def _read(path: Path) -> memoryview:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise damaged(path, f"has {path.stat().st_size} bytes, the limit is {MAX_BYTES}")
+        return memoryview(path.read_bytes())
+    except OSError as error:
+        raise unsupported(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from error
+
+
+def _fields(raw: Any) -> Iterator[tuple[int, Any]]:
+    """(number, value) of a message: whole numbers, float32, or bytes. Raises ValueError, IndexError or struct.error."""
+    if isinstance(raw, (int, float)):
+        raise ValueError("a message was needed")
+    raw, at = memoryview(raw), 0
+    value: int | float | bytes
+    while at < len(raw):
+        key, at = _varint(raw, at)
+        kind = key & 7
+        if kind == VARINT:
+            value, at = _varint(raw, at)
+        elif kind == BYTES:
+            size, at = _varint(raw, at)
+            if size > len(raw) - at:
+                raise ValueError("a field is longer than its message")
+            value, at = bytes(raw[at : at + size]), at + size
+        elif kind == FIXED32:
+            value, at = struct.unpack_from("<f", raw, at)[0], at + 4
+        elif kind == FIXED64:
+            value, at = struct.unpack_from("<d", raw, at)[0], at + 8
+        else:
+            raise ValueError(f"kind {kind} of a field")
+        yield key >> 3, value
+
+
+def _varint(raw: memoryview, at: int) -> tuple[int, int]:
+    """A whole number and the position after it; numbers below 0 have ten bytes."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = raw[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value - (1 << 64 if value >> 63 else 0), at
+    raise ValueError("a number of more than ten bytes")
+
+
+def _check(path: Path, trainer: dict[int, Any], normaliser: dict[int, Any], count: int) -> None:
+    """Refuse what the merges by score do not reproduce."""
+    if not 0 < count <= MAX_TOKENS:
+        raise damaged(path, f"has {count} tokens")
+    problems = {
+        "is a unigram model": trainer.get(3, 1) != BPE,
+        "has no bytes for unknown characters": not trainer.get(35, 0),
+        "changes characters before it splits a text": bool(normaliser.get(2)),
+        "removes spaces": bool(normaliser.get(4, 1)),
+    }
+    for problem, found in problems.items():
+        if found:
+            raise UsageError(f"{path.name} {problem}, which is not supported", hint=HINT)
+
+
+def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Tokens that tokenizer_config.json declares beside those of the model, and which of all are special."""
+    added = settings.get("added_tokens_decoder")
+    for name, token in added.items() if isinstance(added, dict) else ():
+        if not name.isdecimal() or not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            raise damaged(path.with_name("tokenizer_config.json"), f"token {name[:20]!r} has no content")
+        i, count = int(name), len(found["tokens"])
+        if i >= MAX_TOKENS:
+            raise damaged(path.with_name("tokenizer_config.json"), f"token {i} is above {MAX_TOKENS}")
+        for n in range(count, i + 1):
+            found["tokens"].append(f"[PAD{n}]")
+            found["scores"].append(0.0)
+            found["token_type"].append(UNUSED)
+        found["tokens"][i] = token["content"]
+        found["token_type"][i] = CONTROL if token.get("special") else USER
