@@ -30,6 +30,8 @@ SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromk
     ("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)
 )
 """Offsets of float16 numbers in a block."""
+KINDS = (*native.TYPES, "MXFP4")
+"""Types of matrices. Blocks of MXFP4 become others when they are read."""
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
 MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss")
 UNSHARED = ("qwen3moe", "gpt-oss")
@@ -141,7 +143,7 @@ class Drawn:
         shape = self.shapes[name]
         if len(shape) == 1 or "conv1d" in name:
             return "F32"
-        fits = [kind for kind in native.TYPES if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]
+        fits = [kind for kind in KINDS if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]
         return random.Random(f"{self.seed} {name}").choice(fits)
 
     def load(self, name: str) -> Tensor:
@@ -159,8 +161,17 @@ class Drawn:
             return bytes_of(self.load(name))
         count = math.prod(shape) // TYPES[kind].elements
         made = torch.randint(0, 256, (count, TYPES[kind].bytes), dtype=torch.uint8, generator=self._numbers(name))
+        if kind == "MXFP4":
+            return self._exponents(name, made).view(math.prod(shape[:-1]), -1)
         largest = dequantize(_scaled(made.clone(), kind, 1.0), kind).abs().max().item()
         return _scaled(made, kind, 2 * WEIGHT / max(largest, 1.0)).view(math.prod(shape[:-1]), -1)
+
+    def _exponents(self, name: str, blocks: Tensor) -> Tensor:
+        """Random ones; in a quarter of the matrices one that float16 does not have, too."""
+        blocks[:, 0] = 118 + blocks[:, 0] % 4
+        if random.Random(f"{self.seed} {name} tiny").random() < 0.25:
+            blocks[-1, 0] = 90
+        return blocks
 
     def _floats(self, name: str) -> Tensor:
         shape, numbers = self.shapes[name], self._numbers(name)

@@ -12,7 +12,7 @@ from spec_kernels.model import ops
 from spec_targets.runtime.decoder import decoder
 
 from spec_core import Needs
-from tests.native.programs import FAR, OPTIONAL, SHALLOW, Drawn, Program, bare, differences, program
+from tests.native.programs import FAR, KINDS, OPTIONAL, SHALLOW, Drawn, Program, bare, differences, program
 from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
@@ -43,7 +43,7 @@ def test_the_seeds_of_the_suite_meet_what_models_can_be():
     assert any(made.config.width % 16 for made in drawn)
     assert any(made.config.layers > SHALLOW for made in drawn)
     assert {made.config.delta is None for made in drawn} == {True, False}
-    assert types == set(native.TYPES)
+    assert types == set(KINDS)
     has = [set(map(bare, made.weights.shapes)) for made in drawn]
     for optional in OPTIONAL:
         assert {optional in names for names in has} == {True, False}, optional
