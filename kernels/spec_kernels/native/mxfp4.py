@@ -1,24 +1,29 @@
 """Blocks of MXFP4 as blocks of Q5_0 with the same values: 22 bytes for 32 numbers in place of 17.
 
 A number of MXFP4 is 2^(e - 128) · c with c from -12 to 12; one of Q5_0 is d · (q - 16) with d of float16 and q from 0
-to 31. Both have elements 0 to 15 of a block in the low halves of bytes, and 16 to 31 in the high ones.
+to 31, so q is 16 + c. Both have elements 0 to 15 of a block in the low halves of bytes, and 16 to 31 in the high ones.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 MXFP4, Q5_0 = 17, 22
 """Bytes of a block."""
-CODES = torch.tensor([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=torch.int16) + 16
+CODES = np.array([16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4], dtype=np.uint8)
 """q of each c."""
+LOW_BITS = (CODES & 15 | (CODES[:, None] & 15) << 4).ravel()
+"""Four bits of both q of each byte."""
+POSITIVE = 8
+"""The last code whose q has a fifth bit; the codes up to it are those of positive numbers and -0."""
 LOWEST, HIGHEST = 104, 143
 """Exponents e whose powers of two float16 has, subnormal ones included."""
 SCALES = torch.exp2(torch.arange(256, dtype=torch.float64) - 128).half()
 SCALES[:LOWEST], SCALES[HIGHEST + 1 :] = 0, 0
-PIECE = 1 << 20
-"""Blocks converted at a time; temporary memory is a multiple of this."""
+PIECE = 1 << 14
+"""Blocks converted at a time, few enough for the second-level cache."""
 
 
 def exact(blocks: Tensor) -> bool:
@@ -34,14 +39,21 @@ def _exact(blocks: Tensor) -> bool:
 
 def as_q5_0(blocks: Tensor) -> Tensor:
     """uint8 [R, 17 n] to [R, 22 n], for blocks of which ``exact`` is true."""
-    found = torch.cat([_converted(piece) for piece in blocks.reshape(-1, MXFP4).split(PIECE)])
-    return found.view(len(blocks), -1)
+    given = blocks.reshape(-1, MXFP4).numpy()
+    found = np.empty((len(given), Q5_0), dtype=np.uint8)
+    for at in range(0, len(given), PIECE):
+        _convert(given[at : at + PIECE], found[at : at + PIECE])
+    return torch.from_numpy(found).view(len(blocks), -1)
 
 
-def _converted(blocks: Tensor) -> Tensor:
-    low, high = (CODES[half.long()] for half in (blocks[:, 1:] & 15, blocks[:, 1:] >> 4))
-    fifth = torch.cat([low, high], 1).view(-1, 4, 8) >> 4
-    bits = (fifth << torch.arange(8, dtype=torch.int16)).sum(2)
-    codes = (low & 15) | ((high & 15) << 4)
-    scales = SCALES[blocks[:, 0].long()].view(torch.uint8).view(-1, 2)
-    return torch.cat([scales, bits.to(torch.uint8), codes.to(torch.uint8)], 1)
+def _convert(blocks: np.ndarray, to: np.ndarray) -> None:
+    codes = np.ascontiguousarray(blocks[:, 1:])
+    to[:, :2] = SCALES.numpy().view(np.uint8).reshape(256, 2)[blocks[:, 0]]
+    to[:, 2:4] = _bits(codes & 15 <= POSITIVE)
+    to[:, 4:6] = _bits(codes >> 4 <= POSITIVE)
+    to[:, 6:] = np.take(LOW_BITS, codes)
+
+
+def _bits(fifth: np.ndarray) -> np.ndarray:
+    """bool [R, 16] in two bytes of each row."""
+    return np.packbits(fifth.ravel(), bitorder="little").reshape(-1, 2)
