@@ -46,7 +46,10 @@ def test_transformers_reads_the_directory_of_this_test(made):
     classes = pytest.importorskip("transformers")
     how = classes.Mxfp4Config(dequantize=True)
     options = {"quantization_config": how, "dtype": torch.float32, "attn_implementation": "eager"}
-    theirs = classes.GptOssForCausalLM.from_pretrained(made.directory, **options).eval()
+    try:
+        theirs = classes.GptOssForCausalLM.from_pretrained(made.directory, **options).eval()
+    except ImportError as error:  # some releases need accelerate
+        pytest.skip(str(error))
     theirs.config._experts_implementation = "eager"
 
     assert torch.equal(logits(theirs, TOKENS), logits(made.model, TOKENS))
