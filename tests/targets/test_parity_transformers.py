@@ -242,6 +242,7 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path):
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "long_factor = 'None'"),
         ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4}}, "rope scaling 'dynamic'"),
+        ({"rope_parameters": {"rope_type": "x" * 5000, "rope_theta": 1e4}}, "rope scaling 'x{60}' is"),
         ({"num_attention_heads": 0}, "num_attention_heads = '0'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
     ],

@@ -127,7 +127,7 @@ class Keys:
             return Scaling()
         if kind not in ("linear", "yarn"):
             raise UsageError(
-                f"{self.where}: rope scaling {kind!r} is not supported", hint="supported: none, linear, yarn"
+                f"{self.where}: rope scaling {kind[:60]!r} is not supported", hint="supported: none, linear, yarn"
             )
         return Scaling(
             kind=kind,

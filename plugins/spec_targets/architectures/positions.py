@@ -51,7 +51,7 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
         return _longrope(raw, rope, where)
     if kind not in ("linear", "yarn"):
         raise UsageError(
-            f"{where}: rope scaling {kind!r} is not supported",
+            f"{where}: rope scaling {kind[:60]!r} is not supported",
             hint="supported: default, linear, llama3, longrope, yarn",
         )
     unknown = {"attention_factor", "mscale", "mscale_all_dim"} & {k for k, v in rope.items() if v is not None}
