@@ -27,6 +27,7 @@ HOSTILE: list[tuple[str, Any]] = [
     ("text", ""),
     ("text", "linear\n\x1b[2J"),
     ("text", "yarn"),
+    ("text", "x" * 5000),
 ]
 VALUES = [
     *HOSTILE,

@@ -202,11 +202,12 @@ def test_rope_freqs_of_another_length_are_refused(tmp_path):
         file.differs(tmp_path)
 
 
-def test_an_unknown_architecture_is_refused(tmp_path):
+@pytest.mark.parametrize("arch, found", [("qwen9", "qwen9"), ("q" * 900, "q{60}")], ids=["short", "long"])
+def test_an_unknown_architecture_is_refused(arch, found, tmp_path):
     file = File("qwen3")
-    file.arch = "qwen9"
+    file.arch = arch
 
-    with pytest.raises(UsageError, match="'qwen9' is not supported"):
+    with pytest.raises(UsageError, match=f"'{found}' is not supported"):
         file.differs(tmp_path)
 
 

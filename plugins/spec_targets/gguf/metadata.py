@@ -19,5 +19,5 @@ def config_of(file: GgufFile) -> Config:
     family = find(NAMES, name)
     if family is None:
         hint = f"supported: {nearest(name, names(NAMES))}"
-        raise Unsupported(f"{file.path.name}: architecture {name!r} is not supported", hint=hint)
+        raise Unsupported(f"{file.path.name}: architecture {name[:60]!r} is not supported", hint=hint)
     return family.gguf(Keys(file, name))
