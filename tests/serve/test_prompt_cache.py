@@ -10,8 +10,9 @@ from hashlib import sha256
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
-httpx = pytest.importorskip("httpx", reason="needs httpx")
+pytest.importorskip("httpx", reason="needs httpx")
 
+import httpx
 from spec_serve import kept
 from spec_serve.kept import Prefix
 
@@ -114,7 +115,7 @@ def test_every_cut_and_every_changed_byte_is_found(run):
     whole = file_of({"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", []]]})
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
-            with pytest.raises(ValueError, match="cut or damaged|not a prompt cache"):
+            with pytest.raises(ValueError, match=r"cut or damaged|not a prompt cache"):
                 kept.checked(data, run)
 
 
