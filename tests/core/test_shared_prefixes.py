@@ -119,3 +119,16 @@ def test_a_prompt_whose_first_request_is_cancelled_is_evaluated_by_the_next(mode
         while run.busy:
             run.step()
         assert run.take(second).tokens == alone(target, PROMPT)
+
+
+def test_a_head_drafts_from_copied_rows_as_from_its_own():
+    """DFlash keeps keys and values of its own; texts that begin alike and differ later write to different rows."""
+    target, prompts = load("zoo:pico"), [[*PROMPT, *end] for end in ([7, 8, 9], [10, 11])]
+    found = []
+    for reuse in (True, False):
+        with Run(target, "dflash", max_sequences=2, reuse=reuse, plugin_settings={"dflash": {"p_min": 0.0}}) as run:
+            first = ask(run, prompts[0])
+            next(first)
+            both = [ask(run, prompts[1]), first]
+            found.append([(g.result.stats["drafted"], g.result.stats["accepted"]) for g in both])
+    assert found[0] == found[1]
