@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -27,6 +29,7 @@ OWN = [
     click.option("--port", type=int, help="Port to listen at; the default is 8080, 0 takes a free one."),
     click.option("--api-key", "api_key", help="Key that clients must send; better given as SPEC_SERVE__API_KEY."),
     click.option("--alias", help="Name of the model in the API."),
+    click.option("--prompt-cache", "prompt_cache", help="File that keeps the prompt cache across a restart."),
 ]
 
 
@@ -38,7 +41,7 @@ def serve(**flags: Any) -> None:
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """
     _check_installed()
-    own = common.take(flags, "host", "port", "api_key", "alias")
+    own = common.take(flags, "host", "port", "api_key", "alias", "prompt_cache")
     flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     settings = common.settings_of(flags)
     from spec_core.commands import construct
@@ -104,8 +107,27 @@ def _changed(settings: Settings, **defaults: Any) -> Settings:
     return Settings(table)
 
 
+def _remembered(run: Run, limits: ServeSettings) -> Path | None:
+    """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
+    from spec_serve import kept
+
+    if limits.prompt_cache is None:
+        return None
+    path = Path(limits.prompt_cache)
+    if not run.settings.reuse:
+        raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
+    kept.check_folder(path)
+    found = kept.read(path, run)
+    fitting = kept.fitting(found, run)
+    if found:
+        rows = sum(len(prefix.tokens) for prefix in fitting)
+        common.note(f"prompt cache: evaluating {len(fitting)} of {len(found)} prefixes of {path}, {rows} tokens")
+    kept.evaluate(run, fitting)
+    return path
+
+
 def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
-    from spec_serve import logs
+    from spec_serve import kept, logs
     from spec_serve.app import create_app
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
@@ -113,8 +135,11 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
     from spec_serve.server import serve as listen
     from spec_serve.tracing import Tracing
 
+    cache = _remembered(run, limits)
     logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
+    if cache is not None:
+        engine.closing.append(partial(kept.write, cache))
     terms = Terms(run, limits.alias or settings["model"], limits, settings)
     if limits.traces:
         engine.finished.append(Tracing(terms.model))

@@ -31,6 +31,7 @@ class Engine:
         self.room = run.settings.max_sequences + queue
         self.counters = Counters()
         self.finished: list[Callable[[Job, Result], None]] = []
+        self.closing: list[Callable[[Run], None]] = []
         self.jobs: dict[Sequence, Job] = {}
         self.open: set[Job] = set()
         self.draining = False
@@ -104,13 +105,19 @@ class Engine:
                 if self.run.busy:
                     self._step()
                 self._deliver()
-            self.run.close()
+            self._leave()
             self._deliver()
         except BaseException as error:
             log.exception("the engine stopped")
             self.failed = error
             for job in list(self.open):
                 self._end(job, Failed(ApiError(500, "the engine stopped; see the server's log", code="engine")))
+
+    def _leave(self) -> None:
+        """Close the run; before it those who asked look at what it has kept."""
+        for look in self.closing:
+            look(self.run)
+        self.run.close()
 
     def _take_orders(self) -> None:
         """All that are there; with nothing to run, wait for one."""

@@ -32,6 +32,9 @@ class ServeSettings:
     cache_mib: int = option(
         512, "MiB for rows of ended texts beyond the slots, kept for prompts with the same beginning", 0
     )
+    prompt_cache: str | None = option(
+        None, "file that keeps the prompt cache across a restart: written at the end, evaluated again at the start"
+    )
     log: Literal["text", "json"] = option("text", "form of the log's lines: text or json")
     traces: bool = option(False, "send a span of every text to the collector of OpenTelemetry's environment variables")
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)

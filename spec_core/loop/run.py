@@ -15,7 +15,7 @@ from spec_core.assembly.assemble import assemble
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.contract.request import Emitted, Request, Result
-from spec_core.contract.sequence import Sequence
+from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Spent, Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
@@ -316,6 +316,11 @@ class Run:
     def running(self) -> list[Sequence]:
         """Sequences that have a slot, in the order in which they got it."""
         return list(self._scheduler.running)
+
+    @property
+    def free_slots(self) -> tuple[Slot, ...]:
+        """Slots of finished sequences, whose rows later ones may continue; the least recently used first."""
+        return tuple(self._scheduler.slots.free)
 
     @property
     def results(self) -> dict[Sequence, Result]:

@@ -12,7 +12,7 @@ from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.loop.slots import Slots
+from spec_core.loop.slots import LOST, Slots
 from spec_core.settings.tables import RunSettings
 
 PAUSED = 64
@@ -56,8 +56,18 @@ class Scheduler:
             seq = self.dropped.popleft()
             seq.finish = seq.finish or "cancelled"
         self.release()
-        while self.waiting and self._enter(self.waiting[0]):
-            self.waiting.popleft()
+        for seq in list(self.waiting):
+            if self._soon_shared(seq):
+                continue
+            if not self._enter(seq):
+                break
+            self.waiting.remove(seq)
+
+    def _soon_shared(self, seq: Sequence) -> bool:
+        """Whether a running sequence evaluates the same prompt: its rows are sooner copied than made twice."""
+        if len(seq.tokens) <= LOST + 1 or not self.slots.copies(seq, self.target):
+            return False
+        return any(other.evaluated < other.prompt_len and self.slots.same_rows(other, seq) for other in self.running)
 
     def _enter(self, seq: Sequence) -> bool:
         """Give a waiting sequence a slot; False if all are taken. If there is no memory, it ends with that error."""

@@ -52,7 +52,7 @@ class Slots:
         """Give the sequence a slot, and start it after the rows that can be reused; False if all are taken."""
         if len(self.taken) >= self.count:
             return False
-        slot, want, source = self._best(seq, hasattr(target, "copy"))
+        slot, want, source = self._best(seq, self.copies(seq, target))
         seq.slot = slot
         self.taken.add(slot)
         try:
@@ -70,6 +70,17 @@ class Slots:
         seq.evaluated = seq.delivered = seq.reused = start
         return True
 
+    def copies(self, seq: Sequence, target: Target) -> bool:
+        """Whether rows of another sequence may be copied for this one: the target and every method that learns can."""
+        learned = all(name in self.sharing for name in self.learners if seq.wants(name))
+        return self.reuse and seq.reuse and learned and hasattr(target, "copy")
+
+    def same_rows(self, one: Sequence, other: Sequence) -> bool:
+        """Whether the rows of a prompt are those of another one, and are delivered to every method that it wants."""
+        if one.cache_salt != other.cache_salt or one.tokens != other.tokens:
+            return False
+        return all(one.wants(name) for name in self.learners if other.wants(name))
+
     def _best(self, seq: Sequence, copies: bool) -> tuple[Slot, int, Slot | None]:
         """(slot, rows wanted, slot to copy them from): by the longest usable prefix.
 
@@ -79,7 +90,7 @@ class Slots:
         reuse = self.reuse and seq.reuse
         usable = [max(0, self._usable(slot, seq)) if reuse else 0 for slot in self.free]
         want = max(usable, default=0)
-        source, shared = self._shared(seq) if reuse and copies else (None, 0)
+        source, shared = self._shared(seq) if copies else (None, 0)
         if source is not None and (shared > want or self._worth(source, shared)):
             return Slot(), shared, source
         at = usable.index(want) if usable else -1
@@ -89,8 +100,6 @@ class Slots:
 
     def _shared(self, seq: Sequence) -> tuple[Slot | None, int]:
         """The slot, free or taken, with the longest prefix that is worth a copy, and its length."""
-        if any(seq.wants(name) and name not in self.sharing for name in self.learners):
-            return None, 0
         found = [(self._usable(slot, seq), slot) for slot in self]
         want, best = max(found, key=lambda pair: pair[0], default=(0, None))
         return (best, want) if want > LOST else (None, 0)

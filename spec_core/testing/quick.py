@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spec_core.contract.batch import Batch, TargetOutput
-from spec_core.contract.sequence import Sequence
+from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Tokenizer
 from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
@@ -64,6 +64,9 @@ class QuickTarget:
     def open(self, seq: Sequence, want: int) -> int:
         seq.slot.state = True
         return want
+
+    def copy(self, seq: Sequence, source: Slot, want: int) -> int:
+        return self.open(seq, want)
 
     def close(self, seq: Sequence) -> None:
         seq.slot.state = None

@@ -496,6 +496,43 @@ class OnlyAppends(Lookup):
         log += span.tokens
 
 
+class Log(list):
+    """Tokens of one sequence, copied for another one with the same rows."""
+
+    def fork(self) -> Log:
+        return Log(self)
+
+
+@attrs.define(eq=False)
+class SharesRows(Lookup):
+    """Healthy: another sequence may begin with rows of one that it has seen."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"deterministic"}, shares=True)
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            self.learn(seq.stash.setdefault(self.log, self.new()), span)
+
+    def new(self) -> Log:
+        return Log()
+
+
+class OneForBoth(Log):
+    def fork(self) -> Log:
+        return self
+
+
+@attrs.define(eq=False)
+class SharesTheLogItself(SharesRows):
+    """Both sequences write to one log."""
+
+    def new(self) -> Log:
+        return OneForBoth()
+
+
 @attrs.define(eq=False)
 class KeepsTheView(Reader):
     """Keeps what it was shown instead of a copy."""

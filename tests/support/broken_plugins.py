@@ -87,6 +87,11 @@ DRAFTERS = [
     drafter("asked_after_a_thousand_steps", drafters.DropsItsBacklog),
     drafter("asked_after_a_thousand_steps", drafters.GivesUp, learns_from_verdicts="length"),
     drafter("the_backlog_of_an_idle_method_is_bounded", drafters.PutsOffForEver, drafters.Reader),
+    drafter(
+        "a_conversation_goes_on_after_another_with_the_same_beginning",
+        drafters.SharesTheLogItself,
+        drafters.SharesRows,
+    ),
     drafter("memory_grows_at_most_with_the_text", drafters.CopiesTheText),
     drafter("finished_sequences_are_forgotten", drafters.RemembersEverybody),
 ]

@@ -39,6 +39,10 @@ class Memory:
     context: Context
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
+    def fork(self) -> Memory:
+        """For another sequence with the same rows; its acceptance rate is its own."""
+        return Memory(self.context.fork())
+
 
 @attrs.define(eq=False)
 class Block(PartialDraft):
@@ -71,6 +75,7 @@ class DFlash:
         if not isinstance(found, DraftHead):
             return Compat(refusals=[found])
         return Compat(
+            shares=True,
             needs=found.needs,
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,

@@ -31,6 +31,10 @@ class Context:
     token: int = -1
     embed: Tensor | None = None
 
+    def fork(self) -> Context:
+        """A copy with rows of its own."""
+        return Context(self.cache.copy(), self.done, self.token, self.embed)
+
     def room(self, rows: int) -> Any:
         if rows > self.cache.length:
             self.cache.grow(max(rows, 2 * self.cache.length))

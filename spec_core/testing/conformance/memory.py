@@ -30,6 +30,8 @@ EARLIER, LATER = 550, 1050
 """Steps between which the memory of a sequence is compared."""
 ROWS_APART = 1e-3
 """Max difference of probs by rounding."""
+LONG_BEGINNING = 80
+"""Rows that are sooner copied than evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
 
@@ -162,6 +164,46 @@ class MemoryChecks(DraftChecks):
         leaves = [*text[:at], *([(text[at] + 1) % self.model.info.vocab] * 3), *first.prompt[:4]]
         prompts = [first.prompt, leaves, [9, 8, 9, 8, 9], first.prompt, leaves[:-2]]
         return [attrs.evolve(first, prompt=prompt, name=f"turn-{i}") for i, prompt in enumerate(prompts)]
+
+    @promise(
+        "A, B with the same beginning, A again: rows are copied or lost, and each has the drafts of a new instance."
+    )
+    def test_a_conversation_goes_on_after_another_with_the_same_beginning(self) -> None:
+        """One after another B evicts a part of A; while A runs, B begins with copies of A's rows."""
+        if not hasattr(self.model, "copy"):
+            pytest.skip("the target does not copy rows")
+        requests = self._two_conversations()
+        for beside in (False, True):
+            self._as_if_new(requests, beside)
+
+    def _two_conversations(self) -> list[Request]:
+        """A, B and A again with its answer, with a beginning that is long enough to be copied."""
+        length = min(24, self.model.info.context - LONG_BEGINNING - 12)
+        if length < 2:
+            pytest.skip(f"needs a target with a context of {LONG_BEGINNING + 14}")
+        first = self.requests(n=length, temperatures=(0.0,))[0]
+        first = attrs.evolve(first, prompt=(self.prompts()[0] * LONG_BEGINNING)[:LONG_BEGINNING], name="A")
+        other = attrs.evolve(first, prompt=[*first.prompt[:-2], 3, 1, 2], name="B")
+        return [first, other, attrs.evolve(first, prompt=self.text_of(first)[:-1], name="A again", max_tokens=4)]
+
+    def _as_if_new(self, requests: list[Request], beside: bool) -> None:
+        """Texts are plain, and drafts those of a new instance where these are fixed. beside: B begins while A runs."""
+        run = self.run(
+            [Judge("shared"), Checkpoints(), self.mine()], rule=Cut(1), max_sequences=1 + beside, prefill_chunk=11
+        )
+        drafts = recorded(run)
+        seqs = []
+        for request in requests:
+            seqs.append(run.submit(request))
+            while run.busy and not (beside and len(seqs) == 1 and seqs[0].rounds >= 2):
+                run.step()
+        for seq, request in zip(seqs, requests, strict=True):
+            same(run.take(seq).tokens, self.plain(request), described(request))
+        if self.learns_from_verdicts == "tokens" or self.shares_between_sequences or self.keeps_former_text:
+            return
+        for request in requests:
+            fresh = self.drafts_of([request], [Checkpoints()], target=self.model, reuse=False, rule=Cut(1))
+            self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
 
     @promise("TargetOutput and Rows are views, valid until process returns: a plugin copies data that it keeps.")
     def test_views_are_not_kept(self) -> None:

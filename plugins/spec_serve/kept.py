@@ -1,0 +1,152 @@
+"""The prompt cache in a file: which prefixes it has, so that a server that starts again can evaluate them.
+
+The file holds tokens and no rows. Rows are evaluated again by the model and the methods that run now, so that the file
+can be used with another dtype, head, device or version, and nothing in it can change a text.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from spec_core import Request, Run, UsageError
+from spec_core.errors import why
+
+log = logging.getLogger("spec_serve")
+MAGIC = b"spec-prompt-cache 1"
+BYTES_MAX = 1 << 28
+HINT = "remove the file, or name another one with --prompt-cache"
+
+
+@attrs.frozen
+class Prefix:
+    """Tokens whose rows are kept. salt: as in Request. checkpoints: positions of kept recurrent states."""
+
+    tokens: tuple[int, ...]
+    salt: str = ""
+    checkpoints: tuple[int, ...] = ()
+
+
+def prefixes(run: Run) -> list[Prefix]:
+    """Of the run's free slots, the least recently used first. A row given as an embedding has no token and ends it."""
+    made = []
+    for slot in run.free_slots:
+        tokens = slot.tokens[: slot.evaluated]
+        tokens = tokens[: tokens.index(-1)] if -1 in tokens else tokens
+        if tokens:
+            made.append(
+                Prefix(tuple(tokens), slot.salt, tuple(p for p in sorted(slot.checkpoints) if p <= len(tokens)))
+            )
+    return made
+
+
+def save(path: Path, run: Run) -> int:
+    """Write the file, readable for its owner only; returns the number of prefixes. Raises OSError."""
+    kept = prefixes(run)
+    body = json.dumps(
+        {"vocabulary": run.target.info.vocab_id, "prefixes": [attrs.astuple(prefix) for prefix in kept]},
+        separators=(",", ":"),
+    ).encode()
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # only its owner can read such a file
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(b"%s %s\n%s" % (MAGIC, sha256(body).hexdigest().encode(), body))
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return len(kept)
+
+
+def write(path: Path, run: Run) -> None:
+    """Save at the end of a server, which ends in order also where that fails."""
+    try:
+        log.info("prompt cache: %d prefixes in %s", save(path, run), path)
+    except OSError as error:
+        log.error("prompt cache: %s cannot be written: %s", path, why(error))
+
+
+def check_folder(path: Path) -> None:
+    """Raises UsageError where the file could not be written at the end."""
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"--prompt-cache {path}: the folder {path.parent} does not exist or cannot be written",
+            hint="name a file in a folder that can be written",
+        )
+
+
+def read(path: Path, run: Run) -> list[Prefix]:
+    """The prefixes of a file, none where it does not exist yet. Raises UsageError for a file that is not one."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"--prompt-cache {path} cannot be read: {why(error)}", hint=HINT) from error
+    try:
+        return checked(data, run)
+    except ValueError as error:
+        raise UsageError(f"--prompt-cache {path}: {error}", hint=HINT) from error
+
+
+def checked(data: bytes, run: Run) -> list[Prefix]:
+    """Raises ValueError where it is no prompt cache of this vocabulary."""
+    head, _, body = data.partition(b"\n")
+    if len(data) > BYTES_MAX:
+        raise ValueError(f"the file is longer than {BYTES_MAX} bytes")
+    if head[: len(MAGIC)] != MAGIC:
+        raise ValueError(f"the file does not begin with {MAGIC.decode()!r}: it is not a prompt cache of this version")
+    if head[len(MAGIC) :] != b" " + sha256(body).hexdigest().encode():
+        raise ValueError("the file is cut or damaged: its checksum is not that of its contents")
+    try:
+        found = json.loads(body)
+    except RecursionError:
+        raise ValueError("the file is nested too deeply") from None
+    if not isinstance(found, dict) or not isinstance(found.get("prefixes"), list):
+        raise ValueError("the file has no list of prefixes")
+    if found.get("vocabulary") != run.target.info.vocab_id:
+        raise ValueError("the file is of a model with another vocabulary")
+    return [_prefix(given, run.target.info.vocab) for given in found["prefixes"]]
+
+
+def _prefix(given: Any, vocab: int) -> Prefix:
+    match given:
+        case [[_, *_] as tokens, str(salt), list(checkpoints)]:
+            if _whole(tokens, vocab - 1) and _whole(checkpoints, len(tokens)) and sorted(checkpoints) == checkpoints:
+                return Prefix(tuple(tokens), salt, tuple(checkpoints))
+    raise ValueError(f"a prefix must be tokens below {vocab}, a salt and ascending positions of checkpoints")
+
+
+def _whole(numbers: list[Any], largest: int) -> bool:
+    return all(type(number) is int and 0 <= number <= largest for number in numbers)
+
+
+def fitting(found: list[Prefix], run: Run) -> list[Prefix]:
+    """The most recently used prefixes for which the run has room, the least recently used of them first."""
+    context = run.target.info.context
+    room = run.settings.cache_tokens + run.settings.max_sequences * context
+    made: list[Prefix] = []
+    for prefix in reversed(found):
+        room -= len(prefix.tokens)
+        if len(prefix.tokens) < context and room >= 0:
+            made.insert(0, prefix)
+    return made
+
+
+def evaluate(run: Run, found: Iterable[Prefix]) -> None:
+    """Evaluate prefixes, so that requests can continue their rows. Stops at every checkpoint, so that it is kept."""
+    for prefix in found:
+        for end in sorted({*prefix.checkpoints, len(prefix.tokens)} - {0}):
+            seq = run.submit(Request(list(prefix.tokens[:end]), max_tokens=1, cache_salt=prefix.salt))
+            while run.busy:
+                run.step()
+            run.take(seq)

@@ -1,0 +1,150 @@
+"""The prompt cache is kept across a restart: equal texts, reused rows, and files of strangers are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from hashlib import sha256
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("httpx", reason="needs httpx")
+
+import httpx
+from spec_serve import kept
+from spec_serve.kept import Prefix
+
+from spec_core import Request, Run, UsageError, load
+from tests.serve.test_operation import program
+
+FIRST = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n" * 6
+OTHER = "import os\nimport sys\n\n\nclass Reader:\n    pass\n" * 6
+METHODS = {"zoo:pico": ["ngram", "suffix", "draft-model", "eagle3", "dflash", "recycling"],
+           "zoo:pico-hybrid": ["ngram", "suffix", "draft-model", "mtp", "recycling"]}  # fmt: skip
+CASES = [(model, method) for model, methods in METHODS.items() for method in methods]
+
+
+def said(run, prompt, salt=""):
+    return run.generate(Request(prompt, max_tokens=12, seed=3, cache_salt=salt)).result
+
+
+@pytest.mark.parametrize(("model", "method"), CASES, ids=str)
+def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
+    """A, B, restart, A with its answer, B, A: rows are reused at once, also by the method, and texts are plain."""
+    target = load(model)
+    with Run(target, method, max_sequences=1, cache_tokens=2000) as run:
+        first = said(run, FIRST)
+        said(run, OTHER)
+        kept.save(tmp_path / "cache", run)
+    again = FIRST + first.text + "\nx = "
+    with Run(target, method, max_sequences=1, cache_tokens=2000) as run, Run(target, reuse=False) as plain:
+        kept.evaluate(run, kept.read(tmp_path / "cache", run))
+        for prompt in (again, OTHER, FIRST):
+            found = said(run, prompt)
+            assert found.tokens == said(plain, prompt).tokens
+            assert found.reused >= found.prompt_tokens // 2, (found.reused, found.prompt_tokens)
+
+
+def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path):
+    path = tmp_path / "cache"
+    with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
+        said(run, FIRST, "one")
+        said(run, OTHER, "two")
+        assert kept.save(path, run) == 2
+        found = kept.read(path, run)
+    assert [prefix.salt for prefix in found] == ["one", "two"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["cache"]
+    with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
+        kept.evaluate(run, found)
+        assert said(run, FIRST, "two").reused == 0
+        assert said(run, FIRST, "one").reused > 0
+
+
+def file_of(contents):
+    body = (contents if isinstance(contents, str) else json.dumps(contents)).encode()
+    return kept.MAGIC + b" " + sha256(body).hexdigest().encode() + b"\n" + body
+
+
+WRONG = {
+    "empty": (b"", "is not a prompt cache"),
+    "foreign": (b"GGUF\x03\x00", "is not a prompt cache"),
+    "no checksum": (kept.MAGIC, "cut or damaged"),
+    "no json": (file_of("{"), "Expecting"),
+    "nested": (file_of("[" * 100_000), "nested too deeply"),
+    "a list": (file_of([]), "no list of prefixes"),
+    "other vocabulary": (file_of({"vocabulary": "x", "prefixes": []}), "another vocabulary"),
+}
+PREFIXES = {
+    "token too large": [[10**9], "", []],
+    "negative": [[-1], "", []],
+    "no tokens": [[], "", []],
+    "truth": [[True], "", []],
+    "salt": [[1], 1, []],
+    "checkpoint": [[1], "", [2]],
+    "order": [[1, 2], "", [2, 1]],
+    "short": [[1]],
+    "object": {},
+}
+
+
+@pytest.fixture(scope="module")
+def run():
+    with Run(load("zoo:pico"), max_sequences=1, cache_tokens=100) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
+def test_a_file_that_is_no_prompt_cache_is_refused(tmp_path, run, data, message):
+    (tmp_path / "cache").write_bytes(data)
+    with pytest.raises(UsageError, match=message):
+        kept.read(tmp_path / "cache", run)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+def test_a_prefix_that_cannot_be_one_is_refused(run, prefix):
+    right = {"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", [1]]]}
+    assert kept.checked(file_of(right), run) == [Prefix((1, 2), "", (1,))]
+    with pytest.raises(ValueError, match="a prefix must be"):
+        kept.checked(file_of({**right, "prefixes": [prefix]}), run)
+
+
+def test_every_cut_and_every_changed_byte_is_found(run):
+    whole = file_of({"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", []]]})
+    for at in range(len(whole)):
+        for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
+            with pytest.raises(ValueError, match=r"cut or damaged|not a prompt cache"):
+                kept.checked(data, run)
+
+
+def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):
+    context = run.target.info.context
+    found = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
+    assert kept.fitting(found, run) == found[2:]
+
+
+def test_files_that_cannot_be_read_or_written_are_refused_at_the_start(tmp_path, run):
+    with pytest.raises(UsageError, match="cannot be read"):
+        kept.read(tmp_path, run)
+    with pytest.raises(UsageError, match="does not exist or cannot be written"):
+        kept.check_folder(tmp_path / "none" / "cache")
+    assert kept.read(tmp_path / "none", run) == []
+
+
+def test_a_server_starts_again_with_what_it_had(tmp_path):
+    """The command: SIGTERM writes the file, the next server reuses the prompt, and a damaged file is refused."""
+    (tmp_path / "spec.toml").write_text(
+        'model = "zoo:pico"\nmethods = ["ngram"]\n[serve]\nport = 0\nprompt_cache = "cache"\n'
+    )
+    body = {"prompt": FIRST, "max_tokens": 8, "temperature": 0}
+    answers = []
+    for _ in range(2):
+        with program(tmp_path) as (process, url):
+            answers.append(httpx.post(f"{url}/v1/completions", json=body, timeout=30).json())
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]
+    assert cached[0] == 0 and cached[1] == answers[1]["usage"]["prompt_tokens"] - 1
+    assert answers[0]["choices"][0]["text"] == answers[1]["choices"][0]["text"]
