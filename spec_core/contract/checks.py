@@ -119,6 +119,8 @@ def _few(path: tuple[int, ...], count: int = 16) -> str:
 
 def _is_path(path: tuple[int, ...], draft: Draft | None) -> bool:
     """Whether each draft index is a child of the one before it, and the first a child of the last committed token."""
+    if path == ():
+        return True
     if draft is None or draft.parents is None:
         return len(path) <= (0 if draft is None else len(draft.ids)) and path == tuple(range(len(path)))
     parent = -1

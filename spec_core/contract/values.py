@@ -91,7 +91,7 @@ def _names(given: Iterable[str]) -> frozenset[str]:
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
-    return _integers(path, "indices of a path")
+    return path if path == () else _integers(path, "indices of a path")
 
 
 def _check_claim(proposal: Kind, probs: Tensor | None) -> None:

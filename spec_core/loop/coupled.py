@@ -65,10 +65,9 @@ def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], 
     for seq in step.undecided:
         part = step.part(seq)
         if part.at + part.drafted < rows:
-            draft = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
-            chance = seq.sampling._terms, step.choosing(seq), seq.t
-            text, masks = (seq.tokens, seq.prompt_len), () if part.masks is None else bits(part.masks)
-            jobs[seq] = (first + part.at * stride, stride, kind, n, *chance, *text, *draft, *masks)
+            ids, parents = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
+            row = first + part.at * stride, stride, kind, n, seq.sampling._terms, step.choosing(seq), seq.t
+            jobs[seq] = (*row, seq.tokens, seq.prompt_len, ids, parents, *bits(part.masks))
         else:
             short.append(seq)
     return jobs, short

@@ -172,7 +172,7 @@ def pauses(seq: Sequence, end: int, target: Target) -> bool:
     Recurrent state can be continued only where it was kept, at the end of a step, and another prompt with the same
     beginning needs it one row before its first token that differs. A short prompt is sooner evaluated than kept.
     """
-    return "recurrent" in target.info.states and end == seq.prompt_len and end - seq.evaluated > PAUSED
+    return end == seq.prompt_len and end - seq.evaluated > PAUSED and "recurrent" in target.info.states
 
 
 def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSettings, drafting: bool) -> Part:

@@ -6,6 +6,7 @@ Tokens cut off after a stop are neither emitted nor accepted.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,9 +26,9 @@ class Stats:
     requests: int = 0
     ratio_sum: float = 0.0
     ratio_count: int = 0
-    seconds: dict[str, float] = attrs.field(factory=dict)
-    forwards: dict[str, int] = attrs.field(factory=dict)
-    rows: dict[str, int] = attrs.field(factory=dict)
+    seconds: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
+    forwards: dict[str, int] = attrs.field(factory=lambda: defaultdict(int))
+    rows: dict[str, int] = attrs.field(factory=lambda: defaultdict(int))
     switched_off: dict[str, str] = attrs.field(factory=dict)
     lossy: str | None = None
     exact: str | None = None
@@ -41,10 +42,10 @@ class Stats:
                     tally = self.running[part.seq] = Tally()
                 tally.add(part)
         for name, seconds in step.seconds.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self.seconds[name] += seconds
         for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
             for name, n in theirs.items():
-                mine[name] = mine.get(name, 0) + n
+                mine[name] += n
 
     def close(self, seq: Sequence) -> Tally:
         """Add a finished sequence to the totals; returns its own tally."""

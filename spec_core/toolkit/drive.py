@@ -19,6 +19,7 @@ from spec_core.sampling.stop import Stop
 from spec_core.toolkit.dropped import when_gone
 
 PLAIN = Needs()
+INT64 = np.dtype(np.int64)
 
 
 def open_sequence(
@@ -81,25 +82,31 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
     """Lay out the rows of all parts; tokens and positions take one transfer to a device."""
     tokens: list[int] = []
     positions: list[int] = []
-    embeds = {}
+    embeds: dict[int, Tensor] = {}
     at = 0
     for part in step.parts:
         part.row, end = len(tokens), part.end
-        for position, embedded in part.seq.embeds.items() if part.seq.embeds else ():
-            if part.start <= position < end:
-                embeds[part.row + position - part.start] = embedded
+        if part.seq.embeds:
+            embeds.update(_embedded(part))
         tokens += part.pending
         positions += range(part.start, end)
         part.spec = len(tokens)
+        part.at = part.spec - 1 if needs.all_logits else at
+        at += part.decides
         if part.draft is not None:
             tokens += part.draft.ids
             positions += _behind(end, part.draft)
-        part.at = part.spec - 1 if needs.all_logits else at
-        at += (1 + part.drafted) if part.decides else 0
+            at += len(part.draft.ids)
     if device == "cpu":
         return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
     both = _tensor([tokens, positions]).to(device, non_blocking=True)
     return Batch(both[0], both[1], tuple(step.parts), embeds)
+
+
+def _embedded(part: Part) -> dict[int, Tensor]:
+    """Batch rows of pending positions that are given as embeddings."""
+    given = part.seq.embeds.items()
+    return {part.row + at - part.start: row for at, row in given if part.start <= at < part.end}
 
 
 def _behind(end: int, draft: Draft) -> Iterable[int]:
@@ -111,4 +118,4 @@ def _behind(end: int, draft: Draft) -> Iterable[int]:
 
 def _tensor(numbers: list) -> Tensor:
     """A tensor from a list, in half the time of torch.tensor."""
-    return torch.from_numpy(np.array(numbers, dtype=np.int64))
+    return torch.from_numpy(np.array(numbers, dtype=INT64))

@@ -155,7 +155,7 @@ class Native:
             self.program.threads(threads)
             self._threads = threads
         sequences = tuple(map(_sequence, batch.sequences))
-        self._extend_rotary(max(s.end for s in batch.sequences) + 1)
+        self._extend_rotary(max([s.end for s in batch.sequences]) + 1)
         kept = self._given(batch) if batch.given else ()
         given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True)) if kept else ()
         inputs, places_in = self._inputs(batch) if self.inputs else ((), ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from threading import Lock
 from typing import Any
 
@@ -30,6 +31,8 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 BYTE_OF = _byte_alphabet()
+KEPT = 4096
+"""Tokens whose bytes are kept: a text repeats its tokens, and reading a piece of a mapped file takes microseconds."""
 
 
 class Tokenizer:
@@ -58,8 +61,6 @@ class Tokenizer:
         self.backend = backend
         self._encoding = Lock()
         self.pieces = pieces
-        self.control = control
-        self.plain = plain
         self.vocab_size = len(pieces)
         self.bos = special_ids.get("bos")
         self.eos = special_ids.get("eos")
@@ -68,9 +69,9 @@ class Tokenizer:
         self.eog = _end_ids(
             texts, ends | {i for i in (self.eos, special_ids.get("eot"), special_ids.get("eom")) if i is not None}
         )
-        self.spm = spm
         self.strip_space = strip_space
         self.chat_template = chat_template
+        self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))
         self.identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
@@ -90,21 +91,11 @@ class Tokenizer:
 
     def stream(self) -> ByteStream:
         """A new incremental decoder."""
-        return ByteStream(self.token_bytes, self.strip_space)
+        return ByteStream(self._bytes, self.strip_space)
 
     def token_bytes(self, token: int) -> bytes:
         """Exact bytes of one token; empty for a control token."""
-        if token in self.control or not 0 <= token < self.vocab_size:
-            return b""
-        piece = self.pieces[token]
-        if token in self.plain:
-            return piece.encode("utf-8", "replace")
-        if self.spm:
-            return _spm_bytes(piece)
-        try:
-            return bytes(map(BYTE_OF.__getitem__, piece))
-        except KeyError:  # a character that stands for no byte
-            return piece.encode("utf-8", "replace")
+        return self._bytes(token)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> str:
         """Messages formatted with the model's chat template. Raises UsageError if it has none."""
@@ -121,6 +112,20 @@ class Tokenizer:
 
     def _piece(self, token: int | None) -> str:
         return "" if token is None else self.pieces[token]
+
+
+def _bytes(pieces: Sequence[str], control: frozenset[int], plain: frozenset[int], spm: bool, token: int) -> bytes:
+    if token in control or not 0 <= token < len(pieces):
+        return b""
+    piece = pieces[token]
+    if token in plain:
+        return piece.encode("utf-8", "replace")
+    if spm:
+        return _spm_bytes(piece)
+    try:
+        return bytes(map(BYTE_OF.__getitem__, piece))
+    except KeyError:  # a character that stands for no byte
+        return piece.encode("utf-8", "replace")
 
 
 def _spm_bytes(piece: str) -> bytes:
