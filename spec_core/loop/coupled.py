@@ -67,7 +67,8 @@ def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], 
         if part.at + part.drafted < rows:
             ids, parents = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
             row = first + part.at * stride, stride, kind, n, seq.sampling._terms, step.choosing(seq), seq.t
-            jobs[seq] = (*row, seq.tokens, seq.prompt_len, ids, parents, *bits(part.masks))
+            masks = () if part.masks is None else bits(part.masks)
+            jobs[seq] = (*row, seq.tokens, seq.prompt_len, ids, parents, *masks)
         else:
             short.append(seq)
     return jobs, short

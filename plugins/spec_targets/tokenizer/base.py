@@ -61,6 +61,7 @@ class Tokenizer:
         self.backend = backend
         self._encoding = Lock()
         self.pieces = pieces
+        self.control = control
         self.vocab_size = len(pieces)
         self.bos = special_ids.get("bos")
         self.eos = special_ids.get("eos")
