@@ -110,7 +110,7 @@ def plain(family: str, temperature: float) -> list[list[int]]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt-oss-notruncate"])
 def test_texts_and_states_are_those_of_plain_decoding(family, method, temperature):
     if lacking(family):
         pytest.skip(f"this transformers has no classes of {family}")

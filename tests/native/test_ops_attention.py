@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from ops_library import KV, Chain, attend, cuts, each_isa, here, same
+from ops_library import KV, Chain, attend, cuts, each_isa, each_with_vnni, here, same
 from spec_kernels.ops.attention import attention, causal_mask
 
 pytestmark = pytest.mark.compiles
@@ -150,7 +150,7 @@ def test_a_float16_cache_of_halves_is_exact(isa):
     assert same(full, half)
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("heads", [*HEADS, (2, 1, 6, 18)])
 @pytest.mark.parametrize("rows, start", [(1, 0), (3, 62), (8, 150)])
 def test_a_q8_cache_is_the_formula_of_bytes(isa, heads, rows, start):
@@ -165,7 +165,7 @@ def test_a_q8_cache_is_the_formula_of_bytes(isa, heads, rows, start):
     assert error.max() < 2e-2
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_every_path_of_a_tree_has_the_bits_of_linear_decoding(isa, kind, seed):
@@ -184,7 +184,7 @@ def test_every_path_of_a_tree_has_the_bits_of_linear_decoding(isa, kind, seed):
         assert same(got[path], wanted)
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [0, 1, 16, 23])
 @pytest.mark.parametrize("seed", range(3))
@@ -208,7 +208,7 @@ def test_a_text_cut_anyhow_has_the_bits_of_one_by_one(isa, kind, window, seed):
     assert same(np.concatenate(out), text.decode(isa, kind, range(n), n, window))
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [0, 70])
 @pytest.mark.parametrize("heads", [(9, 3, 64, 64), (40, 1, 32, 32), (2, 1, 256, 256), (14, 2, 20, 36)])
@@ -223,7 +223,7 @@ def test_rows_that_share_converted_keys_and_values_have_the_bits_of_each_alone(i
         assert same(attend(cache, text.q[start:], chain, text.scale, window), alone)
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [0, 9, 150])
 def test_a_deep_tree_has_the_bits_of_its_paths_as_chains(isa, kind, window):
@@ -288,7 +288,7 @@ def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
     assert same(got, np.stack(alone))
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
     """Siblings, later rows, positions past the end and before a sliding window are NaN or infinite."""
@@ -306,7 +306,7 @@ def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
         assert same(got[[6]], wanted)
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_that_are_not_finite_make_their_own_row_nan(isa, kind):
     text = Text(3)
@@ -318,7 +318,7 @@ def test_numbers_that_are_not_finite_make_their_own_row_nan(isa, kind):
     assert np.isfinite(got[1:, 3:]).all()
 
 
-@each_isa
+@each_with_vnni
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_kept_path_moved_together_is_the_linear_cache(isa, kind, seed):
