@@ -4,8 +4,9 @@
 
 T(n): milliseconds of CPU time of a forward of n rows, minimum of many, all families by turns, one thread. products:
 the part of T(n) in products with weights. rest: everything else: norms, rotary, attention, gates, routing, layout.
-Both come from `perf record` of such forwards, as shares of T(n). Equal sizes have equal products, so `products` shows
-whether a family's weights are multiplied as fast, and `rest` what its own operations cost.
+Both come from `perf record` of such forwards, as shares of T(n); `perf` must be installed.
+Equal sizes have equal products, so `products` shows whether a family's weights are multiplied as fast, and `rest` what
+its own operations cost.
 """
 
 from __future__ import annotations

@@ -30,21 +30,15 @@ prepare()
 import torch  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
+from tests.support.recorded import lines  # noqa: E402
 from tests.targets.random_families import FAMILIES, FLOORS, differences, lacking  # noqa: E402
 
 Rows = dict[tuple[str, int], dict[str, Any]]
 
 
 def recorded(file: Path) -> Rows:
-    """Results by family and seed; a line that was cut off in the middle is no result."""
-    found = {}
-    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        found[row["family"], row["seed"]] = row
-    return found
+    """Results by family and seed."""
+    return {(row["family"], row["seed"]): row for row in lines(file)}
 
 
 def tried(family: str, seed: int) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from tests.native import programs, random_heads, sanitized  # noqa: E402
 from tests.support import choices, shared, texts  # noqa: E402
 from tests.support import draws as exact_draws  # noqa: E402
 from tests.support.misbehaving import misbehaving  # noqa: E402
+from tests.support.recorded import lines  # noqa: E402
 
 Part = Callable[[], dict[str, Any]]
 PRODUCTS = {"native": nullcontext, "real": nullcontext, "misbehaving": misbehaving}
@@ -185,15 +186,8 @@ def fuzz(model: str, seed: int) -> dict[str, Any]:
 
 
 def recorded(file: Path) -> dict[str, dict[str, Any]]:
-    """{part: result}; a line that was cut off in the middle is no result."""
-    found = {}
-    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        found[row["part"]] = row
-    return found
+    """{part: result}"""
+    return {row["part"]: row for row in lines(file)}
 
 
 def report(found: dict[str, dict[str, Any]]) -> None:

@@ -23,6 +23,8 @@ BPE = 2
 """``TrainerSpec.ModelType``."""
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Kinds of fields."""
+Message = dict[int, Any]
+"""Fields by number."""
 HINT = "add the tokenizer.json of the model, or use a GGUF of it"
 
 
@@ -43,23 +45,11 @@ def from_sentencepiece(directory: Path) -> Tokenizer:
 
 def _pieces(path: Path) -> dict[str, Any]:
     """tokens, scores, token_type, ids of special tokens, add_space_prefix."""
-    raw = _read(path)
-    tokens: list[str] = []
-    scores: list[float] = []
-    types: list[int] = []
-    trainer: dict[int, Any] = {}
-    normaliser: dict[int, Any] = {}
     try:
-        for number, value in _fields(raw):
-            if number == 1:
-                piece = dict(_fields(value))
-                tokens.append(piece[1].decode("utf-8"))
-                scores.append(float(piece.get(2, 0.0)))
-                types.append(int(piece.get(3, NORMAL)))
-            elif number == 2:
-                trainer |= dict(_fields(value))
-            elif number == 3:
-                normaliser |= dict(_fields(value))
+        pieces, trainer, normaliser = _messages(_read(path))
+        tokens = [piece[1].decode("utf-8") for piece in pieces]
+        scores = [float(piece.get(2, 0.0)) for piece in pieces]
+        types = [int(piece.get(3, NORMAL)) for piece in pieces]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
         raise damaged(path, "is not a SentencePiece model") from error
     _check(path, trainer, normaliser, len(tokens))
@@ -72,6 +62,21 @@ def _pieces(path: Path) -> dict[str, Any]:
         "add_space_prefix": bool(normaliser.get(3, 1)),
         **{f"{name}_token_id": i for name, i in ids.items() if type(i) is int and 0 <= i < len(tokens)},
     }
+
+
+def _messages(raw: memoryview) -> tuple[list[Message], Message, Message]:
+    """The pieces, the trainer and the normaliser of a model."""
+    pieces: list[Message] = []
+    trainer: Message = {}
+    normaliser: Message = {}
+    for number, value in _fields(raw):
+        if number == 1:
+            pieces.append(dict(_fields(value)))
+        elif number == 2:
+            trainer |= dict(_fields(value))
+        elif number == 3:
+            normaliser |= dict(_fields(value))
+    return pieces, trainer, normaliser
 
 
 def _read(path: Path) -> memoryview:
@@ -120,7 +125,7 @@ def _varint(raw: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number of more than ten bytes")
 
 
-def _check(path: Path, trainer: dict[int, Any], normaliser: dict[int, Any], count: int) -> None:
+def _check(path: Path, trainer: Message, normaliser: Message, count: int) -> None:
     """Refuse what the merges by score do not reproduce."""
     if not 0 < count <= MAX_TOKENS:
         raise damaged(path, f"has {count} tokens")
