@@ -19,6 +19,8 @@ Python's own flags ask for, debug information, is ten times as large as the code
 
 NO_TRAPS = "-fno-trapping-math"
 """Nobody looks at floating-point exceptions: loops that convert or compare numbers may become vectors."""
+NO_WRAP = "-fno-wrapv"
+"""Python's own flags let integers wrap around, and then loops over blocks of a row do not become vectors."""
 
 
 def extension(name: str, folder: Path, *flags: str) -> Extension:
@@ -37,7 +39,7 @@ def extension(name: str, folder: Path, *flags: str) -> Extension:
 
 extensions = [
     extension("spec_kernels.native._native", Path("kernels/spec_kernels/native")),
-    extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native"), NO_TRAPS),
+    extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native"), NO_TRAPS, NO_WRAP),
 ]
 pure = os.environ.get("SPEC_PURE") == "1"
 setup(ext_modules=[] if pure else extensions, options={} if pure else {"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -9,6 +9,7 @@
 #include "matmul/product.h"
 #include "ops/ops.h"
 #include "round_up.h"
+#include "team.h"
 #include "thread_pool.h"
 
 #include <stddef.h>
@@ -178,6 +179,7 @@ typedef struct spec_program {
     /* the current forward */
     const spec_request *request;
     int32_t team; /* threads of the current forward */
+    spec_team teams[SPEC_SIZES];
     int32_t at, begin, end, left, jobs, failed, delta_slots, prepared;
 } spec_program;
 

@@ -99,12 +99,14 @@ static void wake_all(void) {
 #endif
 }
 
-static void wait_behind(uint32_t phase) {
+/* Whether the thread slept. */
+static int wait_behind(uint32_t phase) {
     for (int i = 0; i < SPINS; i++) {
-        if (phase_of(atomic_load_explicit(&word, memory_order_acquire)) != phase) return;
+        if (phase_of(atomic_load_explicit(&word, memory_order_acquire)) != phase) return 0;
         pause_once();
     }
     sleep_while(phase);
+    return 1;
 }
 
 /* ---- phases */
@@ -168,33 +170,38 @@ static void start(int threads) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void run_alone(const spec_work *work, void *context) {
+static int run_alone(const spec_work *work, void *context) {
     for (int jobs; (jobs = work->next(context)) > 0;)
         for (int job = 0; job < jobs; job++) work->work(context, job, 0);
+    return -1;
 }
 
-static void run_together(int threads, const spec_work *work, void *context) {
+static int run_together(int threads, const spec_work *work, void *context) {
+    int waits = 0;
     start(threads);
     work_now = work, context_now = context;
     atomic_store(&threads_now, threads);
     advance(phase_of(atomic_load(&word)));
     for (uint64_t w; jobs_of(w = serve(0)) > 0;) {
         atomic_store(&caller_waits, 1);
-        wait_behind(phase_of(w));
+        waits += wait_behind(phase_of(w));
         atomic_store(&caller_waits, 0);
     }
+    return waits;
 }
 
 int spec_pool_width(void) { return started + 1; }
 
-void spec_pool_run(int threads, const spec_work *work, void *context) {
+int spec_pool_run(int threads, const spec_work *work, void *context) {
     unsigned state = flush_denormals();
+    int waits;
     pthread_once(&once, prepare);
     if (threads > 1 && pthread_mutex_trylock(&owner) == 0) {
-        run_together(threads > SPEC_MAX_THREADS ? SPEC_MAX_THREADS : threads, work, context);
+        waits = run_together(threads > SPEC_MAX_THREADS ? SPEC_MAX_THREADS : threads, work, context);
         pthread_mutex_unlock(&owner);
     } else {
-        run_alone(work, context);
+        waits = run_alone(work, context);
     }
     restore(state);
+    return waits;
 }

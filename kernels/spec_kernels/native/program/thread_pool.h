@@ -15,8 +15,9 @@ typedef struct {
 
 /* Runs all phases; returns when the last is done. The calling thread takes jobs, too, as thread 0.
    While another run uses the pool, the caller runs all jobs itself: results do not depend on threads.
-   Denormal numbers are zero during the run; the caller's floating-point state is restored afterwards. */
-void spec_pool_run(int threads, const spec_work *work, void *context);
+   Denormal numbers are zero during the run; the caller's floating-point state is restored afterwards.
+   Returns how often the caller slept until another thread had finished its job, or -1 if it ran all jobs itself. */
+int spec_pool_run(int threads, const spec_work *work, void *context);
 
 /* During a run: upper limit of thread numbers. A thread of an earlier run with more threads may still take a job. */
 int spec_pool_width(void);

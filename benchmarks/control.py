@@ -1,0 +1,318 @@
+"""Speed under ``control=auto`` against plain decoding, and against every fixed length.
+
+    python benchmarks/control.py -m pico --temperature 0.8              # measure what is missing, print the verdict
+    python benchmarks/control.py -m smollm2 --batch 4 --burn            # four prompts at once; a busy process beside it
+    python benchmarks/control.py -m pico --together                     # four methods in one list, and each alone
+    python benchmarks/control.py --write                                # write the tables of docs/control.md
+
+Contenders are plain decoding, and every method of the comparison's tables under ``auto``, with its default settings,
+and with ``draft_max`` of each of LENGTHS; ``wrong`` proposes tokens that are never right, as long as it may. They take
+turns on each prompt, in a rotating order. A run serves all prompts of a repeat: ``auto`` begins once per repeat.
+
+Speedup: tokens after the first over their seconds, against plain decoding on the same prompts, with a 90 % bootstrap
+interval over prompts. best: the fixed length that was fastest in this family, known only afterwards. oracle: the
+fastest fixed length, or none, of each prompt. A method whose text differs from plain decoding's gets no figure.
+A repeat is kept in build/control once it is complete, and not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from spec_cli.env import environment
+from spec_cli.prompts import Prompt, read
+from spec_compare.measure import Terms, batches, lap, observed, rotated, warm
+from spec_compare.prompts import chosen
+from spec_compare.records.record import Record
+from spec_compare.summary import Cell, speed
+
+from benchmarks.comparison import MODELS
+from benchmarks.support.tables import ROOT, heading, row, write
+from spec_core import Compat, Draft, Run, Sampling, Step, Target, hookimpl, load
+
+KEPT = ROOT / "build" / "control"
+PAGE = ROOT / "docs" / "control.md"
+PLAIN, ALL, AUTO, DEFAULT, WRONG = "plain", "all", "auto", "default", "wrong"
+LENGTHS = (1, 2, 4, 8)
+TOGETHER = "ngram+suffix+draft-model+eagle3"
+TOKENS = 128
+REACHES, MEDIAN, OF_BEST, OF_WRONG = 0.99, 0.98, 0.97, 0.98
+"""Bars: of the upper end of every interval, of the median of prompts, of the best fixed length in a family, and of a
+method that is always wrong, whose median is compared."""
+
+
+@attrs.define(eq=False)
+class Wrong:
+    """Always the longest draft, of a token that does not occur in texts."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat()
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            step.propose(seq, Draft([step.target.info.vocab - 1] * budget))
+
+
+@attrs.frozen
+class Contender:
+    """methods: a chain, joined with +. setting: auto, default, or a length."""
+
+    methods: str
+    setting: str
+
+    @property
+    def name(self) -> str:
+        return PLAIN if self.methods == PLAIN else f"{self.methods} {self.setting}"
+
+    def run(self, target: Target, batch: int) -> Run:
+        if self.methods == PLAIN:
+            methods: list[Any] = []
+        else:
+            methods = [(WRONG, Wrong())] if self.methods == WRONG else parts(self.methods)
+        more = {"draft_max": int(self.setting)} if self.setting.isdigit() else {}
+        control = "auto" if self.setting == AUTO else "fixed"
+        return Run(target, methods=methods, control=control, reuse=False, max_sequences=batch, **more)
+
+
+def parts(chain: str) -> list[Any]:
+    """The methods of a chain, with their settings: ``eagle3:width=2,p_min=0.1``."""
+    found: list[Any] = []
+    for one in chain.split("+"):
+        name, _, settings = one.partition(":")
+        pairs = (setting.split("=") for setting in settings.split(",") if setting)
+        found.append((name, {key: json.loads(value) for key, value in pairs}) if settings else name)
+    return found
+
+
+@attrs.frozen
+class Unit:
+    """A model under some circumstances."""
+
+    model: str
+    temperature: float
+    batch: int = 1
+    burn: bool = False
+    together: bool = False
+
+    @property
+    def name(self) -> str:
+        more = [f"batch {self.batch}"] if self.batch > 1 else []
+        more += ["beside a busy process"] if self.burn else []
+        more += ["four methods"] if self.together else []
+        return ", ".join([self.model, f"temperature {self.temperature:g}", *more])
+
+    def file(self, repeat: int) -> Path:
+        return KEPT / f"{self.name.replace(', ', '-').replace(' ', '_')}-{repeat}.json"
+
+    def contenders(self) -> list[Contender]:
+        chains = [word for word in MODELS[self.model] if not word.startswith(("-", "zoo:"))]
+        if self.together:
+            singles = [Contender(one, how) for one in TOGETHER.split("+") for how in (AUTO, DEFAULT)]
+            return [Contender(PLAIN, ""), Contender(TOGETHER, AUTO), Contender(TOGETHER, DEFAULT), *singles]
+        settings = [AUTO, DEFAULT, *map(str, LENGTHS)]
+        methods = [Contender(chain, setting) for chain in chains for setting in settings]
+        return [Contender(PLAIN, ""), *methods, Contender(WRONG, AUTO)]
+
+
+# measuring
+
+
+@contextmanager
+def busy(wanted: bool) -> Iterator[None]:
+    """A process that never waits, on any processor of the machine."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted else None
+    try:
+        yield
+    finally:
+        if other:
+            other.kill()
+            other.wait()
+
+
+def prompts(model: str, limit: int) -> list[Prompt]:
+    from spec_zoo import ZOO
+
+    found = read(ZOO[model].prompts)
+    families = list(dict.fromkeys(prompt.family for prompt in found))
+    return chosen(found, model, families, limit)
+
+
+def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, Any]:
+    """All contenders on all prompts, once."""
+    terms = Terms(TOKENS, Sampling(temperature=unit.temperature), batch=unit.batch)
+    asked = prompts(unit.model, limit)
+    made = {c.name: c for c in unit.contenders()}
+    warm({name: c.run(target, unit.batch) for name, c in made.items()}, asked, terms)
+    runs = {name: observed(c.run(target, unit.batch)) for name, c in made.items()}
+    laps: list[dict[str, Any]] = []
+    with busy(unit.burn):
+        for i, group in enumerate(batches(asked, unit.batch)):
+            found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
+            plain = {record.prompt: record.tokens for record in found[PLAIN]}
+            laps += [kept(record, plain) for records in found.values() for record in records]
+    env = environment()
+    return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.extras["kernels"]}
+
+
+def kept(record: Record, plain: dict[str, list[int]]) -> dict[str, Any]:
+    times = {key: getattr(record, key) for key in ("first_seconds", "decode_seconds", "cpu_seconds")}
+    about = {"contender": record.contender, "prompt": record.prompt, "family": record.family}
+    return {**about, "tokens": len(record.tokens), **times, "equal": record.tokens == plain[record.prompt]}
+
+
+# figures
+
+
+@attrs.frozen
+class Line:
+    """One chain in one family, as in the docstring above. best: (setting, speedup). of_best: auto over it."""
+
+    family: str
+    methods: str
+    auto: dict[str, Any]
+    best: tuple[str, float] | None
+    oracle: float | None
+
+    @property
+    def of_best(self) -> float | None:
+        return None if self.best is None else self.auto["speedup"] / self.best[1]
+
+    def missed(self) -> list[str]:
+        """The bars that this line misses."""
+        wrong = self.methods == WRONG
+        bars = {
+            f"the interval ends below {REACHES}": self.auto["high"] is not None and self.auto["high"] < REACHES,
+            f"the median is below {MEDIAN}": self.auto["middle"] < (OF_WRONG if wrong else MEDIAN),
+            f"below {OF_BEST} of the best fixed length": self.family != ALL and (self.of_best or 1) < OF_BEST,
+            "below the best single fixed setting": self.family == ALL and (self.of_best or 1) < 1,
+        }
+        return [bar for bar, is_missed in bars.items() if is_missed]
+
+
+Cells = dict[str, dict[str, Cell]]
+
+
+def cells(laps: Iterable[dict[str, Any]]) -> Cells:
+    """{contender: {prompt: medians of its laps}}; contenders with a text that is not plain decoding's are left out."""
+    found: dict[str, dict[str, list[tuple[float, ...]]]] = {}
+    wrong = set()
+    for one in laps:
+        counts = one["tokens"], one["tokens"] - 1, one["decode_seconds"], one["first_seconds"] + one["decode_seconds"]
+        found.setdefault(one["contender"], {}).setdefault(one["prompt"], []).append((*counts, one["cpu_seconds"]))
+        wrong |= set() if one["equal"] else {one["contender"]}
+    return {
+        name: {prompt: Cell(*map(statistics.median, zip(*rows, strict=True))) for prompt, rows in mine.items()}
+        for name, mine in found.items()
+        if name not in wrong
+    }
+
+
+def oracle(found: Cells, names: list[str]) -> float:
+    """The speedup if each prompt had the fastest of these contenders, or none."""
+    plain = found[PLAIN]
+    best = sum(min(found[name][prompt].decode_seconds for name in [PLAIN, *names]) for prompt in plain)
+    return sum(cell.decode_seconds for cell in plain.values()) / best
+
+
+def lines(unit: Unit, laps: list[dict[str, Any]]) -> list[Line]:
+    """Of every family and chain, then over all families."""
+    made: list[Line] = []
+    for family in [*dict.fromkeys(one["family"] for one in laps), ALL]:
+        found = cells(one for one in laps if family in (one["family"], ALL))
+        for chain in dict.fromkeys(c.methods for c in unit.contenders() if c.setting == AUTO):
+            if f"{chain} {AUTO}" in found:
+                made.append(line(unit, family, chain, found))
+    return made
+
+
+def line(unit: Unit, family: str, chain: str, found: Cells) -> Line:
+    rivals = [c for c in unit.contenders() if c.methods not in (PLAIN, WRONG) and c.name in found]
+    if unit.together and chain == TOGETHER:
+        fixed = [c.name for c in rivals if c.methods != TOGETHER]
+    else:
+        fixed = [c.name for c in rivals if c.methods == chain and c.setting != AUTO]
+    speeds = {name: speed(found[name], found[PLAIN])["speedup"] for name in fixed}
+    best = max(speeds.items(), key=lambda pair: pair[1]) if speeds else None
+    auto = speed(found[f"{chain} {AUTO}"], found[PLAIN])
+    return Line(family, chain, auto, best, oracle(found, fixed) if fixed else None)
+
+
+def table(made: list[Line]) -> list[str]:
+    columns = ["family", "methods", "auto (90 %)", "median of prompts", "CPU time"]
+    return [*heading([*columns, "best fixed", "auto of it", "oracle"]), *map(shown, made)]
+
+
+def shown(one: Line) -> str:
+    auto = one.auto
+    span = "" if auto["low"] is None else f" ({auto['low']:.2f}-{auto['high']:.2f})"
+    best = ["", ""] if one.best is None else [f"{one.best[1]:.2f} ({named(one)})", f"{one.of_best:.2f}"]
+    cpu = "" if auto["cpu_speedup"] is None else f"{auto['cpu_speedup']:.2f}"
+    ends = cpu, *best, "" if one.oracle is None else f"{one.oracle:.2f}"
+    return row([one.family, f"`{one.methods}`", f"{auto['speedup']:.2f}{span}", f"{auto['middle']:.2f}", *ends])
+
+
+def named(one: Line) -> str:
+    assert one.best is not None
+    return one.best[0].removeprefix(f"{one.methods} ")
+
+
+def verdict(made: list[Line]) -> list[str]:
+    found = [f"- `{one.methods}`, {one.family}: {bar}" for one in made for bar in one.missed()]
+    return [f"Bars missed: {len(found)} of {4 * len(made)}.", *found]
+
+
+def written(unit: Unit, limit: int) -> list[str] | None:
+    """A table of docs/control.md; None if nothing was measured."""
+    files = [unit.file(repeat) for repeat in range(100) if unit.file(repeat).exists()]
+    if not files:
+        return None
+    repeats = [json.loads(file.read_text("utf-8")) for file in files]
+    loads = [one["load"] for one in repeats]
+    about = f"{limit} prompts of each family, {len(files)} repeats, one thread; {repeats[0]['cpu']}; "
+    made = lines(unit, [one for repeat in repeats for one in repeat["laps"]])
+    return [*table(made), "", f"{about}load average {min(loads):.1f} to {max(loads):.1f}.", "", *verdict(made)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", choices=MODELS, default="pico")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--batch", type=int, default=1, help="prompts at once")
+    parser.add_argument("--burn", action="store_true", help="beside a process that never waits")
+    parser.add_argument("--together", action="store_true", help=f"{TOGETHER} in one list, and each method alone")
+    parser.add_argument("--limit", type=int, default=10, help="prompts of each family")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="measure nothing; write the tables of docs/control.md")
+    args = parser.parse_args()
+    if args.write:
+        units = [Unit(m, t, b, burn, four) for m in MODELS for t in (0, 0.8) for b in (1, 4, 16)
+                 for burn in (False, True) for four in (False, True)]  # fmt: skip
+        made = {unit.name: written(unit, args.limit) for unit in units}
+        write(PAGE, made.get)
+        return
+    unit = Unit(args.model, args.temperature, args.batch, args.burn, args.together)
+    target = load(f"zoo:{unit.model}", threads=1)
+    for repeat in range(args.repeats):
+        if not unit.file(repeat).exists():
+            KEPT.mkdir(parents=True, exist_ok=True)
+            unit.file(repeat).write_text(json.dumps(measure(unit, target, args.limit, repeat)), "utf-8")
+    print("\n".join([unit.name, "", *(written(unit, args.limit) or [])]))
+
+
+if __name__ == "__main__":
+    main()
