@@ -97,8 +97,8 @@ class Served:
     ) -> Response:
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         jobs, outlet = await self._begun(ask, prompts, n, name)
-        usage = bool(body.stream_options and body.stream_options.include_usage)
-        made = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage, **more)
+        usage, counting = _counts(body.stream_options)
+        made = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage, counting, **more)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
             return EventStream(made.chunks(), leave)
@@ -238,6 +238,11 @@ PAGE = {
 
 async def _json(work: Any) -> Response:
     return Json(await work)
+
+
+def _counts(options: fields.StreamOptions | None) -> tuple[bool, bool]:
+    """Whether the last chunk has the usage, and whether all the others count too."""
+    return bool(options and options.include_usage), bool(options and options.continuous_usage_stats)
 
 
 def _prompts(given: Any) -> list[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from spec_serve.body import ANY, Body
+from spec_serve.errors import ApiError
 from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
@@ -35,12 +36,19 @@ class Speculative(Body):
 
 class StreamOptions(Body):
     where: ClassVar[str] = "stream_options"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "include_obfuscation": (None, False),
-        "continuous_usage_stats": (None, False),
-    }
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"include_obfuscation": (None, False)}
 
-    include_usage: bool | None = None
+    include_usage: bool | None = Field(default=None, description="A last chunk has the usage.")
+    continuous_usage_stats: bool | None = Field(
+        default=None, description="With include_usage: every chunk counts the tokens of its text so far."
+    )
+
+    @model_validator(mode="after")
+    def _counted(self) -> StreamOptions:
+        if self.continuous_usage_stats and not self.include_usage:
+            said = "continuous_usage_stats needs include_usage = true"
+            raise ApiError(400, said, "stream_options.continuous_usage_stats")
+        return self
 
 
 class Generate(Body):

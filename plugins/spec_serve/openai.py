@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from time import time
 from typing import Any
@@ -23,6 +24,7 @@ class Answer:
     """An answer as its texts come.
 
     chat: of the chat endpoint. name: its id. usage: a last chunk with the numbers was asked for.
+    counting: so were, in every chunk, the tokens of its text so far.
     tools: what the model may call; without any its text is not searched for calls. single: no more than one call.
     """
 
@@ -33,11 +35,13 @@ class Answer:
     model: str
     chat: bool
     usage: bool = False
+    counting: bool = False
     tools: list[Tool] = attrs.field(factory=list)
     single: bool = False
     created: int = attrs.field(factory=lambda: int(time()))
     done: list[Finished] = attrs.field(factory=list)
     texts: dict[Job, str] = attrs.field(factory=dict)
+    written: Counter[Job] = attrs.field(factory=Counter)
     readers: dict[Job, CallReader] = attrs.field(factory=dict)
 
     @property
@@ -111,6 +115,7 @@ class Answer:
         text = "".join(e.text for e in message.events)
         before = self.texts.get(job, "")
         self.texts[job] = before + text
+        self.written[job] += len(message.events)
         chunk = self._chunk(job, self._delta(job, text), logprobs=self._logprobs(message.events, len(before)))
         if job.trace:
             chunk["choices"][0]["speculative"] = self._trace(message)
@@ -149,8 +154,11 @@ class Answer:
     ) -> dict[str, Any]:
         choice = {"index": job.index, "delta" if self.chat else "text": said}
         choice |= {"logprobs": logprobs, "finish_reason": reason}
-        usage = {"usage": None} if self.usage else {}
+        usage = {"usage": self._so_far(job)} if self.usage else {}
         return {**self._head(self._kind), "choices": [choice], **usage, **more}
+
+    def _so_far(self, job: Job) -> dict[str, int] | None:
+        return report.counted(len(job.request.prompt), self.written[job]) if self.counting else None
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.name, "object": kind, "created": self.created, "model": self.model}

@@ -31,13 +31,12 @@ def usage(done: list[Finished]) -> dict[str, Any]:
     read = sum(r.prompt_tokens for r in prompts.values())
     written = sum(len(f.result.tokens) for f in done)
     cached = sum(r.reused for r in prompts.values())
-    return {
-        "prompt_tokens": read,
-        "completion_tokens": written,
-        "total_tokens": read + written,
-        "prompt_tokens_details": {"cached_tokens": cached},
-        **_predicted(done),
-    }
+    return {**counted(read, written), "prompt_tokens_details": {"cached_tokens": cached}, **_predicted(done)}
+
+
+def counted(read: int, written: int) -> dict[str, int]:
+    """OpenAI's names for tokens of prompts and of texts."""
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _predicted(done: list[Finished]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
@@ -53,6 +55,28 @@ def test_a_stream_has_the_text_in_parts_and_the_usage_in_the_last_chunk(client, 
     assert [c.usage for c in chunks[:-1]] == [None] * (len(chunks) - 1)
     assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 12
     assert chunks[-2].choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_every_chunk_can_count_the_tokens_so_far(path, served):
+    """A chunk has the tokens of a step, more than one where a draft was accepted: their number is in its usage."""
+    asked = {"messages": MESSAGES} if "chat" in path else {"prompt": "import os\nimport os\n"}
+    counting = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = served.events(path, {**asked, "max_tokens": 12, "temperature": 0, "stream_options": counting})[:-1]
+    usages = [chunk["usage"] for chunk in chunks]
+    counts = [usage["completion_tokens"] for usage in usages]
+
+    assert counts == sorted(counts) and counts[-2:] == [12, 12]
+    assert any(after > before + 1 for before, after in pairwise(counts))
+    assert {usage["total_tokens"] - usage["completion_tokens"] for usage in usages} == {usages[-1]["prompt_tokens"]}
+
+
+def test_counts_in_every_chunk_need_the_usage(served):
+    body = {"prompt": PROMPT, "stream": True, "stream_options": {"continuous_usage_stats": True}}
+    answer = served.post("/v1/completions", body)
+
+    assert answer.status_code == 400
+    assert "continuous_usage_stats needs include_usage = true" in answer.json()["error"]["message"]
 
 
 def test_parts_of_a_message_are_one_text_and_a_developer_is_the_system(client, alone):
