@@ -77,6 +77,8 @@ SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
 """What only the server needs."""
 METRICS = "spec_engines.vllm.metrics"
 """Counts in the metrics of another server, where prometheus_client is installed."""
+CLUSTER = ("spec_compare.executors", "spec_serve.ray")
+"""What may import Ray."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
@@ -129,6 +131,8 @@ def broken(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports {name}: only the server may")
         if other == "llguidance" and package != "spec_grammar":
             rules.append(f"{module} imports {name}: only spec_grammar may")
+        if other == "ray" and not module.startswith(CLUSTER):
+            rules.append(f"{module} imports {name}: only {' and '.join(CLUSTER)} may")
         if other in ENGINES and not module.startswith((*ENGINES[other], *OFFLINE)):
             rules.append(f"{module} imports {other}: only {' and '.join(ENGINES[other])} may")
     return rules
@@ -286,6 +290,7 @@ PLANTED = {
     "core-imports-the-server": ("spec_core.loop.run", "import spec_serve.engine"),
     "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
     "command-imports-the-server": ("spec_cli.common", "from spec_serve import settings"),
+    "server-imports-ray": ("spec_serve.engine", "import ray"),
     "compare-imports-a-method": ("spec_compare.table", "from spec_methods import ngram"),
 }
 
@@ -306,6 +311,7 @@ def test_allowed_imports_are_not_found():
         "spec_kernels.model.reference": "from spec_kernels.ops import norm",
         "spec_kernels.ops.norm.triton": "import triton",
         "spec_targets.hf.adapter": "import transformers",
+        "spec_serve.ray": "from ray import serve",
         "spec_core.loop.run": "import torch\nfrom spec_core.contract.step import Step",
     }.items():
         assert not broken(module, source)

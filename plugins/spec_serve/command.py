@@ -19,6 +19,8 @@ from spec_serve.settings import ServeSettings
 if TYPE_CHECKING:
     from spec_core import Run, Target
     from spec_core.commands import Chosen
+    from spec_serve.asked import Terms
+    from spec_serve.engine import Engine
 
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -44,10 +46,9 @@ def serve(**flags: Any) -> None:
     own = common.take(flags, "host", "port", "api_key", "alias", "prompt_cache")
     flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     settings = common.settings_of(flags)
-    from spec_core.commands import construct
     from spec_serve.server import listening
 
-    limits = construct(ServeSettings, settings.given(NAME), NAME)
+    limits = limits_of(settings)
     listener = listening(limits)
     settings = adapted(without_own(settings))
     run, settings = run_of(settings, limits)
@@ -61,6 +62,13 @@ def _check_installed() -> None:
             f"spec serve needs {', '.join(missing).replace('_', '-')}",
             hint="install the extra: pip install 'spec-core[serve]'",
         )
+
+
+def limits_of(settings: Settings) -> ServeSettings:
+    """The server's own settings. Raises UsageError."""
+    from spec_core.commands import construct
+
+    return construct(ServeSettings, settings.given(NAME), NAME)
 
 
 def without_own(settings: Settings) -> Settings:
@@ -126,13 +134,11 @@ def _remembered(run: Run, limits: ServeSettings) -> Path | None:
     return path
 
 
-def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+def prepared(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
+    """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
     from spec_serve import kept, logs
-    from spec_serve.app import create_app
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
-    from spec_serve.server import opened
-    from spec_serve.server import serve as listen
     from spec_serve.tracing import Tracing
 
     cache = _remembered(run, limits)
@@ -145,5 +151,14 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
         engine.finished.append(Tracing(terms.model))
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
+    return engine, terms
+
+
+def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+    from spec_serve.app import create_app
+    from spec_serve.server import opened
+    from spec_serve.server import serve as listen
+
+    engine, terms = prepared(run, settings, limits)
     common.note(f"serving {terms.model} at {opened(listener, limits)}")
     listen(create_app(engine, terms), engine, limits, listener)

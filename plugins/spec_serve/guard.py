@@ -57,12 +57,16 @@ class Guard:
         headers = Headers(scope=scope)
         send = identified(send, headers.get(HEADER, ""))
         try:
-            self._check_key(scope["path"], headers)
-            self._check_length(headers.get("content-length"))
+            self.check(scope["path"], headers)
         except ApiError as error:
             await answer(error)(scope, receive, send)
             return
         await self.app(scope, self._counted(receive), send)
+
+    def check(self, path: str, headers: Headers) -> None:
+        """Raises ApiError for a wrong key, or a body that says that it is too long."""
+        self._check_key(path, headers)
+        self._check_length(headers.get("content-length"))
 
     def _check_key(self, path: str, headers: Headers) -> None:
         if self.key is None or path in OPEN:
@@ -76,9 +80,9 @@ class Guard:
 
     def _check_length(self, length: str | None) -> None:
         if length is not None and length.isdecimal() and int(length) > self.body_bytes:
-            raise self._too_long()
+            raise self.too_long()
 
-    def _too_long(self) -> ApiError:
+    def too_long(self) -> ApiError:
         return ApiError(413, f"the body has more than {self.body_bytes} bytes", code="body_too_large")
 
     def _counted(self, receive: Any) -> Any:
@@ -90,7 +94,7 @@ class Guard:
             message = await receive()
             read += len(message.get("body", b""))
             if read > self.body_bytes:  # of other exceptions FastAPI makes a 400 when it reads a body
-                raise HTTPException(413, self._too_long().message)
+                raise HTTPException(413, self.too_long().message)
             return message
 
         return counting

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -34,6 +35,15 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+    def of(self, replica: str) -> list[Metric]:
+        """The metrics as values, with a label that names this server among several."""
+        families = list(self.registry.collect())
+        for family in families:
+            family.samples = [
+                sample._replace(labels={**sample.labels, "replica": replica}) for sample in family.samples
+            ]
+        return families
 
     def _observe(self, name: str, seconds: float) -> None:
         self._times[name].observe(seconds)
@@ -99,6 +109,22 @@ class Metrics:
         for position in sorted({i for m in methods for i in list(m.kept)}):
             positions.add_metric([str(position)], sum(m.kept[position] for m in methods))
         yield positions
+
+
+class Together:
+    """The metrics of several servers. servers: what ``Metrics.of`` gives for each."""
+
+    def __init__(self, servers: Iterable[list[Metric]]) -> None:
+        self.families: dict[str, Metric] = {}
+        for family in chain.from_iterable(servers):
+            self.families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            self.families[family.name].samples += family.samples
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.families.values()
+
+    def text(self) -> bytes:
+        return generate_latest(self)  # type: ignore[arg-type]
 
 
 def _counter(name: str, said: str, value: float) -> Metric:

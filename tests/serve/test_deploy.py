@@ -68,6 +68,6 @@ def test_what_stops_the_server_leaves_it_its_time():
     assert int(compose["services"]["spec"]["stop_grace_period"].removesuffix("s")) > own
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "spec-serve.service"])
+@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "spec-serve.service", "ray.yaml"])
 def test_a_file_says_that_it_is_not_run(name):
     assert "Not run by the tests." in read(name)
