@@ -1,0 +1,301 @@
+"""Methods on targets of other engines against what these engines have themselves: tokens per CPU second, in turns.
+
+    python benchmarks/engines.py --engine transformers -m zoo:smollm2 -o FILE.jsonl
+    python benchmarks/engines.py --engine llamacpp -m zoo:smollm2 --server LLAMA_SERVER -o FILE.jsonl
+    python benchmarks/engines.py --table FILE.jsonl
+
+Both sides use the same weights, greedily, on one pinned thread in float32 (llama.cpp: the file's own types), with the
+same prompts, the same number of tokens and the same constant draft length K; the prompt is evaluated in every
+measurement. On a prompt all contenders follow one another, and each prompt begins with the next one of them.
+transformers: ``generate``, prompt lookup and assisted generation, on the very model that the target holds; the draft
+model is loaded by transformers on both sides. llama.cpp: the loop of llama-cpp-python without and with prompt lookup,
+and, with ``--server``, llama.cpp's own server without drafts and with ``ngram-simple``
+
+A line of FILE is one prompt of one contender; lines that are there are not measured again. The table divides sums over
+the prompts that every contender has; a ratio is the median over prompts. ``loop`` is what a step takes outside of
+hooks: scheduling, bookkeeping and calls of hooks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from spec_cli.prompt import tokens_of
+from spec_cli.prompts import read
+from spec_compare.prompts import chosen, shipped
+from spec_zoo import path
+
+from benchmarks.support.tables import heading, row
+from spec_core import Run, Target, load
+from tests.support.recorded import lines
+
+DRAFTS = {"zoo:pico": "zoo:pico-draft"}
+LOOKUP = {"n_min": 1, "n_max": 2, "p_min": 0.0}
+"""Settings with which ``ngram`` looks up what the engines' own lookup does: the last two tokens, or the last one."""
+Generate = Callable[[list[int]], tuple[list[int], dict[str, float]]]
+"""Tokens after a prompt; and its CPU seconds, with other figures of it."""
+
+
+def counted(generate: Callable[[list[int]], list[int]]) -> Generate:
+    """A function of this process, with its CPU seconds."""
+
+    def run(prompt: list[int]) -> tuple[list[int], dict[str, float]]:
+        began = time.process_time()
+        tokens = generate(prompt)
+        return tokens, {"seconds": time.process_time() - began}
+
+    return run
+
+
+def ours(target: Target, methods: list[Any], n: int, k: int) -> Generate:
+    """One run for all prompts, which keeps no rows between them."""
+    run = Run(target, methods=methods, draft_max=k, reuse=False, max_sequences=1)
+
+    def generate(prompt: list[int]) -> tuple[list[int], dict[str, float]]:
+        before, began, cpu = run.stats.report(), time.perf_counter(), time.process_time()
+        tokens = run.generate(prompt, max_tokens=n, ignore_eos=True).result.tokens
+        seconds, wall = time.process_time() - cpu, time.perf_counter() - began
+        after = run.stats.report()
+        hooks = sum(after["seconds"].values()) - sum(before["seconds"].values())
+        return tokens, {"seconds": seconds, "steps": after["steps"] - before["steps"], "loop": wall - hooks}
+
+    return generate
+
+
+def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, dict[str, Generate]]:
+    """A directory that is written from the model's file, and everything that transformers has on its side."""
+    from transformers import GenerationConfig
+
+    from tests.support.hugging_face import directory
+
+    def opened(name: str) -> Any:
+        return load(f"transformers:{directory(name)}", dtype="float32", device="cpu", threads=1)
+
+    target: Any = opened(model)
+    config = GenerationConfig(max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=0, eos_token_id=None)
+
+    def own(**options: Any) -> Generate:
+        def generate(prompt: list[int]) -> list[int]:
+            ids = torch.tensor([prompt])
+            given = {"attention_mask": torch.ones_like(ids), "generation_config": config}
+            with torch.inference_mode():
+                return target.model.generate(ids, **given, **options)[0, len(prompt) :].tolist()
+
+        return counted(generate)
+
+    found = {"generate": own(), "prompt lookup": own(prompt_lookup_num_tokens=k, max_matching_ngram_size=2)}
+    found |= _methods(target, n, k)
+    if model in DRAFTS:
+        assistant = opened(DRAFTS[model]).model
+        assistant.generation_config.num_assistant_tokens = k
+        assistant.generation_config.num_assistant_tokens_schedule = "constant"
+        assistant.generation_config.assistant_confidence_threshold = 0.0
+        file = f"transformers:{directory(DRAFTS[model])}"
+        found["assisted generation"] = own(assistant_model=assistant)
+        found["`draft-model`"] = ours(target, [("draft-model", {"file": file, "p_min": 0.0, "draft_max": k})], n, k)
+    return target, found
+
+
+def in_llamacpp(model: str, n: int, k: int, server: str | None) -> tuple[Target, dict[str, Generate]]:
+    """A file, the loop of llama-cpp-python, and llama.cpp's server if its program is given."""
+    import llama_cpp
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    file = str(path(model.removeprefix("zoo:")))
+    target = load(f"llamacpp:{file}", threads=1, context=2048)
+
+    def own(**options: Any) -> Generate:
+        made = llama_cpp.Llama(
+            file, n_ctx=2048, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False, **options
+        )
+
+        def generate(prompt: list[int]) -> list[int]:
+            tokens = made.generate(prompt, temp=0.0, reset=True)
+            made.reset()
+            return [token for token, _ in zip(tokens, range(n), strict=False)]
+
+        return counted(generate)
+
+    lookup = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=k)
+    found = {"llama-cpp-python": own(), "llama-cpp-python, prompt lookup": own(draft_model=lookup)}
+    if server is not None:
+        simple = [
+            "--spec-type",
+            "ngram-simple",
+            "--spec-ngram-simple-size-n",
+            "2",
+            "--spec-ngram-simple-size-m",
+            str(k),
+        ]
+        found["llama-server"] = Server(server, file, n, []).generate
+        found["llama-server, ngram-simple"] = Server(server, file, n, simple).generate
+    return target, found | _methods(target, n, k)
+
+
+ENGINES = {"transformers": in_transformers, "llamacpp": in_llamacpp}
+
+
+def _methods(target: Target, n: int, k: int) -> dict[str, Generate]:
+    return {
+        "plain": ours(target, [], n, k),
+        "`ngram`": ours(target, [("ngram", LOOKUP)], n, k),
+        "`suffix`": ours(target, ["suffix"], n, k),
+        "`recycling`": ours(target, ["recycling"], n, k),
+    }
+
+
+class Server:
+    """llama.cpp's server in a process of its own, idle while others are measured."""
+
+    def __init__(self, program: str, file: str, n: int, options: list[str]) -> None:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        self.n, self.address = n, f"http://127.0.0.1:{port}"
+        command = [
+            program,
+            "-m",
+            file,
+            "--port",
+            str(port),
+            "-t",
+            "1",
+            "-tb",
+            "1",
+            "-np",
+            "1",
+            "-c",
+            "2048",
+            "-fa",
+            "on",
+        ]
+        self.process = subprocess.Popen([*command, "--poll", "0", *options], stderr=subprocess.DEVNULL)
+        atexit.register(self.process.kill)
+        for _ in range(600):
+            try:
+                urlopen(f"{self.address}/health", timeout=5).close()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    sys.exit(f"{program} ended with {self.process.returncode}: it may not know an option of {options}")
+                time.sleep(0.1)
+        sys.exit(f"{program} did not answer within a minute")
+
+    def generate(self, prompt: list[int]) -> tuple[list[int], dict[str, float]]:
+        wish = {"prompt": prompt, "n_predict": self.n, "temperature": 0, "ignore_eos": True}
+        wish |= {"cache_prompt": False, "return_tokens": True}
+        began = self.seconds()
+        data = json.dumps(wish).encode()
+        with urlopen(Request(f"{self.address}/completion", data, {"Content-Type": "application/json"})) as answer:
+            tokens = json.load(answer)["tokens"]
+        return tokens, {"seconds": self.seconds() - began}
+
+    def seconds(self) -> float:
+        """CPU seconds of the process, in steps of 10 ms."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Append a line for each prompt and contender that FILE does not have yet."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0)) if args.core is None else args.core})
+    torch.set_num_threads(1)
+    target, contenders = ENGINES[args.engine](args.model, args.n, args.k, args.server)
+    said = {"engine": args.engine, "model": args.model, "n": args.n, "k": args.k}
+    known = {(x["prompt"], x["contender"]) for x in lines(args.output) if {key: x[key] for key in said} == said}
+    names = list(contenders)
+    prompts = _prompts(args.model, target, args.limit)
+    for name in names:
+        contenders[name](next(iter(prompts.values()))[:8])
+    for i, (prompt, tokens) in enumerate(prompts.items()):
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            if (prompt, name) not in known:
+                _append(args.output, said | {"prompt": prompt, "contender": name}, *contenders[name](tokens))
+
+
+def _prompts(model: str, target: Target, limit: int) -> dict[str, list[int]]:
+    file = shipped(load(model, weights=False))
+    return {p.id: tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)}
+
+
+def _append(file: Path, about: dict[str, Any], tokens: list[int], figures: dict[str, float]) -> None:
+    text = sha256(json.dumps(tokens).encode()).hexdigest()[:16]
+    with file.open("a") as out:
+        out.write(
+            json.dumps(about | {"tokens": len(tokens), "text": text, "load": os.getloadavg()[0]} | figures) + "\n"
+        )
+
+
+FIRST = {"transformers": "generate", "llamacpp": "llama-cpp-python"}
+"""What ratios refer to: the engine's own plain decoding."""
+
+
+def table(found: Iterable[dict[str, Any]]) -> list[str]:
+    """Markdown of everything in a file; measurements of other models or settings are tables of their own."""
+    groups: dict[tuple[str, str, int, int], dict[str, dict[str, dict[str, Any]]]] = {}
+    for x in found:
+        about = (x["engine"], x["model"], x["n"], x["k"])
+        groups.setdefault(about, {}).setdefault(x["contender"], {})[x["prompt"]] = x
+    return [line for about, group in groups.items() for line in (*_table(*about, group), "")]
+
+
+def _table(engine: str, model: str, n: int, k: int, group: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    shared = sorted(set.intersection(*(set(measured) for measured in group.values())))
+    first = group[FIRST[engine]]
+    shown = [f"{engine}, {model.removeprefix('zoo:')}: {len(shared)} prompts, {n} tokens, draft length {k}", ""]
+    shown += heading(["", "tokens/CPU s", "ratio", "equal texts", "tokens/step", "loop, \u00b5s/step"])
+    return shown + [
+        _row(name, [measured[p] for p in shared], [first[p] for p in shared]) for name, measured in group.items()
+    ]
+
+
+def _row(name: str, measured: list[dict[str, Any]], first: list[dict[str, Any]]) -> str:
+    tokens, seconds = sum(x["tokens"] for x in measured), sum(x["seconds"] for x in measured)
+    ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(measured, first, strict=True))
+    equal = sum(a["text"] == b["text"] for a, b in zip(measured, first, strict=True))
+    cells = [name, f"{tokens / seconds:.1f}", f"{ratio:.2f}", f"{equal} of {len(measured)}"]
+    if "steps" not in measured[0]:
+        return row([*cells, "", ""])
+    steps = sum(x["steps"] for x in measured)
+    loop = statistics.median(x["loop"] / x["steps"] for x in measured)
+    return row([*cells, f"{tokens / steps:.2f}", f"{loop * 1e6:.0f}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--model", default="zoo:smollm2", choices=("zoo:smollm2", "zoo:pico"))
+    parser.add_argument("--engine", default="transformers", choices=ENGINES)
+    parser.add_argument("--server", metavar="PROGRAM", help="llama-server")
+    parser.add_argument("--limit", type=int, default=4, help="prompts of a family")
+    parser.add_argument("-n", type=int, default=128)
+    parser.add_argument("-k", type=int, default=5)
+    parser.add_argument("--core", type=int, help="where to run; the default is the first that is allowed")
+    parser.add_argument("-o", "--output", type=Path, help="lines of JSON; what is there is not measured again")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print the tables of a file, measure nothing")
+    args = parser.parse_args()
+    if args.table is None and args.output is None:
+        parser.error("give -o FILE or --table FILE")
+    if args.table is None:
+        measure(args)
+    print("\n".join(table(lines(args.table or args.output))))
+
+
+if __name__ == "__main__":
+    main()
