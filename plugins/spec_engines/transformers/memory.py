@@ -87,6 +87,7 @@ class Memory:
             if tensor is not None
         ]
 
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def put(self, states: States | None) -> None:
         """Restore copies; None is the state before the first token."""
         if states is None:

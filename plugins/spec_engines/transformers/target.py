@@ -37,13 +37,14 @@ class TransformersTarget:
     # the Target protocol
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
-        with self._turns, torch.no_grad():
+        with self._turns, torch.inference_mode():
             calls = [call for part in batch.parts for call in self._part(part, batch, needs)]
-        return TargetOutput(
-            logits=torch.cat([logits for logits, _ in calls]),
-            hidden={i: torch.cat([taps.hidden[i] for _, taps in calls]) for i in needs.hidden},
-            final=torch.cat([taps.final for _, taps in calls]) if needs.final else None,
-        )
+        with torch.no_grad():  # copies outside of inference mode, so that plugins may change and train on them
+            return TargetOutput(
+                logits=torch.cat([logits for logits, _ in calls]),
+                hidden={i: torch.cat([taps.hidden[i] for _, taps in calls]) for i in needs.hidden},
+                final=torch.cat([taps.final for _, taps in calls]) if needs.final else None,
+            )
 
     def _part(self, part: Part, batch: Batch, needs: Needs) -> list[tuple[Tensor, Taps]]:
         """Logits and hidden states of each call for a sequence's rows."""
