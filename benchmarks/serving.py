@@ -52,7 +52,7 @@ BARS = {1: 1.5, 4: 2.0, 16: 2.0}
 """Plain throughput over llama-server's."""
 OF_PLAIN = 0.98
 """``control=auto`` over plain decoding, at any concurrency."""
-STARTS_SECONDS = 300
+STARTS_SECONDS = 600
 
 
 @attrs.frozen
@@ -84,9 +84,13 @@ def contenders(args: argparse.Namespace) -> list[Contender]:
         found += [Contender(f"{PEER} ngram-simple", (*base, "--spec-type", "ngram-simple", "--port"))]
     if args.vllm:
         serve = args.vllm, "-m", "vllm.entrypoints.openai.api_server", "--model", args.vllm_model
-        limits = "--max-model-len", str(CONTEXT), "--max-num-seqs", str(SLOTS), "--no-enable-prefix-caching"
+        limits = "--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", str(SLOTS)
         alone = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        found += [Contender(VLLM, (*serve, "--served-model-name", MODEL, *limits, "--port"), alone)]
+        found += [
+            Contender(
+                VLLM, (*serve, "--served-model-name", MODEL, *limits, "--no-enable-prefix-caching", "--port"), alone
+            )
+        ]
     return found
 
 

@@ -21,17 +21,23 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """What the text must be: free, a JSON object, or JSON of a schema."""
+    """What the text must be: free, a JSON object, JSON of a schema, or free text with tags (tag_formats.py)."""
 
     where: ClassVar[str] = "response_format"
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: NamedSchema | None = None
+    structures: list[Any] | None = Field(default=None, description="Tags; with `triggers`, for `structural_tag`.")
+    triggers: list[Any] | None = None
+    format: dict[str, Any] | None = Field(default=None, description="The other form of `structural_tag`.")
     schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema", description="llama-server's place.")
 
 
 class StructuredOutputs(Body):
-    """vLLM's: exactly one of these. choice: the text is one of them. grammar: in Lark's notation or GBNF."""
+    """vLLM's: exactly one of these.
+
+    choice: the text is one of them. grammar: in Lark's notation or GBNF. structural_tag: JSON (tag_formats.py).
+    """
 
     where: ClassVar[str] = "structured_outputs"
 
@@ -40,6 +46,7 @@ class StructuredOutputs(Body):
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: str | dict[str, Any] | None = None
 
 
 class Format(Body):

@@ -10,6 +10,7 @@ from spec_grammar import JsonSchema, Regex, StructuralTags, Tag, grammar
 
 from spec_core import Constraint
 from spec_serve.errors import ApiError
+from spec_serve.tag_formats import structural_tag
 
 FIELDS = ("response_format", "json_schema", "grammar", "structured_outputs")
 ALIASES = {
@@ -48,6 +49,9 @@ def _formatted(asked: Any) -> Constraint | None:
     """``response_format``, or ``text.format`` of ``/v1/responses``."""
     if asked.type == "text":
         return None
+    if asked.type == "structural_tag":
+        forms = {name: getattr(asked, name) for name in ("structures", "triggers", "format")}
+        return structural_tag({name: form for name, form in forms.items() if form is not None})
     if asked.type == "json_object":
         return JsonSchema(OBJECT if asked.schema_ is None else asked.schema_)
     schema = asked.schema_ if asked.json_schema is None else asked.json_schema.schema_
@@ -79,6 +83,7 @@ KINDS: Mapping[str, Callable[[Any], Constraint | None]] = {
     "choice": _choice,
     "grammar": grammar,
     "json_object": lambda wanted: JsonSchema(OBJECT) if wanted else None,
+    "structural_tag": structural_tag,
 }
 """Fields of vLLM's ``structured_outputs``."""
 

@@ -86,6 +86,72 @@ def test_the_text_matches(served, name):
     assert re.fullmatch(pattern, ask(served, **body).json()["choices"][0]["text"])
 
 
+TAG = {"begin": "<f>", "schema": ADD, "end": "</f>"}
+CONTENTS = {
+    "json_schema": ({"type": "json_schema", "json_schema": ADD}, r'\{"a": ?[0-9]\}'),
+    "regex": ({"type": "regex", "pattern": "[0-9]{2}"}, "[0-9]{2}"),
+    "grammar": ({"type": "grammar", "grammar": 'root ::= "v" [0-9]'}, "v[0-9]"),
+}
+
+
+def format_of(content, **more):
+    tags = [{"type": "tag", "begin": "<f>", "content": content, "end": "</f>"}]
+    return {"type": "triggered_tags", "triggers": ["<"], "tags": tags, **more}
+
+
+STRUCTURES = {"structures": [TAG], "triggers": ["<"]}
+TAGGED = {
+    "response_format": {"response_format": {"type": "structural_tag", **STRUCTURES}},
+    "response_format, format": {
+        "response_format": {"type": "structural_tag", "format": format_of(CONTENTS["json_schema"][0])}
+    },
+    "structured_outputs": {"structured_outputs": {"structural_tag": {"type": "structural_tag", **STRUCTURES}}},
+    "structured_outputs, text": {"structured_outputs": {"structural_tag": json.dumps(STRUCTURES)}},
+}
+MARK = {str(token): 60.0 for token in load("zoo:pico").tokenizer.encode("<", bos=False)}
+"""Free text is the trigger."""
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_a_tag_follows_its_trigger(served, name):
+    text = ask(served, **TAGGED[name], logit_bias=MARK, max_tokens=80).json()["choices"][0]["text"]
+    tag = f"<f>{CONTENTS['json_schema'][1]}</f>"
+
+    assert re.match(f"(?:{tag}){{2,}}", text), text
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_contents_of_tags(name):
+    content, pattern = CONTENTS[name]
+    made = structured.structural_tag({"format": format_of(content)})
+    bias = {int(token): value for token, value in MARK.items()}
+    run = Run(load("zoo:pico"))
+    text = run.generate(PROMPT, max_tokens=60, temperature=0.8, logit_bias=bias, constraint=made).result.text
+
+    assert re.match(f"(?:<f>{pattern}</f>){{2,}}", text), text
+
+
+WRONG_TAGS = {
+    "no JSON": ("{", "is no JSON"),
+    "neither form": ("{}", "needs either"),
+    "both forms": ({**STRUCTURES, "format": format_of(CONTENTS["regex"][0])}, "needs either"),
+    "two triggers": ({"structures": [TAG], "triggers": ["<f", "<"]}, "has 2 triggers"),
+    "another begin": ({"structures": [TAG], "triggers": ["<g"]}, "does not begin with the trigger"),
+    "no schema": ({"format": format_of({"type": "json_schema"})}, "needs 'json_schema'"),
+    "another format": ({"format": {"type": "sequence", "elements": []}}, "elements"),
+    "at least one": ({"format": format_of(CONTENTS["regex"][0], at_least_one=True)}, "at_least_one"),
+    "a list": ("[]", "structural_tag"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TAGS)
+def test_a_wrong_tag_is_refused_with_its_reason(served, name):
+    given, reason = WRONG_TAGS[name]
+    answer = ask(served, structured_outputs={"structural_tag": given})
+
+    assert answer.status_code == 400 and reason in answer.json()["error"]["message"]
+
+
 def test_llama_servers_completion_ends_as_at_an_end_token(served):
     answer = ask(served, "/completion", max_tokens=None, n_predict=60, json_schema=SCHEMA).json()
 
