@@ -15,7 +15,7 @@ from spec_costs.file import StepCost
 from spec_control.curve import FIT, RECENT, SURE, Curve
 
 SLOPE = 0.05
-"""Cost of a row, in plain steps, where only plain steps were measured."""
+"""Cost of a row, in plain steps of one sequence, where nothing but plain steps was measured."""
 DIFFERENT = 1.25
 """A forward that costs this much more or less than predicted is measured again soon."""
 
@@ -72,9 +72,17 @@ class Machine:
         if same:
             near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
             return Costs(batch, near.forwards.copy(), near.overhead, list(near._recent))
-        made = Costs(batch, Curve(SLOPE / batch))
+        made = Costs(batch, Curve(self._slope(batch)))
         made.forwards.add(batch, 1.0)
         return made
+
+    def _slope(self, batch: int) -> float:
+        """Cost of a row for a number of sequences that is new, in its plain steps: as so many rows of others cost."""
+        if not self.known:
+            return SLOPE / batch
+        near = self.known[min(self.known, key=lambda k: abs(k[0] - batch))].forwards
+        plain = near.at(batch)
+        return max(SLOPE / batch, (near.at(2 * batch) - plain) / (plain * batch))
 
     def begin_with(self, steps: Iterable[StepCost]) -> None:
         """Costs that were measured before, as whole steps; real steps replace them."""

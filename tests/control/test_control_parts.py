@@ -103,6 +103,17 @@ def test_a_changed_cost_is_surprising_and_replaces_the_old_one():
     assert costs.forwards.at(5) == pytest.approx(4.5)
 
 
+@pytest.mark.parametrize("cost_of_row, expected", [(0.5, (1 + 31 * 0.5) / (1 + 15 * 0.5)), (0.0, 1.05)])
+def test_rows_of_a_new_number_of_sequences_cost_what_as_many_rows_of_others_do(cost_of_row, expected):
+    machine = Machine()
+    alone = machine.costs(1, 100)
+    for rows in (2, 9):
+        for _ in range(3):
+            alone.forwards.add(rows, 1 + (rows - 1) * cost_of_row)
+
+    assert machine.costs(16, 100).forwards.at(32) == pytest.approx(expected)
+
+
 def test_a_new_depth_begins_with_what_the_nearest_costs():
     machine = Machine()
     machine.measured(machine.costs(2, 64), 2, 1.0, 0.1)
