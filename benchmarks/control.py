@@ -276,16 +276,25 @@ def verdict(made: list[Line]) -> list[str]:
     return [f"Bars missed: {len(found)} of {4 * len(made)}.", *found]
 
 
-def written(unit: Unit, limit: int) -> list[str] | None:
+def measured(unit: Unit) -> list[dict[str, Any]]:
+    """What was kept of a unit, by repeat."""
+    files = (unit.file(repeat) for repeat in range(100))
+    return [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+
+
+def figures(unit: Unit) -> list[Line]:
+    return lines(unit, [one for repeat in measured(unit) for one in repeat["laps"]])
+
+
+def written(unit: Unit) -> list[str] | None:
     """A table of docs/control.md; None if nothing was measured."""
-    files = [unit.file(repeat) for repeat in range(100) if unit.file(repeat).exists()]
-    if not files:
+    repeats = measured(unit)
+    if not repeats:
         return None
-    repeats = [json.loads(file.read_text("utf-8")) for file in files]
+    prompts = len({one["prompt"] for one in repeats[0]["laps"]})
     loads = [one["load"] for one in repeats]
-    about = f"{limit} prompts of each family, {len(files)} repeats, one thread; {repeats[0]['cpu']}; "
-    made = lines(unit, [one for repeat in repeats for one in repeat["laps"]])
-    return [*table(made), "", f"{about}load average {min(loads):.1f} to {max(loads):.1f}.", "", *verdict(made)]
+    about = f"{prompts} prompts, {len(repeats)} repeats, one thread; {repeats[0]['cpu']}; "
+    return [*table(figures(unit)), "", f"{about}load average {min(loads):.1f} to {max(loads):.1f}."]
 
 
 def main() -> None:
@@ -302,7 +311,7 @@ def main() -> None:
     if args.write:
         units = [Unit(m, t, b, burn, four) for m in MODELS for t in (0, 0.8) for b in (1, 4, 16)
                  for burn in (False, True) for four in (False, True)]  # fmt: skip
-        made = {unit.name: written(unit, args.limit) for unit in units}
+        made = {unit.name: written(unit) for unit in units}
         write(PAGE, made.get)
         return
     unit = Unit(args.model, args.temperature, args.batch, args.burn, args.together)
@@ -311,7 +320,7 @@ def main() -> None:
         if not unit.file(repeat).exists():
             KEPT.mkdir(parents=True, exist_ok=True)
             unit.file(repeat).write_text(json.dumps(measure(unit, target, args.limit, repeat)), "utf-8")
-    print("\n".join([unit.name, "", *(written(unit, args.limit) or [])]))
+    print("\n".join([unit.name, "", *(written(unit) or []), "", *verdict(figures(unit))]))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@
     python benchmarks/engines.py --table FILE.jsonl
 
 Both sides use the same weights, greedily, on one pinned thread in float32 (llama.cpp: the file's own types), with the
-same prompts, the same number of tokens and the same constant draft length K; the prompt is evaluated in every
-measurement. On a prompt all contenders follow one another, and each prompt begins with the next one of them.
-transformers: ``generate``, prompt lookup and assisted generation, on the very model that the target holds; the draft
-model is loaded by transformers on both sides. llama.cpp: the loop of llama-cpp-python without and with prompt lookup,
-and, with ``--server``, llama.cpp's own server without drafts and with ``ngram-simple``
+same prompts and number of tokens; lookups, ``ngram`` and draft models have the same constant draft length K, ``suffix``
+and ``recycling`` their own thresholds. The prompt is evaluated in every measurement. On a prompt all contenders follow
+one another, and each prompt begins with the next one of them. transformers: ``generate``, prompt lookup and assisted
+generation, on the very model that the target holds; the draft model is loaded by transformers on both sides.
+llama.cpp: the loop of llama-cpp-python without and with prompt lookup, and, with ``--server``, llama.cpp's own server
+without drafts and with ``ngram-simple``.
 
 A line of FILE is one prompt of one contender; lines that are there are not measured again. The table divides sums over
 the prompts that every contender has; a ratio is the median over prompts. ``loop`` is what a step takes outside of
