@@ -23,7 +23,6 @@ import argparse
 import atexit
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -43,6 +42,7 @@ from spec_cli.prompts import read
 from spec_compare.prompts import chosen, shipped
 from spec_zoo import path
 
+from benchmarks.serving import free_port, spent
 from benchmarks.support.tables import heading, row
 from spec_core import Run, Target, load
 from tests.support.recorded import lines
@@ -166,9 +166,7 @@ class Server:
     """llama.cpp's server in a process of its own, idle while others are measured."""
 
     def __init__(self, program: str, file: str, n: int, options: list[str]) -> None:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
+        port = free_port()
         self.n, self.address = n, f"http://127.0.0.1:{port}"
         command = [
             program,
@@ -210,8 +208,7 @@ class Server:
 
     def seconds(self) -> float:
         """CPU seconds of the process, in steps of 10 ms."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return spent(self.process.pid)
 
 
 def measure(args: argparse.Namespace) -> None:

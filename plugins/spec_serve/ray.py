@@ -202,7 +202,7 @@ def _count(replicas: Any) -> int:
     except (TypeError, ValueError):
         number = 0
     if number < 1:
-        raise UsageError(f"replicas={replicas!r:.60} is no number of servers", hint="write replicas=2")
+        raise UsageError(f"replicas={replicas!r:.60}: it must be a whole number, at least 1", hint="write replicas=2")
     return number
 
 

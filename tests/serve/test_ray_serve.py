@@ -170,7 +170,7 @@ def test_what_the_router_compares_is_the_text_of_the_prompt():
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(UsageError, match="replicas='many' is no number of servers"):
+    with pytest.raises(UsageError, match="replicas='many': it must be a whole number, at least 1"):
         app({"model": "zoo:pico", "replicas": "many"})
     with pytest.raises(UsageError, match=r"serve\.prompt_cache is a setting of one server"):
         app({"model": "zoo:pico", "serve": {"prompt_cache": "prompts.cache"}})
