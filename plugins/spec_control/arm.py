@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import attrs
@@ -63,6 +64,8 @@ class Arm:
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     steps: in which it drafted. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may.
+    standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
+    for a sequence takes beside what later ones take. paid: its drafts gain time, on average over many.
     """
 
     name: str
@@ -74,6 +77,10 @@ class Arm:
     since: int = 0
     offering: float = 1.0
     longest: int | None = None
+    standing: float = 0.0
+    beginning: float = 0.0
+    gain: float = 0.0
+    _stood: list[float] = attrs.field(factory=list)
     _top: int = 0
     _ends: int = 0
     _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
@@ -103,6 +110,23 @@ class Arm:
         """A draft of this many rows, whose longest path has ``depth``."""
         if rows != depth or self.branching != 1.0:
             self.branching += 0.1 * (rows / depth - self.branching)
+
+    def stands(self, seconds: float) -> None:
+        """It took so long in a step in which nobody drafted."""
+        self._stood = [*self._stood[-4:], seconds]
+        self.standing = median(self._stood)
+
+    def began(self, excess: float) -> None:
+        """Its first draft for a sequence took so many plain steps more than another would have."""
+        self.beginning += 0.3 * (max(0.0, excess) - self.beginning)
+
+    def gained(self, steps: float) -> None:
+        """A step in which it drafted took so many plain steps less than its tokens would have."""
+        self.gain += 0.02 * (steps - self.gain)
+
+    @property
+    def paid(self) -> bool:
+        return self.gain > 0.0
 
     def asked(self, offered: bool) -> None:
         """It might draft for a sequence, and did or did not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,6 @@ from spec_core import Compat, Part, Piece, Sequence, StashKey, Step, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
-
-
-SAMPLE = 8
-"""While nobody drafts, one step of so many is measured and stands for all."""
 
 
 @attrs.define
@@ -55,8 +51,6 @@ class Auto:
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
     _done: Done | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
     _resting: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
-    _skipped: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
-    _resting_for: tuple[int, int] = attrs.field(default=(0, 0), init=False, on_setattr=NO_OP)
 
     def __attrs_post_init__(self) -> None:
         self._begin()
@@ -64,7 +58,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self._done, self._resting, self._skipped = None, 0, 0
+        self._done, self._resting = None, 0
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             found = read_costs(Path(self.costs))
@@ -100,8 +94,6 @@ class Auto:
     @hookimpl
     def draft(self, step: Step) -> None:
         self.private = step.private
-        if self._idle(step):
-            return
         self._settle(step)
         offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
         memories = [self._memory(step, part.seq) for part in offered]
@@ -110,7 +102,7 @@ class Auto:
                 self.pacer.longest = part.budget
         if (depth := deepest(step.parts)) is not None:
             grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), depth)
-            self._rest(step, self.pacer.quiet)
+            self._rest(step, offered, memories)
         else:  # rows of a prompt: such a step says nothing about a plain one
             self.pacer.rest()
             grants = [()] * len(offered)
@@ -121,11 +113,8 @@ class Auto:
     @hookimpl
     def rollback(self, step: Step) -> None:
         """What was accepted is learned at once; what the step took is known in the next one."""
-        if self._resting % SAMPLE:
-            self._skipped += 1
-            return
-        self._settle(step)
         if not step.drafting:
+            self._settle(step)
             self.pacer.rest()
         if (depth := deepest(step.parts)) is None or freely_drafted(step):
             return
@@ -136,32 +125,21 @@ class Auto:
                 self._learn(part, step.priced, done)
             elif part.budget:
                 self._missed(part)
-        if not done.drafted:
-            done.stands += self._skipped
-        self._done, self._skipped = done, 0
+        self._done = done
 
-    # nobody drafts for a while
+    def _rest(self, step: Step, offered: list[Part], memories: list[Memory]) -> None:
+        """Nobody drafts for a while; a method that is costly even then no longer serves these sequences."""
+        self._resting = self.pacer.quiet
+        if self._resting:
+            step.rest(self._resting)
+        for arm in self.pacer.dropped:
+            for part, memory in zip(offered, memories, strict=True):
+                if arm in memory.track.arms:
+                    self._drop(step, part.seq, memory, arm)
 
-    def _rest(self, step: Step, steps: int) -> None:
-        """So many steps need no plan, for these sequences."""
-        self._resting = steps
-        self._resting_for = len(step.parts), step.parts[-1].seq.number
-
-    def _idle(self, step: Step) -> bool:
-        """In a time of rest: nobody drafts, and one step of some is measured for all of them."""
-        if not self._resting:
-            return False
-        parts = step.parts
-        if self._resting_for != (len(parts), parts[-1].seq.number):
-            self._resting = 0
-            return False
-        if self._done is not None:
-            self._settle(step)
-        self._resting -= 1
-        for part in parts:
-            if part.budget:
-                step.limit(part.seq, 0)
-        return True
+    def _drop(self, step: Step, seq: Sequence, memory: Memory, arm: Arm) -> None:
+        step.drop(seq, arm.name)
+        memory.track.arms = tuple(other for other in memory.track.arms if other is not arm)
 
     # one sequence
 
@@ -169,8 +147,11 @@ class Auto:
         found = seq.stash.get(self.memory)
         if found is None or found.number != seq.number:
             names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
-            found = Memory(seq.number, Track(tuple(self.pacer.arm(name) for name in names)))
-            seq.stash[self.memory] = found
+            track = Track(tuple(self.pacer.arm(name) for name in names), left=seq.max_tokens)
+            found = seq.stash[self.memory] = Memory(seq.number, track)
+            for arm in track.arms:
+                if not self.pacer.admits(arm):
+                    self._drop(step, seq, found, arm)
         return found
 
     def _limit(self, step: Step, seq: Sequence, arms: tuple[Arm, ...], grants: Grants) -> None:
@@ -222,14 +203,37 @@ class Auto:
     # the clock
 
     def _settle(self, step: Step) -> None:
-        """The step before, now that its time is known."""
-        done, before = self._done, step.before
+        """The step before, now that its time is known; it stands for all since the last call if nobody drafted."""
+        done, before, rested = self._done, step.before, self._resting
         if done is None:
             return
-        self._done = None
-        if before is None or before.number != done.number:
+        self._done, self._resting = None, 0
+        if before is None or before.number < done.number:
             return  # it was not brought to its end
-        self.pacer.settle(done, before.seconds["verify"], before.whole)
+        passed = before.number - done.number
+        if passed not in (0, rested):  # another sequence joined or left: the last step is not like the first
+            self.pacer.rested(min(passed, rested))
+            return
+        done.stands += passed
+        others = 0.0 if done.drafted else self._standing(step, before.seconds, learn=passed > 0)
+        self.pacer.settle(done, before.seconds["verify"], before.whole, others)
+
+    def _standing(self, step: Step, seconds: Mapping[str, float], learn: bool) -> float:
+        """Seconds of a plain step that methods and this controller took: a run without methods has none of it.
+
+        learn: it was a step of a rest, which shows what each method costs though it does not draft.
+        """
+        whole = 0.0
+        took: dict[str, float] = {}
+        for label, spent in seconds.items():
+            name = label.partition(".")[2]
+            if name == step.asking or step.proposals.get(name):
+                whole += spent
+                took[name] = took.get(name, 0.0) + spent
+        if learn:
+            for name, arm in self.pacer.arms.items():
+                arm.stands(took.get(name, 0.0))
+        return whole
 
 
 def deepest(parts: list[Part]) -> int | None:

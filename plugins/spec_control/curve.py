@@ -16,6 +16,9 @@ CLOSE = 0.005
 FIT = 4
 """Measurements of a number after which its median is taken anew, once it has as many."""
 
+MEDIAN_ERROR = 1.57
+"""Standard error of the median of n normal values: their mean distance from it, times this, by the root of n."""
+
 
 @attrs.define
 class Curve:
@@ -31,6 +34,7 @@ class Curve:
     expected: dict[int, float] = attrs.field(factory=dict)
     added: int = 0
     typical: dict[int, float] = attrs.field(factory=dict)
+    errors: dict[int, float] = attrs.field(factory=dict)
     numbers: list[int] = attrs.field(factory=list, init=False)
     values: list[float] = attrs.field(factory=list, init=False)
 
@@ -54,7 +58,11 @@ class Curve:
 
     def knows(self, n: int) -> bool:
         """Whether ``n`` itself was measured, often enough to be sure."""
-        return len(self.measured.get(n, ())) >= SURE
+        return self.times(n) >= SURE
+
+    def times(self, n: int) -> int:
+        """How many measurements of ``n`` are kept."""
+        return len(self.measured.get(n, ()))
 
     def at(self, n: int) -> float:
         """The cost of n. Raises IndexError where nothing was measured."""
@@ -69,10 +77,14 @@ class Curve:
         low, high = numbers[i - 1], numbers[i]
         return values[i - 1] + (values[i] - values[i - 1]) * (n - low) / (high - low)
 
+    def error(self, n: int) -> float:
+        """By which share the cost of ``n`` may be too low: its standard error; 0 where that is not known."""
+        return self.errors.get(n, 0.0)
+
     def copy(self) -> Curve:
         """The same costs, to be measured anew."""
         other = Curve(self.slope, {n: list(recent) for n, recent in self.measured.items()}, dict(self.expected))
-        other.typical = dict(self.typical)
+        other.typical, other.errors = dict(self.typical), dict(self.errors)
         other.numbers, other.values = list(self.numbers), list(self.values)
         return other
 
@@ -84,6 +96,7 @@ class Curve:
         """The value of n anew; the others' stay unless the order of values changes."""
         recent = self.measured[n]
         value = median(recent if len(recent) >= SURE else [self.expected[n], *recent])
+        self.errors[n] = MEDIAN_ERROR * sum(abs(one - value) for one in recent) / (len(recent) ** 1.5 * value)
         old = self.typical.get(n)
         if old is not None and abs(value - old) <= CLOSE * old:
             return

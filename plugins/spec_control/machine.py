@@ -109,7 +109,7 @@ class Machine:
         self._last = costs, rows, forward
         if plain:
             return forward + overhead
-        return self.forward * (1 + (costs.overhead or 0.0))
+        return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
         """Two steps in a row, one of them plain, say what the other's forward costs."""
@@ -122,7 +122,7 @@ class Machine:
             self._learn(curve, before, seconds / forward, rows)
         elif not plain and before == costs.batch:
             self._learn(curve, rows, forward / seconds, before)
-        elif not curve.knows(rows):
+        elif not plain and (not curve.knows(rows) or curve.times(before) > curve.times(rows)):
             curve.add(rows, min(forward / self.forward, rows / costs.batch))
 
     def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:

@@ -18,11 +18,13 @@ MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
 PROBE = 2
 FIRST = 4
-"""Steps before the first plain one that is made to measure it; from then on twice as many each time."""
+"""Steps before the first plain one that is made to measure it; from then on up to twice as many each time."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 QUIET = 64
 """Steps for which at most nothing is planned."""
+ENDURED = 2.0
+"""Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
 CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 
@@ -32,12 +34,13 @@ class Track:
     """A sequence. arms: the methods that it may be drafted by, in their order.
 
     rates: {method: chance of a token}, of those that have drafted.
-    whole: how many drafts in a row were accepted whole.
+    whole: how many drafts in a row were accepted whole. left: tokens that may follow at most.
     """
 
     arms: tuple[Arm, ...]
     rates: dict[str, Rate] = attrs.field(factory=dict)
     whole: int = 0
+    left: int = 1 << 30
 
     def rate(self, arm: Arm) -> float:
         found = self.rates.get(arm.name)
@@ -82,6 +85,7 @@ class Pacer:
     longest: max tokens of a draft. every: max steps between two plain ones that are measured.
     probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
     quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
+    dropped: methods that shall no longer serve these sequences.
     """
 
     ledger: Ledger = attrs.field(factory=Ledger)
@@ -94,8 +98,10 @@ class Pacer:
     reason: str = ""
     steps: int = 0
     quiet: int = 0
+    dropped: tuple[Arm, ...] = ()
     _until: int = FIRST
     _patience: int = FIRST
+    _gain: float = 0.0
     _unprobed: float = 0.0
     _turn: int = 0
 
@@ -113,7 +119,7 @@ class Pacer:
         batch: sequences of the step, those that do not draft included. depth: positions of the longest.
         """
         costs = self.machine.costs(batch, depth)
-        self.probe, self.reason, self.quiet = None, self._forbidden(costs), 0
+        self.probe, self.reason, self.quiet, self.dropped = None, self._forbidden(costs), 0, ()
         if not self.reason:
             grants = self._grants(costs, tracks)
             if any(grants):
@@ -124,11 +130,33 @@ class Pacer:
             self.reason = LOSING
         elif self.reason == REPAYING:
             self.quiet = min(QUIET, int(-self.ledger.balance / self.ledger.income))
+        self._endure(tracks)
         return [()] * len(tracks)
+
+    def _endure(self, tracks: list[Track]) -> None:
+        """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
+        serving = {arm for track in tracks for arm in track.arms}
+        if not serving:
+            self.quiet = QUIET
+        costly = [arm for arm in serving if self._standing(arm) > self.ledger.income]
+        self.dropped = tuple(arm for arm in costly if arm.since * self._standing(arm) >= ENDURED)
+        for arm in costly:
+            self.quiet = min(self.quiet, max(1, int(ENDURED / self._standing(arm))))
+
+    def _standing(self, arm: Arm) -> float:
+        """What a method takes in a step in which it does not draft, in plain steps."""
+        return arm.standing / self.machine.forward if self.machine.forward else 0.0
+
+    def admits(self, arm: Arm) -> bool:
+        """Whether a method may serve a sequence that begins: one that does not pay, and costs much, now and then."""
+        if arm.steps < TRIALS or self._standing(arm) <= self.ledger.income or arm.paid:
+            return True
+        loss = ENDURED + 1.0 + arm.beginning
+        return self.ledger.balance >= loss and arm.since * self.ledger.income >= loss
 
     def rest(self) -> None:
         """A step of which nothing is planned."""
-        self.probe, self.reason, self.quiet = None, "", 0
+        self.probe, self.reason, self.quiet, self.dropped = None, "", 0, ()
 
     def _forbidden(self, costs: Costs) -> str:
         if costs.overhead is None or self._until <= 0 or self.steps < 2:
@@ -157,6 +185,7 @@ class Pacer:
         worth = [arm.worth(forecast) for arm, forecast in zip(track.arms, found, strict=True)]
         top = max(worth)
         best = worth.index(top)
+        self._gain = top - 1.0
         if top <= 1.0:
             return ()
         if (idle := max(track.arms, key=lambda arm: arm.since)).since >= self.every:
@@ -175,7 +204,9 @@ class Pacer:
         key = int(rate * GRAIN)
         if usual and (known := table.granted.get(key)) is not None:
             return known
-        grant = self._own(track, arm, table, arm.forecast(table, rate))
+        forecast = arm.forecast(table, rate)
+        self._gain = forecast.rate - 1.0
+        grant = self._own(track, arm, table, forecast)
         granted: Grants = (grant,) if grant else ()
         if usual:
             table.granted[key] = granted
@@ -235,6 +266,7 @@ class Pacer:
         upper = [rate for rate in rates if rate >= 0.999 * mean]
         typical = sum(upper) / len(upper)
         forecast = arm.forecast(table, typical)
+        self._gain = forecast.rate - 1.0
         if forecast.length == 0:
             return [()] * len(tracks)
         relative = arm.shape.relative(len(table.times))
@@ -312,14 +344,24 @@ class Pacer:
         lengths = self.book.of(arm.name).lengths
         lengths[depth] = lengths.get(depth, 0) + 1
 
-    def settle(self, done: Done, forward: float, whole: float) -> None:
-        """A step is over. forward, whole: seconds of the forward and of all."""
+    def rested(self, steps: int) -> None:
+        """So many plain steps are over whose time is not known."""
+        self.ledger.settle(steps, steps)
+        self._schedule(True, steps)
+        for arm in self.arms.values():
+            arm.since += steps
+
+    def settle(self, done: Done, forward: float, whole: float, others: float = 0.0) -> None:
+        """A step is over. forward, whole: seconds of the forward and of all.
+
+        others: of a plain step, seconds that it would not have taken in a run without methods.
+        """
         self.steps += 1
         if self.steps == 1:
             return  # the first forward warms caches up
         batch, times = done.batch, done.stands
         costs = self.machine.costs(batch, done.depth)
-        plain = self.machine.measured(costs, done.rows, forward, whole - forward)
+        plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
         spent, each = times * whole / plain, times * done.tokens / batch
         self.ledger.settle(each, spent)
         self.book.step(each, spent, times, self.reason)
@@ -334,8 +376,12 @@ class Pacer:
         if len(done.drafted) == 1 and not done.cold:
             arm, length = next(iter(done.drafted.items()))
             arm.drafted(done.batch, max(1, round(length / done.batch)), aside)
+        elif len(done.drafted) == 1 and done.batch == 1:
+            arm, length = next(iter(done.drafted.items()))
+            arm.began(spent - arm.time(self.machine.costs(1, done.depth), length))
         for arm in done.drafted:
             arm.since = 0
+            arm.gained(each - spent)
             used = self.book.of(arm.name)
             used.steps += 1
             used.spent += spent / len(done.drafted)
@@ -349,7 +395,7 @@ class Pacer:
         else:
             if self._until <= 0 and not self.machine.surprised:
                 self._patience = min(self.every, 2 * self._patience)
-            self._until = self._patience
+            self._until = min(self._patience, max(FIRST, int(2 * self._gain / self.ledger.income)))
         if self.machine.surprised:
             self._until = min(self._until, 1)
 

@@ -59,7 +59,7 @@ class Step:
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
-    priced: plugins that asked for a price that a controller had set.
+    priced: plugins that asked for a price that a controller had set. resting: as a controller said with ``rest``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -81,6 +81,7 @@ class Step:
     number: int = 0
     before: Spent | None = None
     priced: set[str] = attrs.field(factory=set)
+    resting: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -159,6 +160,28 @@ class Step:
             return
         prices = self._by_seq[seq].prices
         prices[method] = max(float(chance), prices.get(method, 0.0))
+
+    def rest(self, steps: int) -> None:
+        """Nobody drafts in the next ``steps`` steps, as long as the same sequences run.
+
+        The draft hooks of methods, and all hooks of controllers, are not called in these steps: they cost what steps
+        without methods cost, beside what methods do in ``rollback`` and ``process``.
+        For a controller, like ``limit``, and raises the same. Another engine may ignore it.
+        """
+        self._controls("rest")
+        self.resting = index(steps)
+
+    def drop(self, seq: Sequence, method: str) -> None:
+        """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.
+
+        Hidden states that only this method reads are not computed then. It cannot be taken back, as the method misses
+        rows; a later request whose prompt begins with this text reuses only the rows that the method has seen.
+        For a controller, like ``limit``, and raises the same.
+        """
+        self._controls("drop")
+        if seq.wants(self.asking):
+            serving = frozenset(self.proposals) if seq.methods is None else seq.methods
+            seq.methods = serving - {method}
 
     def _controls(self, what: str) -> None:
         self._in(what, "draft")

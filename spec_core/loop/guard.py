@@ -23,20 +23,24 @@ from spec_core.contract.step import Step
 
 Failed = Callable[[str, str, Exception, Step], None]
 Call = Callable[[Any], Any]
+HOOKS = "draft", "accept", "rollback", "process"
+"""Those that every step calls."""
 
 
 class Hooks:
     """The hooks of a run: its plugins, and how each hook calls them.
 
     failed: called when a plugin raises; a bound method, held weakly.
-    call: {hook: function that calls every plugin that has it}. learning: whether any plugin has ``process``.
+    call: {hook: function that calls every plugin that has it}. at_rest: the same without controllers.
+    learning: whether any plugin has ``process``.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
         """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
-        failed = weakly(failed)
-        for chosen in reversed(list(plugins)):
+        failed, chosen_plugins = weakly(failed), list(plugins)
+        self._controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
+        for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
                 self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
         self.manager.check_pending()
@@ -44,7 +48,8 @@ class Hooks:
 
     def _bind(self) -> None:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
-        self.call = {name: broadcast(self.manager, name) for name in ("draft", "accept", "rollback", "process")}
+        self.call = {name: broadcast(self.manager, name) for name in HOOKS}
+        self.at_rest = {name: broadcast(self.manager, name, self._controllers) for name in HOOKS}
         self.learning = bool(self.manager.hook.process.get_hookimpls())
 
     def switch_off(self, name: str) -> None:
@@ -134,13 +139,13 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
     return (lambda rows: ask(rows.step, rows)) if hook == "process" else ask
 
 
-def broadcast(manager: PluginManager, name: str) -> Call:
-    """How a run calls a hook: one implementation after the other, in pluggy's order.
+def broadcast(manager: PluginManager, name: str, without: frozenset[str] = frozenset()) -> Call:
+    """How a run calls a hook: one implementation after the other, in pluggy's order. without: plugins left out.
 
     With a wrapper among them, pluggy makes the calls; without one, a loop does, as pluggy's overhead exceeds the cost
     of the core's own hooks.
     """
-    hook = getattr(manager.hook, name)
+    hook = manager.subset_hook_caller(name, [p for n, p in manager.list_name_plugin() if n in without])
     implementations = hook.get_hookimpls()
     if any(implementation.wrapper for implementation in implementations):
         keyword = "rows" if name == "process" else "step"

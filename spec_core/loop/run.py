@@ -29,10 +29,12 @@ from spec_core.loop.guard import Hooks, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
+from spec_core.loop.rest import Rest
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
 from spec_core.loop.unoffered import Unoffered
+from spec_core.loop.wanted import Wanted
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.dropped import inside, when_gone
@@ -116,6 +118,9 @@ class Run:
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
+        self._rest = Rest()
+        self._calls = self._hooks.call
+        self._needs_of = Wanted({c.name: c.compat.needs for c in self.plugins}, self.needs)
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
@@ -131,6 +136,7 @@ class Run:
         if not step.parts:
             return []
         self._ask("draft", step, when=step.drafting)  # in the user's order
+        self._rest.begin(step)
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:
@@ -141,29 +147,33 @@ class Run:
         rows = commit(step, self._hooks.learning)  # committed rows only
         events = emitted(step)
         step.phase = "process"
-        self._hooks.call["process"](rows)
+        self._calls["process"](rows)
         self._count(step)
         return self._close(step, events)
 
     def _plan(self) -> Step:
         step = self._new_step(number=self._steps, before=self._spent)
         self._steps += 1
-        return plan(self._scheduler.running, self.target, self.settings, bool(self.drafters), step)
+        resting = self._rest.lasts(self._scheduler.running)
+        self._calls = self._hooks.at_rest if resting else self._hooks.call
+        drafting = bool(self.drafters) and not resting
+        return plan(self._scheduler.running, self.target, self.settings, drafting, step)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
         if when:
-            self._hooks.call[hook](step)
+            self._calls[hook](step)
         if step.failures:
             raise step.failures[0]
 
     def _verify(self, step: Step) -> bool:
         """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
         step.phase = "verify"
-        step.batch = batch(step, self.needs, self.target.info.device)
+        needs = self._needs_of(step.parts)
+        step.batch = batch(step, needs, self.target.info.device)
         began = perf_counter()
         try:
-            step.output = self.target.forward(step.batch, self.needs)
+            step.output = self.target.forward(step.batch, needs)
         except Exception as error:
             for part in step.parts:
                 part.seq.finish, part.seq.error = "error", error
