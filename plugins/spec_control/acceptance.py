@@ -1,6 +1,7 @@
 """How likely drafts are accepted: a rate of the sequence, on two time scales, and a slow shape of the method.
 
-The chance of the i-th token of a draft, given those before it, is the sequence's rate times the method's shape at i.
+The odds of the i-th token of a draft, given those before it, are those of the sequence's rate times what the method's
+shape says of i: behind some right tokens the next one is often easier.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 PRIOR = 0.6
-FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.02, 0.03
+FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.02, 0.01
 """Weights of one tested token: in the two rates of its sequence, in the rate of the method, in the shape."""
 APART = 0.33
 """Where the quick rate is this far from the steady one, the text has changed: the steady one restarts from it."""
@@ -16,7 +17,11 @@ LOW, HIGH = 0.02, 0.98
 EVERY = 3
 """Drafts of which one is looked at by position."""
 REFRESH = 63
-"""Drafts after which the shape is used anew."""
+"""Drafts after which the shape is used anew, once there are as many; at first it is after fewer."""
+SELDOM = 24
+"""A position that was tested as often counts half."""
+GRAIN = 64
+"""Number of bins for acceptance rates between 0 and 1; what follows from a rate is cached by bin."""
 
 
 @attrs.define
@@ -42,53 +47,70 @@ class Shape:
     """Of one method, over all sequences.
 
     rate: where a new sequence begins. chances, tests: by position, a slow average, and how often it was tested.
-    survival: product of relative chances up to a position, [1, ...]; a rate's powers times it are chances of paths.
+    easier: by position, odds of its token against the mean of all; the last holds for all behind it.
     """
 
     rate: float = PRIOR
     chances: list[float] = attrs.field(factory=list)
     tests: list[int] = attrs.field(factory=list)
-    survival: list[float] = attrs.field(factory=lambda: [1.0])
+    easier: list[float] = attrs.field(factory=lambda: [1.0])
     drafts: int = 0
+    _refreshed: int = 0
+    _paths: dict[int, list[float]] = attrs.field(factory=dict)
 
     def learn(self, tested: int, accepted: int) -> None:
         """A draft of which ``tested`` positions were judged, all but the last of them or all ``accepted``.
 
-        Positions are looked at in some drafts only: they change slowly.
+        Later on positions are looked at in some drafts only: they change slowly.
         """
         self.rate = moved(self.rate, tested, accepted, SLOW)
         self.drafts += 1
-        if self.drafts % EVERY == 0:
+        if self.drafts < REFRESH or self.drafts % EVERY == 0:
             self._positions(tested, accepted)
-        if self.drafts % REFRESH == 0:
+        if self.drafts >= self._refreshed + min(REFRESH, 8 + self._refreshed):
             self._refresh()
 
     def _positions(self, tested: int, accepted: int) -> None:
-        chances = self.chances
+        chances, tests = self.chances, self.tests
         while len(chances) < tested:
             chances.append(chances[-1] if chances else PRIOR)
-            self.tests.append(0)
+            tests.append(0)
         for i in range(tested):
-            self.tests[i] += 1
-        for i in range(accepted):
-            chances[i] += SHAPE * (1.0 - chances[i])
-        if tested > accepted:
-            chances[accepted] -= SHAPE * chances[accepted]
+            tests[i] += 1
+            chances[i] += max(SHAPE, 1.0 / (tests[i] + 2)) * ((i < accepted) - chances[i])
 
     def _refresh(self) -> None:
-        """Chances against their mean over what was tested; a position that was seldom tested is as the mean."""
+        """Odds against those of the mean over what was tested; a position that was seldom tested is as the mean."""
+        self._refreshed = self.drafts
         both = list(zip(self.chances, self.tests, strict=True))
-        mean = max(LOW, sum(chance * times for chance, times in both) / sum(self.tests))
-        self.survival = [1.0]
-        for chance, times in both:
-            apart = (min(1.5, max(0.5, chance / mean)) - 1.0) * times / (times + REFRESH)
-            self.survival.append(self.survival[-1] * (1.0 + apart))
+        mean = odds(sum(chance * times for chance, times in both) / sum(self.tests))
+        self.easier = [(odds(chance) / mean) ** (times / (times + SELDOM)) for chance, times in both]
+        self._paths.clear()
 
-    def relative(self, length: int) -> list[float]:
-        """``survival`` for paths of up to ``length``; beyond what is known it stays as it is."""
-        if len(self.survival) <= length:
-            self.survival += [self.survival[-1]] * (length + 1 - len(self.survival))
-        return self.survival
+    def path(self, rate: float, length: int) -> list[float]:
+        """Chance that the first k tokens of a draft are accepted, for k = 0 to ``length`` or more, at this rate.
+
+        rate: in steps of 1 / ``GRAIN``.
+        """
+        key = int(rate * GRAIN)
+        found = self._paths.get(key)
+        if found is None or len(found) <= length:
+            found = self._paths[key] = self._path((key + 0.5) / GRAIN, length)
+        return found
+
+    def _path(self, rate: float, length: int) -> list[float]:
+        mean, easier = odds(rate), self.easier
+        found, survival = [1.0], 1.0
+        for i in range(length):
+            each = mean * (easier[i] if i < len(easier) else easier[-1])
+            survival *= each / (1.0 + each)
+            found.append(survival)
+        return found
+
+
+def odds(chance: float) -> float:
+    chance = LOW if chance < LOW else HIGH if chance > HIGH else chance
+    return chance / (1.0 - chance)
 
 
 def moved(rate: float, tested: int, accepted: int, weight: float) -> float:

@@ -7,12 +7,10 @@ from typing import Any
 
 import attrs
 
-from spec_control.acceptance import HIGH, Shape
+from spec_control.acceptance import GRAIN, HIGH, Shape
 from spec_control.curve import Curve
 from spec_control.machine import Costs
 
-GRAIN = 64
-"""Number of bins for acceptance rates between 0 and 1; forecasts are cached by bin."""
 YOUNG, OLD = 4, 32
 """Plans for which a table of costs is used, at first and later."""
 WARM, TRIALS = 2, 8
@@ -138,6 +136,9 @@ class Arm:
         """Times of steps with drafts of 0 to ``longest`` tokens for every sequence, or as many as it makes."""
         if self.longest is not None and self.longest < longest:
             longest = self.longest
+        rows = 2 * costs.forwards.numbers[-1] / (costs.batch * max(1.0, self.branching))
+        if rows < longest:  # a forward is tried after one of half as many rows
+            longest = max(1, int(rows))
         key = id(costs), longest
         found = self._tables.get(key)
         if found is None or found.uses <= 0:
@@ -157,32 +158,52 @@ class Arm:
             return 1.0
         overhead = costs.overhead or 0.0
         aside = self.aside.get(costs.batch)
-        rows = (sequences or costs.batch) * max(length, round(length * self.branching))
+        rows = self._rows(costs, length, sequences)
         beside = max(overhead, aside.at(length)) if aside else overhead
         if self.steps < TRIALS:
             beside = min(beside, overhead + length)
         return (costs.forwards.at(costs.batch + rows) + beside) / (1.0 + overhead)
+
+    def _rows(self, costs: Costs, length: int, sequences: int | None = None) -> int:
+        """Of drafts of this length."""
+        return (sequences or costs.batch) * max(length, round(length * self.branching))
 
     def forecast(self, table: Table, rate: float) -> Forecast:
         """The best length at this rate."""
         key = int(rate * GRAIN)
         found = table.found.get(key)
         if found is None:
-            found = table.found[key] = self.best(table.times, (key + 0.5) / GRAIN)
+            found = table.found[key] = self.best(table.times, rate)
         return found
 
     def best(self, times: list[float], rate: float) -> Forecast:
         """The length with the best tokens per time, looking over all of them: a costly token may open cheap ones."""
-        relative = self.shape.relative(len(times))
+        path = self.shape.path(rate, len(times) - 1)
         length, tokens, rate_max, survival = 0, 1.0, 1.0, 1.0
-        power = expected = 1.0
+        expected = 1.0
         for k in range(1, len(times)):
-            power *= rate
-            chance = power * relative[k]
+            chance = path[k]
             expected += chance
             if expected > rate_max * times[k]:
                 length, tokens, rate_max, survival = k, expected, expected / times[k], chance
         return Forecast(length, tokens, times[length], survival)
+
+    def promising(self, costs: Costs, table: Table, rate: float, than: Forecast) -> int:
+        """The length that would be the best if forwards that were not measured cost what the next shorter ones do.
+
+        Where a cost has steps, the end of one is found like this.
+        """
+        length, best, tokens = than.length, than.rate, 1.0
+        path, overhead = self.shape.path(rate, len(table.times) - 1), costs.overhead or 0.0
+        for k in range(1, len(table.times)):
+            tokens += path[k]
+            rows = costs.batch + self._rows(costs, k)
+            if not costs.forwards.knows(rows):
+                saved = costs.forwards.at(rows) - costs.forwards.below(rows)
+                hoped = tokens / (table.times[k] - saved / (1.0 + overhead))
+                if hoped > best:
+                    length, best = k, hoped
+        return length
 
     def worth(self, forecast: Forecast) -> float:
         """Tokens per plain step where it is asked: steps in which it offers nothing are plain."""

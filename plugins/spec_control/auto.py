@@ -75,6 +75,7 @@ class Auto:
         account = {
             "balance": ledger.balance,
             "lowest": ledger.lowest,
+            "excess": ledger.excess,
             "balance_max": ledger.balance_max,
             "share": ledger.income,
         }

@@ -60,6 +60,10 @@ class Curve:
         """Whether ``n`` itself was measured, often enough to be sure."""
         return self.times(n) >= SURE
 
+    def below(self, n: int) -> float:
+        """The cost of the next smaller number that was measured, the smallest one's where there is none."""
+        return self.values[max(0, bisect_left(self.numbers, n) - 1)]
+
     def times(self, n: int) -> int:
         """How many measurements of ``n`` are kept."""
         return len(self.measured.get(n, ()))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control.acceptance import Rate
-from spec_control.arm import GRAIN, PRICE_MIN, TRIALS, Arm, Forecast, Table
+from spec_control.acceptance import GRAIN, Rate
+from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
 from spec_control.ledger import Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -192,7 +192,7 @@ class Pacer:
             return self._tried(costs, idle)
         grants = []
         for i, (arm, table, forecast) in enumerate(zip(track.arms, tables, found, strict=True)):
-            grant = self._ahead(costs, arm, table, top) if i < best else self._own(track, arm, table, forecast)
+            grant = self._ahead(costs, arm, table, top) if i < best else self._own(costs, track, arm, table, forecast)
             if grant:
                 grants.append(grant)
         return tuple(grants)
@@ -206,7 +206,7 @@ class Pacer:
             return known
         forecast = arm.forecast(table, rate)
         self._gain = forecast.rate - 1.0
-        grant = self._own(track, arm, table, forecast)
+        grant = self._own(costs, track, arm, table, forecast)
         granted: Grants = (grant,) if grant else ()
         if usual:
             table.granted[key] = granted
@@ -218,10 +218,10 @@ class Pacer:
         length = self._affordable(arm.table(costs, self.longest).times, PROBE)
         return (Grant(arm, length, PRICE_MIN),) if length else ()
 
-    def _own(self, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
+    def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
         if forecast.length == 0:
             return None
-        length = table.reach if arm.priced else self._further(track, arm, table, forecast.length)
+        length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
         length = self._affordable(table.times, max(length, forecast.length))
         if not length:
             return None
@@ -238,16 +238,12 @@ class Pacer:
         length = self._affordable(table.times, table.reach)
         return Grant(arm, length, hurdle) if length else None
 
-    def _further(self, track: Track, arm: Arm, table: Table, length: int) -> int:
-        """After some drafts that were accepted whole a longer one is tried, where it is not known what that costs."""
-        aside = arm.aside.get(1)
-        if track.whole < WHOLE or aside is None:
-            return length
+    def _further(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> int:
+        """After some drafts that were accepted whole, a length that was never measured and may be better."""
+        if track.whole < WHOLE:
+            return forecast.length
         track.whole = 0
-        if length < self.longest and not aside.knows(length + 1):
-            return length + 1
-        last = max((n for n in aside.numbers if aside.knows(n)), default=length)
-        return min(2 * last, self.longest) if last < self.longest else length
+        return arm.promising(costs, table, track.rate(arm), forecast)
 
     def _affordable(self, times: list[float], length: int) -> int:
         """The longest draft up to ``length`` whose step cannot lose more than there is."""
@@ -269,7 +265,6 @@ class Pacer:
         self._gain = forecast.rate - 1.0
         if forecast.length == 0:
             return [()] * len(tracks)
-        relative = arm.shape.relative(len(table.times))
         survival_min = 0.98 * forecast.survival
         length_max = self._affordable(table.times, 2 * forecast.length)
         ends: dict[int, tuple[int, float]] = {}
@@ -278,7 +273,7 @@ class Pacer:
             key = int(rate * GRAIN)
             found = ends.get(key)
             if found is None:
-                found = ends[key] = surviving(rate, relative, survival_min, length_max)
+                found = ends[key] = surviving(arm.shape.path(rate, length_max), survival_min, length_max)
             lengths.append(found[0])
             tokens += found[1]
         drafted = sum(lengths)
@@ -363,6 +358,9 @@ class Pacer:
         costs = self.machine.costs(batch, done.depth)
         plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
         spent, each = times * whole / plain, times * done.tokens / batch
+        if done.drafted and spent > 1.0 + self.ledger.excess:
+            forecast = 1.0 + sum(arm.time(costs, length / batch) - 1.0 for arm, length in done.drafted.items())
+            self.ledger.exceeded(spent - forecast)
         self.ledger.settle(each, spent)
         self.book.step(each, spent, times, self.reason)
         self._schedule(done.rows == batch, times)
@@ -400,11 +398,10 @@ class Pacer:
             self._until = min(self._until, 1)
 
 
-def surviving(rate: float, relative: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
+def surviving(path: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
     """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
-    length, power, tokens = 0, rate, 0.0
-    while length < length_max and power * relative[length + 1] >= survival_min:
+    length, tokens = 0, 0.0
+    while length < length_max and path[length + 1] >= survival_min:
         length += 1
-        tokens += power * relative[length]
-        power *= rate
+        tokens += path[length]
     return length, tokens
