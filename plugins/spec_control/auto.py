@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,12 @@ from spec_costs.file import read as read_costs
 
 from spec_control.arm import Arm
 from spec_control.ledger import Ledger
-from spec_control.pacer import Done, Grant, Grants, Pacer, Track
-from spec_core import Compat, Part, Piece, Sequence, StashKey, Step, hookimpl
+from spec_control.log import Log, Made, Memory, deepest, memory_of, numbers, standing
+from spec_control.pacer import Grants, Pacer, Track
+from spec_core import Compat, Part, Sequence, StashKey, Step, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
-
-
-@attrs.define
-class Memory:
-    """Of one sequence. number: the request's, since a slot outlives it. grants: what was allowed in this step."""
-
-    number: int
-    track: Track
-    grants: Grants = ()
 
 
 @attrs.define(eq=False)
@@ -49,7 +40,10 @@ class Auto:
     pacer: Pacer = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
-    _done: Done | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
+    log: Log = attrs.field(init=False)
+    _depth: int | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
+    _held: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
+    _held_for: list[int] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
     _resting: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
 
     def __attrs_post_init__(self) -> None:
@@ -58,7 +52,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self._done, self._resting = None, 0
+        self.log, self._held, self._resting = Log(self.memory), 0, 0
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             found = read_costs(Path(self.costs))
@@ -94,39 +88,47 @@ class Auto:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        self.private = step.private
-        self._settle(step)
-        offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
-        memories = [self._memory(step, part.seq) for part in offered]
-        for part in offered:
-            if part.budget > self.pacer.longest:
-                self.pacer.longest = part.budget
-        if (depth := deepest(step.parts)) is not None:
-            grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), depth)
-            self._rest(step, offered, memories)
-        else:  # rows of a prompt: such a step says nothing about a plain one
-            self.pacer.rest()
-            grants = [()] * len(offered)
-        for part, memory, granted in zip(offered, memories, grants, strict=True):
-            memory.grants = granted
-            self._limit(step, part.seq, memory.track.arms, granted)
+        self.private, self.log.controller = step.private, step.asking
+        self.log.timed(step)
+        if self._held and numbers(step.parts) == self._held_for:
+            self._held -= 1
+        else:
+            self._plan(step)
+        for part in step.parts:
+            memory = memory_of(part.seq, self.memory)
+            if memory is not None:
+                self._limit(step, part.seq, memory.track.arms, memory.grants)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        """What was accepted is learned at once; what the step took is known in the next one."""
+        """What was accepted is learned with the next plan, or when a sequence ends, which nothing may outlive."""
         if not step.drafting:
-            self._settle(step)
-            self.pacer.rest()
-        if (depth := deepest(step.parts)) is None or freely_drafted(step):
-            return
-        done = Done(step.number, len(step.parts), depth, step.rows["target"], 0, {}, False, 1)
-        for part in step.parts:
-            done.tokens += len(part.emitted)
-            if part.draft is not None and part.uncut is not None:
-                self._learn(part, step.priced, done)
-            elif part.budget:
-                self._missed(part)
-        self._done = done
+            self.log.timed(step)
+            self._held = 0
+        elif self._depth is not None:
+            self.log.add(step, self._depth)
+        if any(part.seq.finish for part in step.parts):
+            self._learn(step)
+
+    def _plan(self, step: Step) -> None:
+        """What every sequence may draft from now on."""
+        self._learn(step)
+        pacer = self.pacer
+        offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
+        memories = [self._memory(step, part.seq) for part in offered]
+        for part in offered:
+            if part.budget > pacer.longest:
+                pacer.longest = part.budget
+        self._depth = deepest(step.parts)
+        if self._depth is not None:
+            grants = pacer.plan([memory.track for memory in memories], len(step.parts), self._depth)
+            self._held, self._held_for = pacer.hold - 1, numbers(step.parts)
+            self._rest(step, offered, memories)
+        else:  # rows of a prompt: such a step says nothing about a plain one
+            pacer.rest()
+            grants, self._held = [()] * len(offered), 0
+        for memory, granted in zip(memories, grants, strict=True):
+            memory.grants = granted
 
     def _rest(self, step: Step, offered: list[Part], memories: list[Memory]) -> None:
         """Nobody drafts for a while; a method that is costly even then no longer serves these sequences."""
@@ -145,8 +147,8 @@ class Auto:
     # one sequence
 
     def _memory(self, step: Step, seq: Sequence) -> Memory:
-        found = seq.stash.get(self.memory)
-        if found is None or found.number != seq.number:
+        found = memory_of(seq, self.memory)
+        if found is None:
             names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
             track = Track(tuple(self.pacer.arm(name) for name in names), left=seq.max_tokens)
             found = seq.stash[self.memory] = Memory(seq.number, track)
@@ -171,91 +173,27 @@ class Auto:
             step.limit(seq, grant.length, grant.arm.name)
             step.set_price(seq, grant.price, grant.arm.name)
 
-    def _learn(self, part: Part, priced: set[str], done: Done) -> None:
-        """Each method learns from its own piece of the draft; methods after the first piece may not have been asked."""
-        memory, begun = part.seq.stash[self.memory], False
-        for grant in memory.grants:
-            piece = next((piece for piece in part.pieces if piece.source == grant.arm.name), None)
-            if piece is not None:
-                self._judged(memory, grant, part, piece, done)
-                grant.arm.priced = grant.arm.name in priced
-            if piece is not None or not begun:
-                grant.arm.asked(piece is not None)
-            begun = begun or piece is not None
+    # what was made
 
-    def _judged(self, memory: Memory, grant: Grant, part: Part, piece: Piece, done: Done) -> None:
-        """Learn what was accepted of a piece, unless the token before it was rejected: then it was not tested."""
-        arm, draft, uncut = grant.arm, piece.draft, part.uncut
-        assert uncut is not None
-        rows = len(draft.ids)
-        depth = rows if draft.parents is None else deepest_path(draft.parents)
-        done.cold |= arm.name not in memory.track.rates
-        done.drafted[arm] = done.drafted.get(arm, 0) + depth
-        if piece.reached(uncut.path):
-            granted = min(grant.length, part.budget)
-            self.pacer.learn(memory.track, arm, rows, depth, len(piece.own(uncut.path)), granted)
+    def _learn(self, step: Step) -> None:
+        """From all steps since the last time."""
+        for made in self.log.learn(self.pacer):
+            if made.done.rows:
+                self._settle(step, made)
 
-    def _missed(self, part: Part) -> None:
-        """Methods that might draft and did not."""
-        memory = part.seq.stash.get(self.memory)
-        for grant in memory.grants if memory else ():
-            grant.arm.asked(False)
-
-    # the clock
-
-    def _settle(self, step: Step) -> None:
-        """The step before, now that its time is known; it stands for all since the last call if nobody drafted."""
-        done, before, rested = self._done, step.before, self._resting
-        if done is None:
-            return
-        self._done, self._resting = None, 0
-        if before is None or before.number < done.number:
-            return  # it was not brought to its end
+    def _settle(self, step: Step, made: Made) -> None:
+        """A step, now that its time is known; it stands for the steps of a rest that followed."""
+        done, before, rested = made.done, made.before, self._resting
+        self._resting = 0
         passed = before.number - done.number
         if passed not in (0, rested):  # another sequence joined or left: the last step is not like the first
             self.pacer.rested(min(passed, rested))
             return
         done.stands += passed
-        others = 0.0 if done.drafted else self._standing(step, before.seconds, learn=passed > 0)
-        self.pacer.settle(done, before.seconds["verify"], before.whole, others)
-
-    def _standing(self, step: Step, seconds: Mapping[str, float], learn: bool) -> float:
-        """Seconds of a plain step that methods and this controller took: a run without methods has none of it.
-
-        learn: it was a step of a rest, which shows what each method costs though it does not draft.
-        """
-        whole = 0.0
-        took: dict[str, float] = {}
-        for label, spent in seconds.items():
-            name = label.partition(".")[2]
-            if name == step.asking or step.proposals.get(name):
-                whole += spent
-                took[name] = took.get(name, 0.0) + spent
-        if learn:
-            for name, arm in self.pacer.arms.items():
+        others = 0.0
+        if not done.drafted and before is step.before:
+            took = standing(step, step.asking)
+            others = sum(took.values())
+            for name, arm in self.pacer.arms.items() if passed else ():
                 arm.stands(took.get(name, 0.0))
-        return whole
-
-
-def deepest(parts: list[Part]) -> int | None:
-    """Positions of the longest sequence; None where rows are of a prompt, not of a text that has begun."""
-    depth = 0
-    for part in parts:
-        if not part.decides or len(part.seq.tokens) == part.seq.prompt_len:
-            return None
-        if part.start > depth:
-            depth = part.start
-    return depth
-
-
-def freely_drafted(step: Step) -> bool:
-    """Whether a request that wants no control has a draft: the time of such a step says nothing about a plan."""
-    return any(part.draft is not None and not part.seq.wants(step.asking) for part in step.parts)
-
-
-def deepest_path(parents: Iterable[int]) -> int:
-    """Tokens of the longest path of a tree."""
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-    return max(depths)
+        self.pacer.settle(done, before.seconds["verify"], before.whole, others)

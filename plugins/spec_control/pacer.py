@@ -23,6 +23,8 @@ WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 QUIET = 64
 """Steps for which at most nothing is planned."""
+HOLD, YOUNG = 8, 32
+"""Steps for which a plan holds at most; steps of a method before which every step is planned."""
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
 CHEAP = 0.05
@@ -85,7 +87,7 @@ class Pacer:
     longest: max tokens of a draft. every: max steps between two plain ones that are measured.
     probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
     quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
-    dropped: methods that shall no longer serve these sequences.
+    dropped: methods that shall no longer serve these sequences. hold: steps for which the plan may be used.
     """
 
     ledger: Ledger = attrs.field(factory=Ledger)
@@ -99,6 +101,7 @@ class Pacer:
     steps: int = 0
     quiet: int = 0
     dropped: tuple[Arm, ...] = ()
+    hold: int = 1
     _until: int = FIRST
     _patience: int = FIRST
     _gain: float = 0.0
@@ -120,9 +123,11 @@ class Pacer:
         """
         costs = self.machine.costs(batch, depth)
         self.probe, self.reason, self.quiet, self.dropped = None, self._forbidden(costs), 0, ()
+        self.hold = 1
         if not self.reason:
             grants = self._grants(costs, tracks)
             if any(grants):
+                self._hold(costs, grants)
                 return grants
             grants = self._probed(costs, tracks)
             if any(grants):
@@ -157,6 +162,14 @@ class Pacer:
     def rest(self) -> None:
         """A step of which nothing is planned."""
         self.probe, self.reason, self.quiet, self.dropped = None, "", 0, ()
+
+    def _hold(self, costs: Costs, grants: list[Grants]) -> None:
+        """A plan of methods that are known holds for some steps, if what they may lose together is there."""
+        granted = [grant for each in grants for grant in each]
+        if any(grant.arm.steps < YOUNG or not grant.arm.since < YOUNG for grant in granted):
+            return
+        loss = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
+        self.hold = max(1, min(HOLD, self._until, int(self.ledger.balance / max(loss, 0.1))))
 
     def _forbidden(self, costs: Costs) -> str:
         if costs.overhead is None or self._until <= 0 or self.steps < 2:
