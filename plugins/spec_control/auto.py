@@ -182,18 +182,24 @@ class Auto:
                 self._settle(step, made)
 
     def _settle(self, step: Step, made: Made) -> None:
-        """A step, now that its time is known; it stands for the steps of a rest that followed."""
-        done, before, rested = made.done, made.before, self._resting
+        """A step whose time is known. If nobody drafted, it is the last of the rest that shows what a plain one takes:
+        in the first this controller ran, and left its data in the caches.
+        """
+        done, own, last, rested = made.done, made.own, made.last, self._resting
+        assert own is not None and last is not None
         self._resting = 0
-        passed = before.number - done.number
-        if passed not in (0, rested):  # another sequence joined or left: the last step is not like the first
-            self.pacer.rested(min(passed, rested))
+        if done.drafted:
+            self.pacer.settle(done, own.seconds["verify"], own.whole)
             return
-        done.stands += passed
-        others = 0.0
-        if not done.drafted and before is step.before:
-            took = standing(step, step.asking)
-            others = sum(took.values())
+        passed = last.number - own.number
+        whole = passed == rested if passed else numbers(step.parts) == self._held_for
+        if passed or not whole:
+            self.pacer.planned(own.whole)
+        if whole:
+            took = standing(step, last, step.asking)
             for name, arm in self.pacer.arms.items() if passed else ():
                 arm.stands(took.get(name, 0.0))
-        self.pacer.settle(done, before.seconds["verify"], before.whole, others)
+            done.stands = max(1, passed)
+            self.pacer.settle(done, last.seconds["verify"], last.whole, sum(took.values()))
+        else:  # another sequence joined or left: the last step is not like the first
+            self.pacer.rested(min(passed, rested))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-
 import attrs
 
 from spec_control.pacer import Done, Grant, Grants, Pacer, Track
 from spec_core import Part, Piece, Sequence, StashKey, Step
+from spec_core.contract.step import Spent
 
 
 @attrs.define
@@ -22,12 +21,16 @@ class Memory:
 
 @attrs.define(eq=False)
 class Made:
-    """A step. parts: until they were learned from. before: its time, which is known in the next step."""
+    """A step. parts: until they were learned from.
+
+    own, last: time of this step, and of the last one of the rest that followed it; known in the next step.
+    """
 
     done: Done
     parts: list[Part]
     priced: set[str]
-    before: Any = None
+    own: Spent | None = None
+    last: Spent | None = None
 
 
 @attrs.define(eq=False)
@@ -46,17 +49,16 @@ class Log:
 
     def timed(self, step: Step) -> None:
         """The time of the last step is known now."""
-        before = step.before
-        if self.made and before is not None and before.number >= self.made[-1].done.number:
-            self.made[-1].before = before
+        if self.made and step.before_rest is not None and step.before_rest.number == self.made[-1].done.number:
+            self.made[-1].own, self.made[-1].last = step.before_rest, step.before
 
     def learn(self, pacer: Pacer) -> list[Made]:
         """Learn what was accepted; returns the steps whose time is known, oldest first, and keeps the last without."""
         for made in self.made:
             if made.parts:
                 self._judge(made, pacer)
-        timed = [made for made in self.made if made.before is not None]
-        self.made = self.made[-1:] if self.made and self.made[-1].before is None else []
+        timed = [made for made in self.made if made.own is not None]
+        self.made = self.made[-1:] if self.made and self.made[-1].own is None else []
         return timed
 
     def _judge(self, made: Made, pacer: Pacer) -> None:
@@ -120,10 +122,10 @@ def numbers(parts: list[Part]) -> list[int]:
     return [part.seq.number for part in parts]
 
 
-def standing(step: Step, controller: str) -> dict[str, float]:
-    """Seconds of the step before in hooks of methods and the controller: a run without methods has none of it."""
+def standing(step: Step, spent_in: Spent, controller: str) -> dict[str, float]:
+    """Seconds of a step in hooks of methods and the controller: a run without methods has none of it."""
     took: dict[str, float] = {}
-    for label, spent in step.before.seconds.items() if step.before else ():
+    for label, spent in spent_in.seconds.items():
         name = label.partition(".")[2]
         if name == controller or step.proposals.get(name):
             took[name] = took.get(name, 0.0) + spent

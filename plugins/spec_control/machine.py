@@ -47,11 +47,13 @@ class Machine:
     """Costs by number of sequences and depth.
 
     forward: seconds of a plain forward at the moment, from the last step whose cost is known.
+    plain: seconds of the last plain step that was measured.
     surprised: the last pair of steps showed a cost that has changed, or is not known for sure.
     """
 
     known: dict[tuple[int, int], Costs] = attrs.field(factory=dict)
     forward: float = 0.0
+    plain: float = 0.0
     surprised: bool = False
     _last: tuple[Costs, int, float] | None = None
     _odd: tuple[int, int] | None = None
@@ -108,7 +110,8 @@ class Machine:
         self.forward = max(self.forward, forward * costs.batch / rows)
         self._last = costs, rows, forward
         if plain:
-            return forward + overhead
+            self.plain = forward + overhead
+            return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:

@@ -21,8 +21,8 @@ FIRST = 4
 """Steps before the first plain one that is made to measure it; from then on up to twice as many each time."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
-QUIET = 64
-"""Steps for which at most nothing is planned."""
+QUIET, SHORT = 256, 2
+"""Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, YOUNG = 8, 32
 """Steps for which a plan holds at most; steps of a method before which every step is planned."""
 ENDURED = 2.0
@@ -136,6 +136,7 @@ class Pacer:
         elif self.reason == REPAYING:
             self.quiet = min(QUIET, int(-self.ledger.balance / self.ledger.income))
         self._endure(tracks)
+        self.quiet = max(SHORT, self.quiet)
         return [()] * len(tracks)
 
     def _endure(self, tracks: list[Track]) -> None:
@@ -146,7 +147,7 @@ class Pacer:
         costly = [arm for arm in serving if self._standing(arm) > self.ledger.income]
         self.dropped = tuple(arm for arm in costly if arm.since * self._standing(arm) >= ENDURED)
         for arm in costly:
-            self.quiet = min(self.quiet, max(1, int(ENDURED / self._standing(arm))))
+            self.quiet = min(self.quiet, int(ENDURED / self._standing(arm)))
 
     def _standing(self, arm: Arm) -> float:
         """What a method takes in a step in which it does not draft, in plain steps."""
@@ -352,6 +353,13 @@ class Pacer:
         lengths = self.book.of(arm.name).lengths
         lengths[depth] = lengths.get(depth, 0) + 1
 
+    def planned(self, whole: float) -> None:
+        """A plain step in which this controller planned took so many seconds; it does not show what plain ones take."""
+        plain = self.machine.plain
+        if plain:
+            self.ledger.settle(1.0, whole / plain)
+            self.book.step(1.0, whole / plain, 1, self.reason)
+
     def rested(self, steps: int) -> None:
         """So many plain steps are over whose time is not known."""
         self.ledger.settle(steps, steps)
@@ -406,7 +414,7 @@ class Pacer:
         else:
             if self._until <= 0 and not self.machine.surprised:
                 self._patience = min(self.every, 2 * self._patience)
-            self._until = min(self._patience, max(FIRST, int(2 * self._gain / self.ledger.income)))
+            self._until = min(self._patience, max(FIRST, int(2 * SHORT * self._gain / self.ledger.income)))
         if self.machine.surprised:
             self._until = min(self._until, 1)
 

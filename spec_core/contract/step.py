@@ -59,6 +59,7 @@ class Step:
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
+    before_rest: the same of the last one that was not part of a rest, see ``rest``; None in the first.
     priced: plugins that asked for a price that a controller had set. resting: as a controller said with ``rest``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
@@ -80,6 +81,7 @@ class Step:
     output: TargetOutput | None = None
     number: int = 0
     before: Spent | None = None
+    before_rest: Spent | None = None
     priced: set[str] = attrs.field(factory=set)
     resting: int = 0
     seconds: dict[str, float] = attrs.field(factory=dict)

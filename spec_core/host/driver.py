@@ -138,7 +138,7 @@ class Host:
         step.forwards["target"] = 1
         step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
         self._ask("rollback", step, step)
-        rows = commit(step, self._hooks.learning)
+        rows = commit(step, self._hooks.learners)
         self._ask("process", step, rows)
         self._count(step)
 

@@ -55,8 +55,11 @@ def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     return len(tokens) - 1
 
 
-def commit(step: Step, deliver: bool) -> Rows:
-    """Append the emitted tokens and build the rows that are not delivered yet; none if no plugin has ``process``."""
+def commit(step: Step, learners: frozenset[str]) -> Rows:
+    """Append the emitted tokens and build the rows that are not delivered yet, where a plugin asks for them.
+
+    learners: plugins that have ``process``.
+    """
     spans = {}
     for part in step.parts:
         seq = part.seq
@@ -70,7 +73,7 @@ def commit(step: Step, deliver: bool) -> Rows:
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)
         if end > seq.delivered:
-            if deliver:
+            if learners and (seq.methods is None or not learners.isdisjoint(seq.methods)):
                 spans[seq] = _span(step, part, seq.delivered, end)
             seq.delivered = end
     return Rows(step, spans)

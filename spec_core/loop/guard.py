@@ -32,7 +32,7 @@ class Hooks:
 
     failed: called when a plugin raises; a bound method, held weakly.
     call: {hook: function that calls every plugin that has it}. at_rest: the same without controllers.
-    learning: whether any plugin has ``process``.
+    learners: plugins that have ``process``.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
@@ -50,7 +50,7 @@ class Hooks:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
         self.at_rest = {name: broadcast(self.manager, name, self._controllers) for name in HOOKS}
-        self.learning = bool(self.manager.hook.process.get_hookimpls())
+        self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""

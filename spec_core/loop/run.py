@@ -125,6 +125,7 @@ class Run:
         self._stepping = False
         self._steps = 0
         self._spent: Spent | None = None
+        self._spent_before_rest: Spent | None = None
         self._memory = when_gone(self, self.target, slots)
         weakref.finalize(self, forget, self._hooks.manager).atexit = False
 
@@ -144,7 +145,7 @@ class Run:
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask("rollback", step)  # every owner of state
-        rows = commit(step, self._hooks.learning)  # committed rows only
+        rows = commit(step, self._hooks.learners)  # committed rows only
         events = emitted(step)
         step.phase = "process"
         self._calls["process"](rows)
@@ -152,7 +153,7 @@ class Run:
         return self._close(step, events)
 
     def _plan(self) -> Step:
-        step = self._new_step(number=self._steps, before=self._spent)
+        step = self._new_step(number=self._steps, before=self._spent, before_rest=self._spent_before_rest)
         self._steps += 1
         resting = self._rest.lasts(self._scheduler.running)
         self._calls = self._hooks.at_rest if resting else self._hooks.call
@@ -185,6 +186,8 @@ class Run:
     def _count(self, step: Step) -> None:
         """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
         self._spent = Spent(step.number, perf_counter() - step.began, step.seconds)
+        if self._calls is self._hooks.call:
+            self._spent_before_rest = self._spent
         self.stats.add(step)
         if self._unoffered.before:
             self._unoffered.look(step)
