@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,8 @@ WARM, TRIALS = 2, 8
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.05
+CALIBRATION = 0.05
+"""By how much one draft changes the price that a method is asked for."""
 
 
 @attrs.frozen
@@ -62,6 +65,7 @@ class Arm:
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     steps: in which it drafted. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may.
+    doubt: a method that is too sure, or not enough, gets a price so many times as high.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
     for a sequence takes beside what later ones take. paid: its drafts gain time, on average over many.
     """
@@ -75,6 +79,7 @@ class Arm:
     since: int = 0
     offering: float = 1.0
     longest: int | None = None
+    doubt: float = 1.0
     standing: float = 0.0
     beginning: float = 0.0
     gain: float = 0.0
@@ -108,6 +113,19 @@ class Arm:
         """A draft of this many rows, whose longest path has ``depth``."""
         if rows != depth or self.branching != 1.0:
             self.branching += 0.1 * (rows / depth - self.branching)
+
+    def stopped(self, length: int, whole: bool, price: float) -> None:
+        """It ended a draft by itself, where the next token's chance was below the price. whole: it was accepted whole.
+
+        On average that should happen as often as the price says.
+        """
+        if self.priced and length != self.longest:
+            self.doubt *= exp(CALIBRATION * (price - whole))
+            self.doubt = min(4.0, max(0.05, self.doubt))
+
+    def asked_for(self, price: float) -> float:
+        """The price that it is given, so that its drafts end where their true chance is ``price``."""
+        return bounded(price * self.doubt)
 
     def stands(self, seconds: float) -> None:
         """It took so long in a step in which nobody drafted."""

@@ -163,7 +163,7 @@ class Auto:
             return
         if len(arms) == 1:
             step.limit(seq, grants[0].length)
-            step.set_price(seq, grants[0].price)
+            step.set_price(seq, grants[0].arm.asked_for(grants[0].price))
             return
         granted = {grant.arm for grant in grants}
         for arm in arms:
@@ -171,7 +171,7 @@ class Auto:
                 step.limit(seq, 0, arm.name)
         for grant in grants:
             step.limit(seq, grant.length, grant.arm.name)
-            step.set_price(seq, grant.price, grant.arm.name)
+            step.set_price(seq, grant.arm.asked_for(grant.price), grant.arm.name)
 
     # what was made
 

@@ -95,7 +95,10 @@ def judge(memory: Memory, grant: Grant, part: Part, piece: Piece, done: Done, pa
     done.drafted[arm] = done.drafted.get(arm, 0) + depth
     if piece.reached(uncut.path):
         granted = min(grant.length, part.budget)
-        pacer.learn(memory.track, arm, rows, depth, len(piece.own(uncut.path)), granted)
+        accepted = len(piece.own(uncut.path))
+        pacer.learn(memory.track, arm, rows, depth, accepted, granted)
+        if depth < granted:
+            arm.stopped(depth, accepted == depth, grant.price)
 
 
 def deepest_path(parents: Iterable[int]) -> int:
