@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 import attrs
 
 from spec_control.pacer import Done, Grant, Grants, Pacer, Track

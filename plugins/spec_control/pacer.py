@@ -21,7 +21,7 @@ FIRST = 4
 """Steps before the first plain one that is made to measure it; from then on up to twice as many each time."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
-QUIET, SHORT = 256, 2
+QUIET, SHORT = 128, 2
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, YOUNG = 8, 32
 """Steps for which a plan holds at most; steps of a method before which every step is planned."""
@@ -155,10 +155,12 @@ class Pacer:
 
     def admits(self, arm: Arm) -> bool:
         """Whether a method may serve a sequence that begins: one that does not pay, and costs much, now and then."""
-        if arm.steps < TRIALS or self._standing(arm) <= self.ledger.income or arm.paid:
+        if self._standing(arm) <= self.ledger.income:
             return True
         loss = ENDURED + 1.0 + arm.beginning
-        return self.ledger.balance >= loss and arm.since * self.ledger.income >= loss
+        if self.ledger.balance < loss:
+            return False
+        return arm.steps < TRIALS or arm.paid or arm.since * self.ledger.income >= loss
 
     def rest(self) -> None:
         """A step of which nothing is planned."""
@@ -363,6 +365,7 @@ class Pacer:
     def rested(self, steps: int) -> None:
         """So many plain steps are over whose time is not known."""
         self.ledger.settle(steps, steps)
+        self.book.step(steps, steps, steps, self.reason)
         self._schedule(True, steps)
         for arm in self.arms.values():
             arm.since += steps
