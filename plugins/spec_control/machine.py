@@ -25,13 +25,19 @@ class Costs:
     """Of one number of sequences at one depth. forwards: by rows, 1 for a plain one.
 
     overhead: what a plain step takes beside its forward, in plain forwards; None before the first.
+    pairs: {rows: how often they were compared with a plain step that was next to them}.
     """
 
     batch: int
     forwards: Curve
     overhead: float | None = None
+    pairs: dict[int, int] = attrs.field(factory=dict)
     _recent: list[float] = attrs.field(factory=list)
     _plain: int = 0
+
+    def compared(self, rows: int) -> int:
+        """0 to ``SURE``: how directly the cost of so many rows is known."""
+        return min(SURE, self.pairs.get(rows, 0))
 
     def plain(self, overhead: float) -> None:
         """A plain step took this beside its forward, in its forwards."""
@@ -122,18 +128,20 @@ class Machine:
             return
         before, seconds = last[1], last[2]
         if plain and before != rows:
-            self._learn(curve, before, seconds / forward, rows)
+            self._learn(costs, before, seconds / forward)
         elif not plain and before == costs.batch:
-            self._learn(curve, rows, forward / seconds, before)
-        elif not plain and (not curve.knows(rows) or curve.times(before) > curve.times(rows)):
+            self._learn(costs, rows, forward / seconds)
+        elif not plain and not (curve.knows(rows) and costs.compared(before) <= costs.compared(rows)):
             curve.add(rows, min(forward / self.forward, rows / costs.batch))
 
-    def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:
+    def _learn(self, costs: Costs, rows: int, ratio: float) -> None:
         """A cost that was far off twice in a row has changed: earlier measurements are dropped.
 
-        plain: rows of a plain step. n rows at once never cost more than one after the other: more was a disturbance.
+        Rows at once hardly cost more than in two halves: more was a disturbance.
         """
-        ratio = min(ratio, rows / plain)
+        curve, plain = costs.forwards, costs.batch
+        costs.pairs[rows] = costs.pairs.get(rows, 0) + 1
+        ratio = min(ratio, rows / plain, 2.2 * curve.at(max(plain, (rows + 1) // 2)))
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
         changed = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
         self._odd = (id(curve), rows) if changed else None

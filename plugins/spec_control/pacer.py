@@ -157,10 +157,10 @@ class Pacer:
         """Whether a method may serve a sequence that begins: one that does not pay, and costs much, now and then."""
         if self._standing(arm) <= self.ledger.income:
             return True
+        if arm.paid:
+            return self.ledger.balance > 0.0
         loss = ENDURED + 1.0 + arm.beginning
-        if self.ledger.balance < loss:
-            return False
-        return arm.steps < TRIALS or arm.paid or arm.since * self.ledger.income >= loss
+        return self.ledger.balance >= loss and (arm.steps < TRIALS or arm.since * self.ledger.income >= loss)
 
     def rest(self) -> None:
         """A step of which nothing is planned."""
