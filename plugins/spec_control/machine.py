@@ -79,7 +79,7 @@ class Machine:
         same = [k for k in self.known if k[0] == batch]
         if same:
             near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
-            return Costs(batch, near.forwards.copy(), near.overhead, list(near._recent))
+            return Costs(batch, near.forwards.copy(), near.overhead, dict(near.pairs), list(near._recent))
         made = Costs(batch, Curve(self._slope(batch)))
         made.forwards.add(batch, 1.0)
         return made
