@@ -131,21 +131,35 @@ class Machine:
             self._learn(costs, before, seconds / forward)
         elif not plain and before == costs.batch:
             self._learn(costs, rows, forward / seconds)
-        elif not plain and not (curve.knows(rows) and costs.compared(before) <= costs.compared(rows)):
-            curve.add(rows, min(forward / self.forward, rows / costs.batch))
+        elif not plain:
+            self._between(costs, before, rows, forward / self.forward)
+
+    def _between(self, costs: Costs, before: int, rows: int, ratio: float) -> None:
+        """Two steps with drafts in a row: the cost of the one that was less often next to a plain step is learned."""
+        curve = costs.forwards
+        if curve.knows(rows) and costs.compared(before) <= costs.compared(rows):
+            return
+        if alike(ratio, curve.at(rows)):
+            curve.add(rows, ratio)
+        else:  # either this cost is not what was expected, or the machine's speed has changed: a plain step tells
+            self.surprised = not curve.knows(rows)
 
     def _learn(self, costs: Costs, rows: int, ratio: float) -> None:
         """A cost that was far off twice in a row has changed: earlier measurements are dropped.
 
-        Rows at once hardly cost more than in two halves: more was a disturbance.
+        Rows at once never cost more than one after the other: more was a disturbance.
         """
-        curve, plain = costs.forwards, costs.batch
+        curve = costs.forwards
         costs.pairs[rows] = costs.pairs.get(rows, 0) + 1
-        ratio = min(ratio, rows / plain, 2.2 * curve.at(max(plain, (rows + 1) // 2)))
+        ratio = min(ratio, rows / costs.batch)
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
-        changed = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
+        changed = curve.knows(rows) and not alike(ratio, expected)
         self._odd = (id(curve), rows) if changed else None
         if changed and again:
             curve.forget(rows, 1)
         curve.add(rows, ratio)
         self.surprised = changed or not curve.knows(rows)
+
+
+def alike(one: float, other: float) -> bool:
+    return other / DIFFERENT < one < other * DIFFERENT

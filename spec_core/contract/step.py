@@ -171,6 +171,8 @@ class Step:
     def rest(self, steps: int, without: Iterable[str] = ()) -> None:
         """Nobody drafts in the next ``steps`` steps, unless a sequence joins that a method serves.
 
+        It has no effect if a sequence of this step wants no control.
+
         The draft hooks of methods, and all hooks of controllers, are not called in these steps: they take as long as
         steps without methods, beside what methods do in ``rollback`` and ``process``. The last call counts.
         For a controller, like ``limit``, and raises the same. Another engine may ignore it.
@@ -178,7 +180,8 @@ class Step:
         :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
         """
         self._controls("rest")
-        self.resting = index(steps), frozenset(without)
+        if all(part.seq.wants(self.asking) for part in self.parts):
+            self.resting = index(steps), frozenset(without)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.
