@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,8 @@ WARM, TRIALS = 2, 8
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.05
+CALIBRATION = 0.05
+"""By how much one draft changes the price that a method is asked for."""
 
 
 @attrs.frozen
@@ -42,7 +45,8 @@ class Forecast:
 class Table:
     """Time of a step in plain steps by the length of the draft, [1, ...]. uses: until it is made anew.
 
-    reach: the longest draft that pays if nearly everything is accepted. found: forecasts, by rate in ``GRAIN`` steps.
+    reach: the longest draft that pays, or may pay, if nearly everything is accepted.
+    found: forecasts, by rate in ``GRAIN`` steps.
     granted: what a pacer makes of them where nothing else counts.
     """
 
@@ -62,6 +66,7 @@ class Arm:
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     steps: in which it drafted. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may.
+    doubt: a method that is too sure, or not enough, gets a price so many times as high.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
     for a sequence takes beside what later ones take. paid: its drafts gain time, on average over many.
     """
@@ -75,6 +80,7 @@ class Arm:
     since: int = 0
     offering: float = 1.0
     longest: int | None = None
+    doubt: float = 1.0
     standing: float = 0.0
     beginning: float = 0.0
     gain: float = 0.0
@@ -108,6 +114,19 @@ class Arm:
         """A draft of this many rows, whose longest path has ``depth``."""
         if rows != depth or self.branching != 1.0:
             self.branching += 0.1 * (rows / depth - self.branching)
+
+    def stopped(self, length: int, whole: bool, price: float) -> None:
+        """It ended a draft by itself, where the next token's chance was below the price. whole: it was accepted whole.
+
+        On average that should happen as often as the price says.
+        """
+        if self.priced and length != self.longest:
+            self.doubt *= exp(CALIBRATION * (price - whole))
+            self.doubt = min(4.0, max(0.05, self.doubt))
+
+    def asked_for(self, price: float) -> float:
+        """The price that it is given, so that its drafts end where their true chance is ``price``."""
+        return bounded(price * self.doubt)
 
     def stands(self, seconds: float) -> None:
         """It took so long in a step in which nobody drafted."""
@@ -144,7 +163,7 @@ class Arm:
         if found is None or found.uses <= 0:
             times = [self.time(costs, k) for k in range(longest + 1)]
             found = self._tables[key] = Table(times, YOUNG if self.steps < 8 * YOUNG else OLD)
-            found.reach = self.best(found.times, HIGH).length
+            found.reach = self.promising(costs, found, HIGH, self.best(found.times, HIGH))
         found.uses -= 1
         return found
 
@@ -217,7 +236,7 @@ class Arm:
         """
         last = min(max(2, forecast.length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
-        return bounded(min(rate * slope, forecast.survival))
+        return bounded(min(rate * slope, forecast.survival) if forecast.length else rate * slope)
 
     def hurdle(self, times: list[float], rate: float) -> float:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""

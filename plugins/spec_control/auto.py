@@ -44,7 +44,6 @@ class Auto:
     _depth: int | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
     _held: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
     _held_for: list[int] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
-    _resting: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
 
     def __attrs_post_init__(self) -> None:
         self._begin()
@@ -52,7 +51,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self.log, self._held, self._resting = Log(self.memory), 0, 0
+        self.log, self._held = Log(self.memory), 0
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             found = read_costs(Path(self.costs))
@@ -132,9 +131,8 @@ class Auto:
 
     def _rest(self, step: Step, offered: list[Part], memories: list[Memory]) -> None:
         """Nobody drafts for a while; a method that is costly even then no longer serves these sequences."""
-        self._resting = self.pacer.quiet
-        if self._resting:
-            step.rest(self._resting)
+        if self.pacer.quiet:
+            step.rest(self.pacer.quiet, {arm.name for arm in self.pacer.arms.values() if not self.pacer.admits(arm)})
         for arm in self.pacer.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:
@@ -150,7 +148,7 @@ class Auto:
         found = memory_of(seq, self.memory)
         if found is None:
             names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
-            track = Track(tuple(self.pacer.arm(name) for name in names), left=seq.max_tokens)
+            track = Track(tuple(self.pacer.arm(name) for name in names))
             found = seq.stash[self.memory] = Memory(seq.number, track)
             for arm in track.arms:
                 if not self.pacer.admits(arm):
@@ -163,7 +161,7 @@ class Auto:
             return
         if len(arms) == 1:
             step.limit(seq, grants[0].length)
-            step.set_price(seq, grants[0].price)
+            step.set_price(seq, grants[0].arm.asked_for(grants[0].price))
             return
         granted = {grant.arm for grant in grants}
         for arm in arms:
@@ -171,7 +169,7 @@ class Auto:
                 step.limit(seq, 0, arm.name)
         for grant in grants:
             step.limit(seq, grant.length, grant.arm.name)
-            step.set_price(seq, grant.price, grant.arm.name)
+            step.set_price(seq, grant.arm.asked_for(grant.price), grant.arm.name)
 
     # what was made
 
@@ -185,21 +183,20 @@ class Auto:
         """A step whose time is known. If nobody drafted, it is the last of the rest that shows what a plain one takes:
         in the first this controller ran, and left its data in the caches.
         """
-        done, own, last, rested = made.done, made.own, made.last, self._resting
+        done, own, last = made.done, made.own, made.last
         assert own is not None and last is not None
-        self._resting = 0
         if done.drafted:
             self.pacer.settle(done, own.seconds["verify"], own.whole)
             return
         passed = last.number - own.number
-        whole = passed == rested if passed else numbers(step.parts) == self._held_for
-        if passed or not whole:
+        if passed:
             self.pacer.planned(own.whole)
-        if whole:
-            took = standing(step, last, step.asking)
-            for name, arm in self.pacer.arms.items() if passed else ():
-                arm.stands(took.get(name, 0.0))
-            done.stands = max(1, passed)
-            self.pacer.settle(done, last.seconds["verify"], last.whole, sum(took.values()))
-        else:  # another sequence joined or left: the last step is not like the first
-            self.pacer.rested(min(passed, rested))
+        if last.rows != last.sequences:  # the last one evaluated rows of a prompt
+            self.pacer.rested(passed)
+            return
+        took = standing(step, last, step.asking)
+        for name, seconds in took.items() if passed else ():
+            self.pacer.arm(name).stands(seconds)
+        done.stands, done.batch, done.rows = max(1, passed), last.sequences, last.rows
+        done.tokens = done.batch
+        self.pacer.settle(done, last.seconds["verify"], last.whole, sum(took.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 import attrs
 
 from spec_control.pacer import Done, Grant, Grants, Pacer, Track
@@ -68,6 +69,7 @@ class Log:
                 memory = part.seq.stash.get(self.key)
                 if memory is not None:
                     self._part(memory, part, made, pacer)
+                    made.done.track = memory.track if len(made.parts) == 1 else None
         else:  # the time of a step in which somebody drafts without control says nothing about a plan
             made.done.rows = 0
         made.parts = []
@@ -95,7 +97,10 @@ def judge(memory: Memory, grant: Grant, part: Part, piece: Piece, done: Done, pa
     done.drafted[arm] = done.drafted.get(arm, 0) + depth
     if piece.reached(uncut.path):
         granted = min(grant.length, part.budget)
-        pacer.learn(memory.track, arm, rows, depth, len(piece.own(uncut.path)), granted)
+        accepted = len(piece.own(uncut.path))
+        pacer.learn(memory.track, arm, rows, depth, accepted, granted)
+        if depth < granted:
+            arm.stopped(depth, accepted == depth, grant.price)
 
 
 def deepest_path(parents: Iterable[int]) -> int:

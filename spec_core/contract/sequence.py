@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -141,6 +141,11 @@ class Sequence:
     def wants(self, plugin: str) -> bool:
         """Whether this plugin may serve the sequence."""
         return self.methods is None or plugin in self.methods
+
+    def drop(self, methods: frozenset[str], plugins: Iterable[str]) -> None:
+        """Only the core calls this: these methods no longer serve it. plugins: all of the run."""
+        if methods:
+            self.methods = (frozenset(plugins) if self.methods is None else self.methods) - methods
 
     def __repr__(self) -> str:
         name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt_len

@@ -5,7 +5,7 @@ A call in the wrong hook raises PhaseError: it would have no effect, or would ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -39,11 +39,16 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Spent:
-    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``."""
+    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
+
+    sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
+    """
 
     number: int
     whole: float
     seconds: Mapping[str, float]
+    sequences: int = 0
+    rows: int = 0
 
 
 @attrs.define(eq=False)
@@ -60,7 +65,7 @@ class Step:
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
     before_rest: the same of the last one that was not part of a rest, see ``rest``; None in the first.
-    priced: plugins that asked for a price that a controller had set. resting: as a controller said with ``rest``.
+    priced: plugins that asked for a price that a controller had set. resting: (steps, without) of ``rest``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -83,7 +88,7 @@ class Step:
     before: Spent | None = None
     before_rest: Spent | None = None
     priced: set[str] = attrs.field(factory=set)
-    resting: int = 0
+    resting: tuple[int, frozenset[str]] | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -163,15 +168,20 @@ class Step:
         prices = self._by_seq[seq].prices
         prices[method] = max(float(chance), prices.get(method, 0.0))
 
-    def rest(self, steps: int) -> None:
-        """Nobody drafts in the next ``steps`` steps, as long as the same sequences run.
+    def rest(self, steps: int, without: Iterable[str] = ()) -> None:
+        """Nobody drafts in the next ``steps`` steps, unless a sequence joins that a method serves.
 
-        The draft hooks of methods, and all hooks of controllers, are not called in these steps: they cost what steps
-        without methods cost, beside what methods do in ``rollback`` and ``process``.
+        It has no effect if a sequence of this step wants no control.
+
+        The draft hooks of methods, and all hooks of controllers, are not called in these steps: they take as long as
+        steps without methods, beside what methods do in ``rollback`` and ``process``. The last call counts.
         For a controller, like ``limit``, and raises the same. Another engine may ignore it.
+
+        :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
         """
         self._controls("rest")
-        self.resting = index(steps)
+        if all(part.seq.wants(self.asking) for part in self.parts):
+            self.resting = index(steps), frozenset(without)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.
@@ -182,8 +192,7 @@ class Step:
         """
         self._controls("drop")
         if seq.wants(self.asking):
-            serving = frozenset(self.proposals) if seq.methods is None else seq.methods
-            seq.methods = serving - {method}
+            seq.drop(frozenset([method]), self.proposals)
 
     def _controls(self, what: str) -> None:
         self._in(what, "draft")

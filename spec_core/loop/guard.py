@@ -31,15 +31,15 @@ class Hooks:
     """The hooks of a run: its plugins, and how each hook calls them.
 
     failed: called when a plugin raises; a bound method, held weakly.
-    call: {hook: function that calls every plugin that has it}. at_rest: the same without controllers.
-    learners: plugins that have ``process``.
+    call: {hook: function that calls every plugin that has it}. learners: plugins that have ``process``.
+    controllers: those among the plugins.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
         """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
-        self._controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
+        self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
                 self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
@@ -49,8 +49,15 @@ class Hooks:
     def _bind(self) -> None:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
-        self.at_rest = {name: broadcast(self.manager, name, self._controllers) for name in HOOKS}
+        self._without = {frozenset[str](): self.call}
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
+
+    def without(self, plugins: frozenset[str]) -> dict[str, Call]:
+        """``call`` for a step in which these plugins are not asked."""
+        found = self._without.get(plugins)
+        if found is None:
+            found = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
+        return found
 
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""

@@ -31,10 +31,10 @@ from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
 from spec_core.loop.rest import Rest
 from spec_core.loop.schedule import Scheduler, plan
+from spec_core.loop.serving import Serving
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
 from spec_core.loop.unoffered import Unoffered
-from spec_core.loop.wanted import Wanted
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.dropped import inside, when_gone
@@ -118,9 +118,10 @@ class Run:
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._rest = Rest()
+        self._rest, self._resting = Rest(), False
         self._calls = self._hooks.call
-        self._needs_of = Wanted({c.name: c.compat.needs for c in self.plugins}, self.needs)
+        self._serving = Serving(self.plugins, self.needs)
+        self._idle: frozenset[str] = frozenset()
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
@@ -155,10 +156,12 @@ class Run:
     def _plan(self) -> Step:
         step = self._new_step(number=self._steps, before=self._spent, before_rest=self._spent_before_rest)
         self._steps += 1
-        resting = self._rest.lasts(self._scheduler.running)
-        self._calls = self._hooks.at_rest if resting else self._hooks.call
-        drafting = bool(self.drafters) and not resting
-        return plan(self._scheduler.running, self.target, self.settings, drafting, step)
+        self._resting = self._rest.lasts(self._scheduler.running, self.proposals)
+        drafting = bool(self.drafters) and not self._resting
+        step = plan(self._scheduler.running, self.target, self.settings, drafting, step)
+        self._idle = self._serving.idle(step.parts)
+        self._calls = self._hooks.without(self._idle | self._hooks.controllers if self._resting else self._idle)
+        return step
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
@@ -170,7 +173,7 @@ class Run:
     def _verify(self, step: Step) -> bool:
         """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
         step.phase = "verify"
-        needs = self._needs_of(step.parts)
+        needs = self._serving.read(self._idle)
         step.batch = batch(step, needs, self.target.info.device)
         began = perf_counter()
         try:
@@ -185,8 +188,9 @@ class Run:
 
     def _count(self, step: Step) -> None:
         """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
-        self._spent = Spent(step.number, perf_counter() - step.began, step.seconds)
-        if self._calls is self._hooks.call:
+        whole = perf_counter() - step.began
+        self._spent = Spent(step.number, whole, step.seconds, len(step.parts), step.rows["target"])
+        if not self._resting:
             self._spent_before_rest = self._spent
         self.stats.add(step)
         if self._unoffered.before:
