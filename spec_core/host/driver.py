@@ -18,7 +18,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Needs
 from spec_core.errors import PluginError, UsageError, shown
 from spec_core.host.engine import EngineModel, Serves, check, offered
-from spec_core.host.progress import Progress, output, verified
+from spec_core.host.progress import Progress, advance, output, verified
 from spec_core.loop.commit import commit
 from spec_core.loop.guard import Hooks, forget
 from spec_core.loop.request.admission import sequence
@@ -133,8 +133,9 @@ class Host:
         for key, one in reported.items():
             step.add(verified(self._sequence(key), self._drafted.get(key), one))
         step.output = output(step.parts, reported.values(), self.needs)
-        for key in reported:
+        for key, one in reported.items():
             self._drafted.pop(key, None)
+            advance(self._sequence(key), one.tokens)
         step.forwards["target"] = 1
         step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
         self._ask("rollback", step, step)
