@@ -137,9 +137,7 @@ class Drafting:
         if read is None or not leads():
             return output
         sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
-        drafts = requests.step(
-            list(read.shares(sampled)), self._asked, self.runner.requests.keys(), self._longest(read.positions)
-        )
+        drafts = requests.step(list(read.shares(sampled)), self._asked, self._longest(read.positions))
         self.runner._draft_token_ids = [drafts.get(key, []) for key in self.runner.input_batch.req_ids]
         return output
 
