@@ -101,7 +101,7 @@ def tried(url: str, asked: dict[str, dict[str, Any]], control: str, args: Any) -
         texts[name] = [answer(url, prompt, switches, args.n) for prompt in prompts(args.limit)]
         rose = {key: value - before.get(key, 0.0) for key, value in counters(url).items()}
         equal = sum(a == b for a, b in zip(texts["off"], texts[name], strict=True))
-        made = {key: round(value, 4) for key, value in rose.items() if value}
+        made = {key: round(value) for key, value in rose.items() if value and not key.startswith(SECONDS)}
         print(json.dumps({"control": control, "requests": name, "equal": equal, "rose": made}), flush=True)
         if equal < len(texts[name]):
             yield f"{name}: {len(texts[name]) - equal} texts differ"

@@ -65,7 +65,7 @@ class Requests:
         for share in shares:
             self._begin(share.key, asked)
         told: dict[Hashable, Progress] = {share.key: self._progress(share) for share in shares if self._tells(share)}
-        drafts = self.host.step(told, dict.fromkeys(told, longest))
+        drafts = self.host.step(told, dict.fromkeys(told, longest), rows=sum(share.rows for share in shares))
         self.steps += 1
         if self.steps % PUBLISHED == 0:
             self._publish()
