@@ -45,7 +45,8 @@ class Forecast:
 class Table:
     """Time of a step in plain steps by the length of the draft, [1, ...]. uses: until it is made anew.
 
-    reach: the longest draft that pays if nearly everything is accepted. found: forecasts, by rate in ``GRAIN`` steps.
+    reach: the longest draft that pays, or may pay, if nearly everything is accepted.
+    found: forecasts, by rate in ``GRAIN`` steps.
     granted: what a pacer makes of them where nothing else counts.
     """
 
@@ -162,7 +163,7 @@ class Arm:
         if found is None or found.uses <= 0:
             times = [self.time(costs, k) for k in range(longest + 1)]
             found = self._tables[key] = Table(times, YOUNG if self.steps < 8 * YOUNG else OLD)
-            found.reach = self.best(found.times, HIGH).length
+            found.reach = self.promising(costs, found, HIGH, self.best(found.times, HIGH))
         found.uses -= 1
         return found
 
@@ -235,7 +236,7 @@ class Arm:
         """
         last = min(max(2, forecast.length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
-        return bounded(min(rate * slope, forecast.survival))
+        return bounded(min(rate * slope, forecast.survival) if forecast.length else rate * slope)
 
     def hurdle(self, times: list[float], rate: float) -> float:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""

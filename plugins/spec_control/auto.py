@@ -148,7 +148,7 @@ class Auto:
         found = memory_of(seq, self.memory)
         if found is None:
             names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
-            track = Track(tuple(self.pacer.arm(name) for name in names), left=seq.max_tokens)
+            track = Track(tuple(self.pacer.arm(name) for name in names))
             found = seq.stash[self.memory] = Memory(seq.number, track)
             for arm in track.arms:
                 if not self.pacer.admits(arm):

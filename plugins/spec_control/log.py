@@ -69,6 +69,7 @@ class Log:
                 memory = part.seq.stash.get(self.key)
                 if memory is not None:
                     self._part(memory, part, made, pacer)
+                    made.done.track = memory.track if len(made.parts) == 1 else None
         else:  # the time of a step in which somebody drafts without control says nothing about a plan
             made.done.rows = 0
         made.parts = []

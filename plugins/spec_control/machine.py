@@ -25,13 +25,19 @@ class Costs:
     """Of one number of sequences at one depth. forwards: by rows, 1 for a plain one.
 
     overhead: what a plain step takes beside its forward, in plain forwards; None before the first.
+    pairs: {rows: how often they were compared with a plain step that was next to them}.
     """
 
     batch: int
     forwards: Curve
     overhead: float | None = None
+    pairs: dict[int, int] = attrs.field(factory=dict)
     _recent: list[float] = attrs.field(factory=list)
     _plain: int = 0
+
+    def compared(self, rows: int) -> int:
+        """0 to ``SURE``: how directly the cost of so many rows is known."""
+        return min(SURE, self.pairs.get(rows, 0))
 
     def plain(self, overhead: float) -> None:
         """A plain step took this beside its forward, in its forwards."""
@@ -73,7 +79,7 @@ class Machine:
         same = [k for k in self.known if k[0] == batch]
         if same:
             near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
-            return Costs(batch, near.forwards.copy(), near.overhead, list(near._recent))
+            return Costs(batch, near.forwards.copy(), near.overhead, dict(near.pairs), list(near._recent))
         made = Costs(batch, Curve(self._slope(batch)))
         made.forwards.add(batch, 1.0)
         return made
@@ -122,22 +128,39 @@ class Machine:
             return
         before, seconds = last[1], last[2]
         if plain and before != rows:
-            self._learn(curve, before, seconds / forward, rows)
+            self._learn(costs, before, seconds / forward)
         elif not plain and before == costs.batch:
-            self._learn(curve, rows, forward / seconds, before)
-        elif not plain and (not curve.knows(rows) or curve.times(before) > curve.times(rows)):
-            curve.add(rows, min(forward / self.forward, rows / costs.batch))
+            self._learn(costs, rows, forward / seconds)
+        elif not plain:
+            self._between(costs, before, rows, forward / self.forward)
 
-    def _learn(self, curve: Curve, rows: int, ratio: float, plain: int) -> None:
-        """A cost that was far off twice in a row has changed: earlier measurements are dropped.
+    def _between(self, costs: Costs, before: int, rows: int, ratio: float) -> None:
+        """Two steps with drafts in a row: the cost of the one that was less often next to a plain step is learned."""
+        curve = costs.forwards
+        if curve.knows(rows) and costs.compared(before) <= costs.compared(rows):
+            return
+        if alike(ratio, curve.at(rows)):
+            curve.add(rows, ratio)
+        else:  # either this cost is not what was expected, or the machine's speed has changed: a plain step tells
+            self.surprised = not curve.knows(rows)
 
-        plain: rows of a plain step. n rows at once never cost more than one after the other: more was a disturbance.
+    def _learn(self, costs: Costs, rows: int, ratio: float) -> None:
+        """A cost that was far off twice in a row has changed: earlier measurements are dropped, and also at the first
+        comparison with a plain step.
+
+        Rows at once never cost more than one after the other: more was a disturbance.
         """
-        ratio = min(ratio, rows / plain)
+        curve = costs.forwards
+        costs.pairs[rows] = costs.pairs.get(rows, 0) + 1
+        ratio = min(ratio, rows / costs.batch)
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
-        changed = curve.knows(rows) and not expected / DIFFERENT < ratio < expected * DIFFERENT
+        changed = curve.knows(rows) and not alike(ratio, expected)
         self._odd = (id(curve), rows) if changed else None
-        if changed and again:
+        if (changed and again) or (costs.pairs[rows] == 1 and curve.knows(rows)):
             curve.forget(rows, 1)
         curve.add(rows, ratio)
         self.surprised = changed or not curve.knows(rows)
+
+
+def alike(one: float, other: float) -> bool:
+    return other / DIFFERENT < one < other * DIFFERENT

@@ -27,6 +27,10 @@ HOLD, YOUNG = 8, 32
 """Steps for which a plan holds at most; steps of a method before which every step is planned."""
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
+QUICK, GAIN_MAX = 0.15, 1.0
+"""Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
+PAYS = 1.01
+"""Tokens per plain step of a method that pays, but is not expected to by its rate."""
 CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 
@@ -36,17 +40,30 @@ class Track:
     """A sequence. arms: the methods that it may be drafted by, in their order.
 
     rates: {method: chance of a token}, of those that have drafted.
-    whole: how many drafts in a row were accepted whole. left: tokens that may follow at most.
+    whole: how many drafts in a row were accepted whole.
+    gains: {method: plain steps that a draft gained, a quick average}.
     """
 
     arms: tuple[Arm, ...]
     rates: dict[str, Rate] = attrs.field(factory=dict)
     whole: int = 0
-    left: int = 1 << 30
+    gains: dict[str, float] = attrs.field(factory=dict)
 
     def rate(self, arm: Arm) -> float:
         found = self.rates.get(arm.name)
         return arm.shape.rate if found is None else found.value
+
+    def gain(self, arm: Arm) -> float:
+        found = self.gains.get(arm.name)
+        return min(arm.gain, GAIN_MAX) if found is None else found
+
+    def pays(self, arm: Arm) -> bool:
+        """A method that stops by a price drafts where it is sure: what its drafts gained says more than their rate."""
+        return arm.priced and arm.steps >= TRIALS and self.gain(arm) > 0.0
+
+    def gained(self, arm: Arm, steps: float) -> None:
+        before = self.gain(arm)
+        self.gains[arm.name] = before + QUICK * (steps - before)
 
 
 @attrs.frozen
@@ -66,7 +83,7 @@ class Done:
     """A step of which only the time is missing.
 
     depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
-    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
+    drafted: {method: tokens of its paths}. track: where there is but one sequence. cold: a method drafted for a sequence for the first time, and evaluated
     what it had missed. stands: for so many plain steps like it.
     """
 
@@ -78,6 +95,7 @@ class Done:
     drafted: dict[Arm, int]
     cold: bool
     stands: int
+    track: Track | None = None
 
 
 @attrs.define(eq=False)
@@ -157,10 +175,10 @@ class Pacer:
         """Whether a method may serve a sequence that begins: one that does not pay, and costs much, now and then."""
         if self._standing(arm) <= self.ledger.income:
             return True
+        if arm.paid:
+            return self.ledger.balance > 0.0
         loss = ENDURED + 1.0 + arm.beginning
-        if self.ledger.balance < loss:
-            return False
-        return arm.steps < TRIALS or arm.paid or arm.since * self.ledger.income >= loss
+        return self.ledger.balance >= loss and (arm.steps < TRIALS or arm.since * self.ledger.income >= loss)
 
     def rest(self) -> None:
         """A step of which nothing is planned."""
@@ -199,6 +217,7 @@ class Pacer:
         if not found:
             return ()
         worth = [arm.worth(forecast) for arm, forecast in zip(track.arms, found, strict=True)]
+        worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(track.arms, worth, strict=True)]
         top = max(worth)
         best = worth.index(top)
         self._gain = top - 1.0
@@ -216,7 +235,7 @@ class Pacer:
     def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
         """The only method."""
         table, rate = arm.table(costs, self.longest), track.rate(arm)
-        usual = track.whole < WHOLE and self.ledger.balance >= table.times[-1]
+        usual = track.whole < WHOLE and not track.pays(arm) and self.ledger.balance >= table.times[-1]
         key = int(rate * GRAIN)
         if usual and (known := table.granted.get(key)) is not None:
             return known
@@ -236,7 +255,8 @@ class Pacer:
 
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
         if forecast.length == 0:
-            return None
+            length = self._affordable(table.times, table.reach) if track.pays(arm) else 0
+            return Grant(arm, length, arm.price(table.times, forecast, PAYS)) if length else None
         length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
         length = self._affordable(table.times, max(length, forecast.length))
         if not length:
@@ -404,6 +424,8 @@ class Pacer:
         for arm in done.drafted:
             arm.since = 0
             arm.gained(each - spent)
+            if done.track is not None and not done.cold:
+                done.track.gained(arm, each - spent)
             used = self.book.of(arm.name)
             used.steps += 1
             used.spent += spent / len(done.drafted)

@@ -65,8 +65,7 @@ class Step:
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
     before_rest: the same of the last one that was not part of a rest, see ``rest``; None in the first.
-    priced: plugins that asked for a price that a controller had set. resting: (controller, steps, without)
-    of ``rest``.
+    priced: plugins that asked for a price that a controller had set. resting: (steps, without) of ``rest``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -89,7 +88,7 @@ class Step:
     before: Spent | None = None
     before_rest: Spent | None = None
     priced: set[str] = attrs.field(factory=set)
-    resting: tuple[str, int, frozenset[str]] | None = None
+    resting: tuple[int, frozenset[str]] | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -170,7 +169,9 @@ class Step:
         prices[method] = max(float(chance), prices.get(method, 0.0))
 
     def rest(self, steps: int, without: Iterable[str] = ()) -> None:
-        """Nobody drafts in the next ``steps`` steps, unless a sequence joins that wants no control.
+        """Nobody drafts in the next ``steps`` steps, unless a sequence joins that a method serves.
+
+        It has no effect if a sequence of this step wants no control.
 
         The draft hooks of methods, and all hooks of controllers, are not called in these steps: they take as long as
         steps without methods, beside what methods do in ``rollback`` and ``process``. The last call counts.
@@ -179,7 +180,8 @@ class Step:
         :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
         """
         self._controls("rest")
-        self.resting = self.asking, index(steps), frozenset(without)
+        if all(part.seq.wants(self.asking) for part in self.parts):
+            self.resting = index(steps), frozenset(without)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

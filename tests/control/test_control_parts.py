@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spec_control.acceptance import HIGH, LOW, Rate, Shape
+from spec_control.acceptance import GRAIN, HIGH, LOW, Rate, Shape
 from spec_control.arm import Arm, Forecast
 from spec_control.curve import Curve, rising
 from spec_control.ledger import Ledger
@@ -75,7 +75,8 @@ def test_a_shape_learns_by_position_and_full_acceptance_says_nothing_beyond():
 
     assert shape.chances[0] > 0.95 > 0.1 > shape.chances[1]
     assert len(shape.chances) == 2
-    assert shape.survival[2] < shape.survival[1]
+    assert shape.easier[1] < 1.0 < shape.easier[0]
+    assert shape.path(0.5, 2)[2] < shape.path(0.5, 2)[1] ** 2 and shape.path(0.5, 2)[1] > 0.5
 
 
 def test_a_ledger_is_capped_and_may_owe():
@@ -125,7 +126,7 @@ def test_a_new_depth_begins_with_what_the_nearest_costs():
     assert machine.costs(3, 64).forwards.at(3) == 1.0
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.7, 0.95])
+@pytest.mark.parametrize("rate", [19.5 / GRAIN, 44.5 / GRAIN, 60.5 / GRAIN])
 def test_the_best_length_is_that_of_all_lengths(rate):
     times = [1.0, 1.4, 1.4, 1.5, 2.2, 2.2, 2.2, 2.3, 3.0]
     tokens = [sum(rate**i for i in range(k + 1)) for k in range(9)]

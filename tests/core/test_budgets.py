@@ -152,9 +152,11 @@ def test_a_method_cannot_propose_for_a_request_that_did_not_choose_it():
                 step.propose(part.seq, Draft([1]))
 
     run = toy_run([("pushy", Pushy()), ("other", asks())], on_error="isolate")
-    request = Request([1, 2], max_tokens=5, methods=("other",))
+    requests = [Request([1, 2], max_tokens=5, methods=(name,)) for name in ("other", "pushy")]
 
-    assert plain(request).tokens == run.generate(request).result.tokens
+    generated = run.generate(requests)
+
+    assert [plain(request).tokens for request in requests] == [one.result.tokens for one in generated]
     assert "not offered" in run.stats.switched_off["pushy"]
 
 
