@@ -10,7 +10,7 @@ import attrs
 
 from spec_control.acceptance import GRAIN, Rate
 from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
-from spec_control.ledger import Ledger
+from spec_control.ledger import LARGE, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 
@@ -27,7 +27,7 @@ HOLD, YOUNG = 8, 32
 """Steps for which a plan holds at most; steps of a method before which every step is planned."""
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
-QUICK, GAIN_MAX = 0.15, 1.0
+QUICK, GAIN_MAX = 0.08, 2.0
 """Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
@@ -376,11 +376,10 @@ class Pacer:
         lengths[depth] = lengths.get(depth, 0) + 1
 
     def planned(self, whole: float) -> None:
-        """A plain step in which this controller planned took so many seconds; it does not show what plain ones take."""
-        plain = self.machine.plain
-        if plain:
-            self.ledger.settle(1.0, whole / plain)
-            self.book.step(1.0, whole / plain, 1, self.reason)
+        """A plain step in which this controller planned took so many seconds: more than plain ones do, for no draft."""
+        if self.machine.plain:
+            self.book.step(1.0, whole / self.machine.plain, 1, self.reason)
+            self.ledger.settle(1.0, 1.0)
 
     def rested(self, steps: int) -> None:
         """So many plain steps are over whose time is not known."""
@@ -402,11 +401,11 @@ class Pacer:
         costs = self.machine.costs(batch, done.depth)
         plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
         spent, each = times * whole / plain, times * done.tokens / batch
-        if done.drafted and spent > 1.0 + self.ledger.excess:
-            forecast = 1.0 + sum(arm.time(costs, length / batch) - 1.0 for arm, length in done.drafted.items())
-            self.ledger.exceeded(spent - forecast)
-        self.ledger.settle(each, spent)
         self.book.step(each, spent, times, self.reason)
+        if done.drafted and spent > 1.0 + LARGE:
+            forecast = 1.0 + sum(arm.time(costs, length / batch) - 1.0 for arm, length in done.drafted.items())
+            spent -= self.ledger.forgive(spent - forecast)
+        self.ledger.settle(each, spent)
         self._schedule(done.rows == batch, times)
         for arm in self.arms.values():
             arm.since += times

@@ -19,7 +19,7 @@ from spec_core.contract.values import Draft, Needs
 from spec_core.errors import PluginError, UsageError, shown
 from spec_core.host.clock import Clock
 from spec_core.host.engine import EngineModel, Serves, check, offered
-from spec_core.host.progress import Progress, output, verified
+from spec_core.host.progress import Progress, advance, output, verified
 from spec_core.loop.commit import commit
 from spec_core.loop.guard import Hooks, forget
 from spec_core.loop.request.admission import sequence
@@ -145,8 +145,9 @@ class Host:
         step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
         rows = step.rows["target"] if rows is None else rows
         self._pair(step, rows > step.rows["target"])
-        for key in reported:
+        for key, one in reported.items():
             self._asked.pop(key, None)
+            advance(self._sequence(key), one.tokens)
         self._ask("rollback", step, step)
         self._ask("process", step, commit(step, self._hooks.learners))
         clock.told(step, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -12,6 +13,8 @@ from spec_core.contract.batch import Part, Piece, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Needs, Verdict
 from spec_core.errors import UsageError
+
+log = logging.getLogger("spec_core")
 
 
 def _tuple(tokens: Iterable[int]) -> tuple[int, ...]:
@@ -62,6 +65,19 @@ def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     part.verdict = part.uncut = _verdict(part.draft, reported.tokens, _name(seq))
     part.emitted = list(reported.tokens)
     return part
+
+
+def advance(seq: Sequence, tokens: Iterable[int]) -> None:
+    """The request's constraint after the committed tokens; dropped where it ends: the engine enforces its own."""
+    if seq.matcher is None:
+        return
+    try:
+        going_on = all(seq.matcher.advance(token) for token in tokens) and not seq.matcher.complete
+    except Exception as error:
+        log.warning("%s: its constraint failed, plugins draft without it: %s", _name(seq), error)
+        going_on = False
+    if not going_on:
+        seq.matcher = None
 
 
 def _name(seq: Sequence) -> str:
