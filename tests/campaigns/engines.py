@@ -6,7 +6,8 @@
 The model of the zoo is written as a Hugging Face directory for transformers; llama.cpp reads its GGUF file. At
 temperature 0 plain decoding is also compared with the engine's own loop. Every first difference is listed with the
 distance of the target's two best scores there, noise included. Float32 (llama.cpp: the file's own types), one thread.
-A line of FILE is one method; lines that are there are not measured again.
+Prompts are evaluated in the same pieces everywhere: how a row of a prompt is rounded depends on the number of rows in
+its forward. A line of FILE is one method; lines that are there are not measured again.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ from spec_core import Run, Sampling, Target, load
 from tests.support.recorded import lines
 
 PLAIN, OWN = "plain", "own loop"
+SETTINGS: dict[str, Any] = {"max_sequences": 1, "reuse": False, "prefill_chunk": 512}
+"""Every prompt from its beginning, in the pieces of llama.cpp's own loop; transformers' own has no smaller ones."""
+PAUSED = 64
+"""Rows of a prompt above which a run evaluates the last one alone, if the model has recurrent layers."""
 LOOKUPS: dict[str, Any] = {name: name for name in ("ngram", "suffix", "recycling")}
 PAIR = ("draft-model", {"file": "zoo:pico-draft"})
 METHODS: dict[str, dict[str, Any]] = {
@@ -73,13 +78,15 @@ def own_loop(engine: str, model: str, target: Any) -> Callable[[list[int], int],
         return generate
     import llama_cpp
 
-    made = llama_cpp.Llama(
-        str(path(model.removeprefix("zoo:"))), n_ctx=2048, n_threads=1, flash_attn=True, verbose=False
-    )
+    file = str(path(model.removeprefix("zoo:")))
+    made = llama_cpp.Llama(file, n_ctx=2048, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False)
 
     def chosen(tokens: list[int], n: int) -> list[int]:
+        made.reset()
+        if pauses := target.recurrent and len(tokens) > PAUSED:
+            made.eval(tokens[:-1])
         found: list[int] = []
-        for token in made.generate(tokens, temp=0.0, reset=True):
+        for token in made.generate(tokens[-1:] if pauses else tokens, temp=0.0, reset=False):
             found.append(token)
             if len(found) == n or token in target.info.eog:
                 return found
@@ -156,7 +163,7 @@ class Case:
     def run(self, name: str) -> tuple[dict[str, Record], dict[str, float]]:
         """Texts of a method by prompt, one after the other; tokens per CPU second and per step."""
         method = METHODS[self.model].get(name)
-        run, watch = observed(Run(self.target, [] if method is None else [method], max_sequences=1))
+        run, watch = observed(Run(self.target, [] if method is None else [method], **SETTINGS))
         began = process_time()
         laps = [lap(name, run, watch, [prompt], self.terms, 0) for prompt in self.prompts]
         seconds = process_time() - began
