@@ -6,7 +6,6 @@ from collections.abc import Callable
 from threading import Lock
 
 import attrs
-import torch
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
