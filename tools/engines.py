@@ -1,14 +1,23 @@
-"""The page that says what other engines serve, from the declarations of their adapters."""
+"""The page that says what other engines serve, from the declarations of their adapters and the needs of methods."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 from spec_engines import llamacpp, transformers, vllm
 from spec_engines.declared import Engine
 
+from spec_core import Needs, Refused, load
+from spec_core.commands import discover
+from spec_core.host import EngineModel, Serves, check
+from spec_core.host.engine import WORDS
+
 ADAPTERS = (transformers, llamacpp, vllm)
+OWN = "`gguf:`, `hf:`, `zoo:`"
+"""The title of the targets of this project, which serve everything."""
+DISTRIBUTION = "spec-core"
 ROWS = {
     "models": "models",
     "devices": "devices",
@@ -21,24 +30,86 @@ ROWS = {
     "exact": "equal bits",
 }
 TEXT = Path(__file__).with_name("engines.md")
+MODELS = {"mtp": "zoo:pico-hybrid"}
+"""The model on which a method is asked for its needs, where it is not zoo:pico."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "draft-model": {"file": "zoo:pico-draft"},
+    "eagle3": {"file": "zoo:pico-eagle3", "width": 3},
+    "dflash": {"file": "zoo:pico-dflash"},
+    "recycling": {"width": 3},
+    "suffix": {"width": 3},
+}
+"""Of methods that need a file, and of those that can branch, which are asked to."""
+HEAD_WEIGHTS = frozenset({"token_embd.weight", "output.weight"})
 
 
 def engines() -> str:
-    """The whole page: the text with the table in its place."""
-    return TEXT.read_text("utf-8").replace("{table}", table([adapter.ENGINE for adapter in ADAPTERS]))
+    """The whole page: the text with the tables in their places."""
+    declared = [adapter.ENGINE for adapter in ADAPTERS]
+    return TEXT.read_text("utf-8").replace("{table}", table(declared)).replace("{methods}", methods(declared))
+
+
+# what each engine serves
 
 
 def table(declared: list[Engine]) -> str:
     """A column for each engine. Raises ValueError for a declaration that has no row."""
-    if unknown := {field.name for field in attrs.fields(Engine)} - {"scheme", "extra", "target", *ROWS}:
+    if unknown := {field.name for field in attrs.fields(Engine)} - {"scheme", "extra", "serves", "target", *ROWS}:
         raise ValueError(f"no row of the table shows {', '.join(sorted(unknown))}")
-    lines = [_line("", [_title(engine) for engine in declared]), "| --- " * (1 + len(declared)) + "|"]
+    lines = _head("", [_title(engine) for engine in declared])
     return "\n".join([*lines, *(_line(title, [getattr(e, name) for e in declared]) for name, title in ROWS.items())])
+
+
+# which method runs on which engine
+
+
+def methods(declared: list[Engine]) -> str:
+    """A row for each method of this distribution: what it reads, and how it drafts on each engine."""
+    served = {OWN: everything()} | {_title(engine): Serves(**engine.serves) for engine in declared}
+    rows = [_line(f"`{name}`", [reads(name), *(cell(name, s) for s in served.values())]) for name in registered()]
+    return "\n".join([*_head("", ["reads", *served]), *rows])
+
+
+def registered() -> list[str]:
+    """The methods of this distribution."""
+    return sorted(e.name for e in discover() if e.kind == "method" and e.distribution == DISTRIBUTION)
+
+
+def everything() -> Serves:
+    """What targets of this project serve: all that a method may need."""
+    every = {name: True for name in WORDS if name != "weights"}
+    return Serves(**every, weights=HEAD_WEIGHTS)
+
+
+def cell(method: str, serves: Serves) -> str:
+    """``trees``, ``chains``, or ``no`` with the reason of the refusal."""
+    try:
+        needs = needs_of(method, serves)
+    except Refused as refused:
+        return "no: " + refused.reason.partition(": ")[2].partition(";")[0]
+    return "trees" if needs.trees else "chains"
+
+
+def needs_of(method: str, serves: Serves) -> Needs:
+    """What a method needs of an engine, by its ``compat``. Raises Refused where the engine does not serve it."""
+    described = load(MODELS.get(method, "zoo:pico"), weights=False)
+    model = EngineModel(described.info, described.tokenizer)
+    return check(model, [(method, SETTINGS.get(method, {}))], serves)[0].compat.needs
+
+
+def reads(method: str) -> str:
+    """What a method reads besides tokens, in words."""
+    needs = needs_of(method, everything())
+    return ", ".join(what for name, what in WORDS.items() if name != "trees" and getattr(needs, name)) or "tokens"
 
 
 def _title(engine: Engine) -> str:
     """A target's scheme, or the name of an engine that owns its loop."""
     return f"`{engine.scheme}:`" if engine.target else engine.scheme
+
+
+def _head(first: str, titles: list[str]) -> list[str]:
+    return [_line(first, titles), "| --- " * (1 + len(titles)) + "|"]
 
 
 def _line(title: str, cells: list[str]) -> str:

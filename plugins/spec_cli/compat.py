@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MEMORY = ("weight_bytes", "row_bytes")
 """Optional facts of a target about its memory: bytes of all weights, and of one token in a sequence's cache."""
+NEEDED = ("final", "trees", "logits", "all_logits", "constraints", "predictions")
+"""Fields of Needs that are true or false."""
 
 
 @click.command()
@@ -60,7 +62,8 @@ def answer(chosen: Chosen) -> dict[str, Any]:
 def needed(needs: Any) -> list[str]:
     """What every forward must return for the plugin, in words."""
     wanted = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
-    wanted += [name for name in ("final", "trees", "all_logits") if getattr(needs, name)]
+    wanted += [name for name in NEEDED if getattr(needs, name)]
+    wanted += [f"weights {' '.join(sorted(needs.weights))}"] if needs.weights else []
     return wanted + ([f"trace of {needs.trace}"] if needs.trace else [])
 
 

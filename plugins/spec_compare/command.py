@@ -23,6 +23,13 @@ COMPARE = [
         "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
     ),
     click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        metavar="MODEL",
+        help="Every contender on this model too, such as transformers:DIRECTORY; may be repeated.",
+    ),
+    click.option(
         "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
     ),
     click.option("--suite", help="Prompts of a suite that a package has: humaneval."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ from spec_core.errors import UsageError
 PLACE = ("file", "suite", "chat")
 CHOICE = ("families", "limit")
 SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
-WANTED = ("contenders_file", "sweeps", "oracles", "bounds", "costs", "exact")
+NAMED = ("contenders_file", "sweeps", "targets")
+WANTED = (*NAMED, "oracles", "bounds", "costs", "exact")
 
 
 def measured(out: Path | None, flags: dict[str, Any], part: Part = WHOLE, written: Written = unheard) -> Outcome:
@@ -44,10 +45,10 @@ def measured(out: Path | None, flags: dict[str, Any], part: Part = WHOLE, writte
     choice, scale, place, wanted = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
     settings = common.settings_of(flags)
     results = None if out is None else Results(out, written)
-    entered = part.of(entries(settings, wanted["contenders_file"], wanted["sweeps"]))
+    entered = part.of(entries(settings, *(wanted[name] for name in NAMED)))
     before = None if results is None else results.before
     targets = contenders.checked(settings, entered, None if before is None else recorded_threads(before))
-    source = found_source(next(iter(targets.values())), **place)
+    source = found_source(targets.values(), **place)
     chosen = prompts.chosen(source.prompts, source.name, **choice)
     scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
     terms = Terms(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
@@ -78,7 +79,7 @@ def number_of_contenders(flags: dict[str, Any]) -> int:
     """Contenders that the flags name, beside plain decoding."""
     flags = dict(flags)
     *_, wanted = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
-    return len(entries(common.settings_of(flags), wanted["contenders_file"], wanted["sweeps"]))
+    return len(entries(common.settings_of(flags), *(wanted[name] for name in NAMED)))
 
 
 def calibrated(
@@ -100,11 +101,11 @@ def recorded_threads(before: Comparison) -> int:
     return int(number) if number is not None and number.isdigit() else 0
 
 
-def found_source(target: Target, file: Path | None, suite: str | None, chat: bool) -> PromptSource:
-    """The prompts that were asked for: of a file, a directory or a suite, else those of the model."""
+def found_source(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
+    """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
     if file is not None and suite is not None:
         raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
-    return sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped(target), chat)
+    return sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped(targets), chat)
 
 
 def prepared(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -12,12 +13,12 @@ from spec_cli.common import Settings
 from spec_cli.prompts import Prompt
 
 from spec_compare import prompts as chosen_prompts
+from spec_compare import titles
 from spec_compare.entries import Entry
 from spec_compare.measure import Contender, Setup, Terms
 from spec_compare.records.record import PLAIN
-from spec_compare.titles import names, value_text
 from spec_core import Run, Target
-from spec_core.commands import LoadSettings, check
+from spec_core.commands import Chosen, LoadSettings, check
 from spec_core.commands import Settings as Resolved
 from spec_core.errors import UsageError
 
@@ -50,12 +51,28 @@ def checked(settings: Settings, entered: list[Entry], threads: int | None = None
     by_key = {loading(e.settings): e.settings for e in entered or [Entry(settings, [])]}
     bare = {key: common.target_of(own, weights=False) for key, own in by_key.items()}
     used: set[str] = set()
-    for own, methods in ((e.settings, e.methods) for e in entered if e.methods):
-        given = common.plugin_settings(own)
-        chosen = check(bare[loading(own)], methods, own["rule"], own["rollback"], given, own["control"])
-        used |= {c.name for c in chosen}
+    for entry in (e for e in entered if e.methods):
+        with _named(entry.settings["model"], len(bare) > 1):
+            used |= {c.name for c in _accepted(entry, bare[loading(entry.settings)])}
     common.check_used(settings, used)
     return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
+
+
+def _accepted(entry: Entry, target: Target) -> list[Chosen]:
+    """The plugins of a contender. Raises UsageError, Refused."""
+    own = entry.settings
+    return check(target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"])
+
+
+@contextmanager
+def _named(model: str, several: bool) -> Iterator[None]:
+    """Errors say on which model, where there are several."""
+    try:
+        yield
+    except UsageError as error:
+        if not several:
+            raise
+        raise type(error)(f"on {model}: {error.reason}", hint=error.hint) from error
 
 
 def _with_threads(settings: Settings, threads: int | None) -> Settings:
@@ -79,13 +96,15 @@ def entrants(
 ) -> list[Entrant]:
     """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
     setups: dict[Hashable, Setup] = {}
+    places = titles.places({e.settings["model"] for e in [Entry(settings, []), *entered]})
     plain: list[Entrant] = []
     for entry in entered or [Entry(settings, [])]:
         key = text_of(entry.settings)
         if key not in setups:
-            setups[key] = setup(settings, entry.settings, targets[loading(entry.settings)], prompts, terms)
+            own = targets[loading(entry.settings)]
+            setups[key] = setup(baseline(settings, entry.settings, places), entry.settings, own, prompts, terms)
             plain.append(_plain(setups[key], baseline_settings(settings, entry.settings)))
-    named = [(name, e) for name, e in zip(named_all(entered), entered, strict=True) if e.methods]
+    named = [(name, e) for name, e in zip(named_all(entered, places), entered, strict=True) if e.methods]
     made = [*plain, *(_entrant(name, entry, setups[text_of(entry.settings)]) for name, entry in named)]
     for name, times in Counter(e.contender.name for e in made).items():
         if times > 1:
@@ -93,17 +112,29 @@ def entrants(
     return made
 
 
-def setup(base: Settings, own: Settings, target: Target, prompts: list[Prompt], terms: Terms) -> Setup:
-    """The prompts and request settings of contenders with these settings."""
-    different = [f"{name}={value_text(own[name])}" for name in (*LOADING, *TEXT) if own[name] != base[name]]
+def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
+    """The name of plain decoding with these settings: how they differ from the command's."""
+    different = [(name, own[name]) for name in (*LOADING, *TEXT) if own[name] != base[name]]
+    return " ".join([PLAIN, *(_setting(*one, places) for one in different)])
+
+
+def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: Terms) -> Setup:
+    """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
     mine = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
-    return Setup(" ".join([PLAIN, *different]), target, mine, chosen_prompts.fitting(prompts, target, mine))
+    return Setup(name, target, mine, chosen_prompts.fitting(prompts, target, mine))
 
 
-def named_all(entered: list[Entry]) -> list[str]:
+def named_all(entered: list[Entry], places: Mapping[Any, str]) -> list[str]:
     """The names of the contenders: made from methods if the user gave none, then what a table or sweep set."""
-    made = names([e.methods for e in entered])
-    return [" ".join([e.name or name, *e.suffix]) for e, name in zip(entered, made, strict=True)]
+    made = titles.names([e.methods for e in entered])
+    return [
+        " ".join([e.name or name, *(_setting(*one, places) for one in e.suffix)])
+        for e, name in zip(entered, made, strict=True)
+    ]
+
+
+def _setting(name: str, value: Any, places: Mapping[Any, str]) -> str:
+    return f"{name}={places[value] if name == 'model' else titles.value_text(value)}"
 
 
 def baseline_settings(base: Settings, own: Settings) -> Settings:

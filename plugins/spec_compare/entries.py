@@ -17,8 +17,8 @@ from spec_compare.titles import title, value_text
 from spec_core.commands import DEFAULT, anchored, chain, configured, joined, name_of, parsed, resolve
 from spec_core.errors import UsageError, why
 
-CONTENDER, SWEEP = "contender", "sweep"
-"""Origins of settings: a table of the file of contenders, and a sweep."""
+CONTENDER, SWEEP, TARGET = "contender", "sweep", "--target"
+"""Origins of settings: a table of the file of contenders, a sweep, and an option."""
 OWN = ("name", "sweep")
 """Keys of a ``[[contender]]`` that are no settings."""
 EXAMPLE = 'write [[contender]] with methods = ["NAME"], settings as in spec.toml, and name = "..." if you like'
@@ -29,13 +29,14 @@ class Entry:
     """A contender before anything is loaded.
 
     name: as the user wrote it, None to make one. settings: with those of this contender alone. methods: a chain.
-    suffix: what a sweep or a table set, for the name. origins: {setting of a plugin: where it came from}.
+    suffix: (setting, value) that a sweep or a table set, for the name. origins: {setting of a plugin: where it came
+    from}.
     """
 
     settings: Settings
     methods: list[str]
     name: str | None = None
-    suffix: tuple[str, ...] = ()
+    suffix: tuple[tuple[str, Any], ...] = ()
     origins: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
@@ -50,13 +51,38 @@ class Entry:
         return self.origins.get(key) or (DEFAULT if found is None else found.origin)
 
 
-def entries(settings: Settings, file: Path | None, sweeps: Iterable[str]) -> list[Entry]:
-    """All contenders except plain decoding, in the order of the command, then of the file. Raises UsageError."""
+def entries(settings: Settings, file: Path | None, sweeps: Iterable[str], models: Iterable[str] = ()) -> list[Entry]:
+    """All contenders except plain decoding, in the order of the command, then of the file. Raises UsageError.
+
+    models: further ones, on which every contender runs too.
+    """
     found = [_method(settings, spec) for spec in once(settings["methods"])]
     found += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
-    if file is None and not found and sweeps:
+    sweep = dict(map(parsed_sweep, sweeps))
+    if file is None and not found and (sweep or models):
         found = [Entry(settings, [])]
-    return swept_all(found, dict(map(parsed_sweep, sweeps)))
+    return on_models(swept_all(found, sweep), once_each(settings, models))
+
+
+def once_each(settings: Settings, models: Iterable[str]) -> list[str]:
+    """The further models. Raises UsageError for one that is named twice."""
+    for model, times in Counter([settings["model"], *models]).items():
+        if times > 1:
+            raise UsageError(f"the model {model} was passed {times} times", hint="pass it once, with -m or --target")
+    return list(models)
+
+
+def on_models(found: list[Entry], models: Iterable[str]) -> list[Entry]:
+    """Every contender on its own model, then on each of these; one whose table names a model stays on that one."""
+    return [
+        one
+        for entry in found
+        for one in (entry, *(changed(entry, {"model": m}, TARGET) for m in models if not _has_its_own(entry)))
+    ]
+
+
+def _has_its_own(entry: Entry) -> bool:
+    return any(key == "model" for key, _ in entry.suffix) or entry.settings.table["model"].origin == CONTENDER
 
 
 def once(specs: Iterable[str]) -> tuple[str, ...]:
@@ -171,7 +197,7 @@ def changed(entry: Entry, values: Mapping[str, Any], origin: str) -> Entry:
     resolve(dict(values), {}, {}, configured())
     methods = [_with(part, of_methods) for part in entry.methods]
     shown = of_methods if entry.name else {}
-    suffix = tuple(f"{key}={value_text(value)}" for key, value in {**shown, **others}.items())
+    suffix = tuple({**shown, **others}.items())
     return attrs.evolve(
         entry,
         methods=methods,

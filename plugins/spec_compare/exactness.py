@@ -16,8 +16,11 @@ from spec_compare.records.record import Lap, Record
 from spec_compare.summary import text_of, truth
 from spec_core import Draft, Request, Run, Step, hookimpl
 
-EXACT = "yes"
-"""What a target reports whose rows have equal bits alone, with drafts and in a batch."""
+EQUAL = {
+    "rows": "rows have equal bits alone, with drafts and in a batch",
+    "chains": "rows of text and of drafts that are chains have equal bits",
+}
+"""What a target has checked of its rows, by the first word of what it reports."""
 
 
 @attrs.define(eq=False)
@@ -98,10 +101,10 @@ def rows_at(record: Record, position: int) -> int:
 
 def statement(target: TargetFacts) -> str:
     """What can be said about a target before any text is compared."""
-    if target.exact == EXACT:
-        return (
-            f"exact by construction: rows of {target.name} have equal bits alone, with drafts and in a batch, "
-            "as was checked when it was loaded; a text that differs is a bug"
-        )
     said = target.exact or "its target does not report it"
-    return f"not exact by construction ({said}): texts may differ where the two best scores are close"
+    if equal := EQUAL.get(said.partition(":")[0]):
+        return (
+            f"{target.model}: exact by construction: {equal}, as was checked when it was loaded; "
+            "a text that differs is a bug"
+        )
+    return f"{target.model}: not exact by construction ({said}): texts may differ where the two best scores are close"

@@ -29,12 +29,14 @@ def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit
     return _limited([p for p in prompts if not families or p.family in families], limit)
 
 
-def shipped(target: Target) -> Path:
-    """Prompts that come with the model. Raises UsageError if there are none."""
-    path = target.info.extras.get("prompts")
-    if path is None:
-        raise UsageError(f"{target.info.name} ships no prompts", hint="pass --prompts FILE.jsonl")
-    return Path(path)
+def shipped(targets: Iterable[Target]) -> Path:
+    """Prompts that come with the first of the models that has some. Raises UsageError if none has."""
+    targets = list(targets)
+    found = next((path for target in targets if (path := target.info.extras.get("prompts")) is not None), None)
+    if found is None:
+        names = " and ".join(dict.fromkeys(target.info.name for target in targets))
+        raise UsageError(f"no prompts come with {names}", hint="pass --prompts FILE.jsonl")
+    return Path(found)
 
 
 def fitting(prompts: list[Prompt], target: Target, terms: Terms) -> list[Prompt]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,18 @@ def _joint(part: str, of: Callable[[str], str]) -> str:
     if settings.get("extend") != "true":
         return f" + {of(part)}"
     return f" ++ {of(joined(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
+
+
+def places(models: Iterable[Any]) -> dict[Any, str]:
+    """{model: what it is called in names}: its scheme and its file or directory; whole where two would be equal."""
+    short = {model: _place(str(model)) for model in models}
+    often = Counter(short.values())
+    return {model: name if often[name] == 1 else str(model) for model, name in short.items()}
+
+
+def _place(model: str) -> str:
+    scheme, colon, path = model.rpartition(":")
+    return f"{scheme}{colon}{Path(path).name or path}"
 
 
 def value_text(value: Any) -> str:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import attrs
 
+LARGE = 2.0
+"""Plain steps by which a step exceeds its forecast, above which it is a disturbance."""
+DISTURBED = 0.03
+"""Share of the run up to which disturbances are not charged: more of them are a cost of drafts."""
+
 
 @attrs.define
 class Ledger:
@@ -12,8 +17,9 @@ class Ledger:
     Every token is worth ``1 + income`` plain steps, and time is paid for in plain steps of its moment. The balance
     never exceeds ``balance_max``. A draft is paid in advance: it needs a balance of at least what its step may lose.
 
-    excess: the most that one step took beyond its forecast; so much is not charged. It is often the first draft of a
-    run, which loads and allocates.
+    excess: the most that one step took beyond its forecast. Such steps are disturbances of the machine, or the first
+    draft of a run, which loads and allocates. forgiven: what was not charged of them: no more than the largest, or
+    ``DISTURBED`` of all tokens.
     """
 
     income: float = 0.01
@@ -21,19 +27,25 @@ class Ledger:
     balance: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
     lowest: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
     excess: float = attrs.field(default=0.0, init=False)
+    forgiven: float = attrs.field(default=0.0, init=False)
+    _tokens: float = attrs.field(default=0.0, init=False)
 
     def affords(self, loss: float) -> bool:
         """Whether a step may be made that loses this many plain steps at most."""
         return self.balance >= loss
 
-    def exceeded(self, excess: float) -> None:
-        """A step took so many plain steps more than was forecast."""
-        if excess > self.excess:
-            self.balance += excess - self.excess
-            self.excess = excess
+    def forgive(self, excess: float) -> float:
+        """A step took so many plain steps more than was forecast. Returns how many of them shall not be charged."""
+        if excess < LARGE:
+            return 0.0
+        self.excess = max(self.excess, excess)
+        found = max(0.0, min(excess, max(self.excess, DISTURBED * self._tokens) - self.forgiven))
+        self.forgiven += found
+        return found
 
     def settle(self, tokens: float, spent: float) -> None:
         """After a step. tokens: of each sequence, on average. spent: its time in plain steps."""
+        self._tokens += tokens
         balance = self.balance + (1 + self.income) * tokens - spent
         self.balance = balance = self.balance_max if balance > self.balance_max else balance
         if balance < self.lowest:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from spec_control.pacer import Done, Grant, Grants, Pacer, Track
+from spec_control.pacer import Pacer
+from spec_control.track import Done, Grant, Grants, Track
 from spec_core import Part, Piece, Sequence, StashKey, Step
 from spec_core.contract.step import Spent
 

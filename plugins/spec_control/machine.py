@@ -122,7 +122,7 @@ class Machine:
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
         """Two steps in a row, one of them plain, say what the other's forward costs."""
-        last, curve = self._last, costs.forwards
+        last = self._last
         self.surprised = False
         if last is None or last[0] is not costs:
             return
@@ -145,7 +145,8 @@ class Machine:
             self.surprised = not curve.knows(rows)
 
     def _learn(self, costs: Costs, rows: int, ratio: float) -> None:
-        """A cost that was far off twice in a row has changed: earlier measurements are dropped.
+        """A cost that was far off twice in a row has changed: earlier measurements are dropped, and also at the first
+        comparison with a plain step.
 
         Rows at once never cost more than one after the other: more was a disturbance.
         """
@@ -155,7 +156,7 @@ class Machine:
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
         changed = curve.knows(rows) and not alike(ratio, expected)
         self._odd = (id(curve), rows) if changed else None
-        if changed and again:
+        if (changed and again) or (costs.pairs[rows] == 1 and curve.knows(rows)):
             curve.forget(rows, 1)
         curve.add(rows, ratio)
         self.surprised = changed or not curve.knows(rows)

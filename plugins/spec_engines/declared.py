@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
+
+MATRICES = ("token_embd.weight", "output.weight")
+"""Embedding and output matrix by their GGUF names, which draft heads use."""
+
+OWN_LOOP = {
+    "logits": True,
+    "hidden": True,
+    "final": True,
+    "weights": MATRICES,
+    "constraints": True,
+    "predictions": True,
+}
+"""What a target serves that gives hidden states and matrices: requests are those of this project's loop."""
 
 
 @attrs.frozen
@@ -12,7 +28,8 @@ class Engine:
     scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it
     runs. logits, hidden: what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is
     rolled back. weights: which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits.
-    target: whether it is a target of this project's loop; else methods run inside its own.
+    serves: what plugins get, as keywords of ``spec_core.host.Serves``; where a sentence above names a condition, some
+    models lack it. target: whether it is a target of this project's loop; else methods run inside its own.
     """
 
     scheme: str
@@ -26,4 +43,5 @@ class Engine:
     weights: str
     rules: str
     exact: str
+    serves: Mapping[str, Any]
     target: bool = True

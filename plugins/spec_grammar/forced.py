@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 from attrs.validators import and_, ge, le
 
-from spec_core import Compat, Draft, Step, hookimpl
+from spec_core import Compat, Draft, Needs, Step, hookimpl
 from spec_core.toolkit import forced
 
 
@@ -24,7 +24,9 @@ class Forced:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0)
+        return Compat(
+            needs=Needs(constraints=True), drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0
+        )
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 from attrs.validators import and_, ge, le, optional
 
-from spec_core import Compat, Draft, Refusal, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, Draft, Needs, Refusal, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, match_estimates
 
 DECAY = 0.98
@@ -112,6 +112,7 @@ class Prediction:
         self.eog = target.info.eog
         problem = None if self.file is None else problem_of(Path(self.file), target)
         return Compat(
+            needs=Needs(predictions=self.file is None),
             drafts={"deterministic"},
             forwards=lambda k: 0,
             refusals=[Refusal(problem, "give a text file in UTF-8")] if problem else [],

@@ -10,7 +10,7 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.hooks import ask_compat
-from spec_core.contract.values import Compat
+from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 
 
@@ -121,9 +121,10 @@ def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozense
 
 
 def check_needs(chosen: list[Chosen], target: Any) -> None:
-    """The target must have what plugins need: layers that exist, trees if it accepts them."""
+    """The target must have what plugins need: layers that exist, weights that it gives, trees if it accepts them."""
     _check_traces(chosen)
     for c in chosen:
+        _check_weights(c, target.info)
         if c.compat.needs.trees and not target.info.trees:
             raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", hint=f"run without {c.name}")
         wrong = [i for i in c.compat.needs.hidden if not 0 <= i <= target.info.layers]
@@ -132,6 +133,16 @@ def check_needs(chosen: list[Chosen], target: Any) -> None:
                 f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
                 hint="use a file made for this target",
             )
+
+
+def _check_weights(chosen: Chosen, info: TargetInfo) -> None:
+    missing = frozenset() if info.tensors is None else chosen.compat.needs.weights - info.tensors
+    if missing:
+        raise Refused(
+            f"{chosen.name} reads the target's {', '.join(sorted(missing))}; "
+            f"{info.name} gives {', '.join(sorted(info.tensors or ())) or 'no weights'}",
+            hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
+        )
 
 
 def _check_traces(chosen: list[Chosen]) -> None:

@@ -216,6 +216,9 @@ class Needs:
     trees: drafts may branch. all_logits: a logits row for every row of the batch.
     trace: what to record of recurrent layers for draft rows: their states, or the inputs of their update.
     depth: record it only for the first ``depth`` drafted tokens of each sequence; None means all.
+    weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
+        ``token_embd.weight``. constraints, predictions: the plugin drafts only from these fields of requests. A run
+        gives them; other engines may not.
     """
 
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
@@ -225,6 +228,9 @@ class Needs:
     all_logits: bool = False
     trace: Trace | None = attrs.field(default=None, validator=in_((None, "states", "inputs")))
     depth: int | None = None
+    weights: frozenset[str] = attrs.field(default=frozenset(), converter=_names, kw_only=True)
+    constraints: bool = attrs.field(default=False, kw_only=True)
+    predictions: bool = attrs.field(default=False, kw_only=True)
 
     def __or__(self, other: Needs) -> Needs:
         return Needs(
@@ -235,6 +241,9 @@ class Needs:
             all_logits=self.all_logits or other.all_logits,
             trace=self.trace or other.trace,
             depth=self.depth if self.trace else other.depth,
+            weights=self.weights | other.weights,
+            constraints=self.constraints or other.constraints,
+            predictions=self.predictions or other.predictions,
         )
 
 
@@ -308,6 +317,7 @@ class TargetInfo:
     exact: which rows have equal bits however they are computed: ``rows``, every row, alone, with drafts, in a tree and
         in a batch; ``chains``, the rows of text and of drafts that are chains; ``no``, none: a draft may change the
         winner of a near tie. Empty if it is not known, as before weights are read. exact_why: why it is not ``rows``.
+    tensors: names of the weights that ``tensor`` gives; None means all that the model has.
     extras: facts without a field of their own, such as the file.
     """
 
@@ -326,6 +336,7 @@ class TargetInfo:
     eog: frozenset[int] = frozenset()
     exact: Exact = attrs.field(default="", validator=in_(EXACT))
     exact_why: str = ""
+    tensors: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
     extras: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property

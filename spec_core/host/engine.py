@@ -18,11 +18,13 @@ from spec_core.hookspecs import hookimpl
 
 @attrs.frozen
 class Serves:
-    """What an engine tells after a step, in each ``Progress``.
+    """What an engine gives to plugins: in each ``Progress``, in ``EngineModel.tensors``, in the requests of ``begin``.
 
     logits: rows of logits, of the last committed token and of each verified draft token. hidden: hidden states between
     blocks. final: the hidden state after the final norm. trees: drafts may branch. limits: drafts of any length up to
     the one allowed; without it a plugin that limits lengths is refused.
+    weights: GGUF names of the weights that the engine shares, such as ``token_embd.weight``. constraints: requests have
+    the constraint that the engine enforces. predictions: requests have predictions.
     """
 
     logits: bool = False
@@ -30,6 +32,25 @@ class Serves:
     final: bool = False
     trees: bool = False
     limits: bool = True
+    weights: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset, kw_only=True)
+    constraints: bool = attrs.field(default=False, kw_only=True)
+    predictions: bool = attrs.field(default=False, kw_only=True)
+
+    def __str__(self) -> str:
+        """What is served, in words, for refusals."""
+        return ", ".join(["tokens", *(what for name, what in WORDS.items() if getattr(self, name))])
+
+
+WORDS = {
+    "logits": "rows of logits",
+    "hidden": "hidden states between blocks",
+    "final": "the hidden state after the final norm",
+    "trees": "drafts that branch",
+    "weights": "weights",
+    "constraints": "constraints of requests",
+    "predictions": "predictions of requests",
+}
+"""Fields of Serves, and of Needs, in words."""
 
 
 @attrs.define(eq=False)
@@ -105,11 +126,13 @@ def unserved(chosen: Chosen, serves: Serves) -> Iterator[str]:
         yield f"it reads {needs.trace} of recurrent layers; this engine does not give them"
     if needs.all_logits:
         yield "it reads logits of all rows of a prompt; this engine does not give them"
-    for name, wanted, what in (
-        ("logits", needs.logits, "rows of logits"),
-        ("hidden", bool(needs.hidden), f"hidden states {sorted(needs.hidden)}"),
-        ("final", needs.final, "the hidden state after the final norm"),
-        ("trees", needs.trees, "drafts that branch"),
-    ):
-        if wanted and not getattr(serves, name):
-            yield f"it needs {what}; this engine does not serve them"
+    for name, what in WORDS.items():
+        if getattr(needs, name) and not getattr(serves, name):
+            yield f"it needs {what}{_which(getattr(needs, name))}; this engine serves {serves}"
+    if serves.weights and (missing := needs.weights - serves.weights):
+        yield f"it needs weights{_which(missing)}; this engine shares{_which(serves.weights)}"
+
+
+def _which(needed: bool | frozenset[Any]) -> str:
+    """Blocks of hidden states, or names of weights."""
+    return "" if isinstance(needed, bool) else f" ({', '.join(map(str, sorted(needed)))})"

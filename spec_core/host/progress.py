@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -12,6 +13,8 @@ from spec_core.contract.batch import Part, Piece, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Needs, Verdict
 from spec_core.errors import UsageError
+
+log = logging.getLogger("spec_core")
 
 
 def _tuple(tokens: Iterable[int]) -> tuple[int, ...]:
@@ -44,7 +47,7 @@ class Progress:
 def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     """The share of a step: committed rows, the draft as far as it was verified, and the verdict that the engine made.
 
-    last: the share in which the draft was made. Raises UsageError for a progress that contradicts the draft.
+    last: the share in which a draft was asked for. Raises UsageError for a progress that contradicts the draft.
     """
     start = seq.delivered if reported.start is None else reported.start
     if start > seq.delivered:
@@ -56,11 +59,25 @@ def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     part = Part(seq, start, seq.tokens[start:end], decides=bool(reported.tokens))
     if not reported.tokens:
         return part
+    part.budget = 0 if last is None else last.budget
     if last is not None and last.draft is not None:
         part.draft, part.pieces = _cut(last, len(last.draft) if reported.checked is None else reported.checked)
     part.verdict = part.uncut = _verdict(part.draft, reported.tokens, _name(seq))
     part.emitted = list(reported.tokens)
     return part
+
+
+def advance(seq: Sequence, tokens: Iterable[int]) -> None:
+    """The request's constraint after the committed tokens; dropped where it ends: the engine enforces its own."""
+    if seq.matcher is None:
+        return
+    try:
+        going_on = all(seq.matcher.advance(token) for token in tokens) and not seq.matcher.complete
+    except Exception as error:
+        log.warning("%s: its constraint failed, plugins draft without it: %s", _name(seq), error)
+        going_on = False
+    if not going_on:
+        seq.matcher = None
 
 
 def _name(seq: Sequence) -> str:

@@ -9,6 +9,7 @@ import pytest
 from spec_cli.main import run
 from spec_compare.entries import swept_all
 from spec_compare.records.reading import read
+from spec_compare.titles import places
 
 from tests.support.toy_plugins import install
 
@@ -234,6 +235,70 @@ def test_a_file_that_is_wrong_is_one_message(compare, name):
 )
 def test_a_sweep_that_is_wrong_is_one_message(compare, sweep, said):
     code, _, err = compare("--method", "repeat", "--sweep", sweep)
+
+    assert code == 2
+    assert said in err and "Traceback" not in err
+
+
+# contenders on several models
+
+
+def test_a_contender_runs_on_every_target_beside_plain_decoding_there(compare, tmp_path):
+    code, found, _ = compare("--method", "repeat", "--method", "mute", "--target", "toy:hybrid")
+    laps = [lap for lap in read(tmp_path / "out").laps]
+
+    assert code == 0
+    assert set(found) == {f"{name}{on}" for name in ("plain", "repeat", "mute") for on in ("", " model=toy:hybrid")}
+    assert {r.contender: r.baseline for lap in laps for r in lap.records} == {
+        name: "plain model=toy:hybrid" if "model" in name else "plain" for name in found
+    }
+    assert [found[name].settings["model"].origin for name in ("repeat", "repeat model=toy:hybrid")] == [
+        "flag",
+        "--target",
+    ]
+
+
+def test_plain_decoding_alone_can_be_compared_on_several_targets(compare):
+    _, found, _ = compare("--target", "toy:hybrid")
+
+    assert list(found) == ["plain", "plain model=toy:hybrid"]
+
+
+def test_a_contender_whose_table_names_a_model_stays_on_it(compare):
+    toml = '[[contender]]\nmethods = ["repeat"]\nmodel = "toy:hybrid"\n[[contender]]\nmethods = ["mute"]\n'
+    _, found, _ = compare("--target", "toy:hybrid", toml=toml)
+
+    assert set(found) == {
+        "plain",
+        "plain model=toy:hybrid",
+        "repeat model=toy:hybrid",
+        "mute",
+        "mute model=toy:hybrid",
+    }
+
+
+def test_names_have_the_last_part_of_a_path_unless_two_are_equal():
+    models = ["zoo:pico", "gguf:/a/m.gguf", "gguf:/b/m.gguf", "/c/other.gguf", "transformers:/a/m"]
+
+    assert list(places(models).values()) == [
+        "zoo:pico",
+        "gguf:/a/m.gguf",
+        "gguf:/b/m.gguf",
+        "other.gguf",
+        "transformers:m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--target", "toy:dense"), "the model toy:dense was passed 2 times"),
+        (("--target", "toi:dense"), "toi:dense: unknown target scheme 'toi'"),
+        (("--target", "toy:hybrid", "--method", "eagle3"), "on toy:dense: eagle3: no head is given"),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_one_message(compare, arguments, said):
+    code, _, err = compare("--method", "repeat", *arguments)
 
     assert code == 2
     assert said in err and "Traceback" not in err

@@ -84,7 +84,7 @@ def test_the_command_explains_every_difference(compare):  # noqa: F811
 
     assert code == 1
     assert out.count("does not flip: the method, its rule or its rollback is at fault") == 3
-    assert "not exact by construction" in out
+    assert "toy:dense: exact by construction" in out
 
 
 def facts(exact: str | None) -> TargetFacts:
@@ -94,9 +94,10 @@ def facts(exact: str | None) -> TargetFacts:
 @pytest.mark.parametrize(
     ("exact", "expected"),
     [
-        ("yes", "exact by construction: rows of m have equal bits"),
-        ("no: bfloat16", "not exact by construction (no: bfloat16)"),
-        (None, "not exact by construction (its target does not report it)"),
+        ("rows", "m: exact by construction: rows have equal bits alone, with drafts and in a batch,"),
+        ("chains: no trees", "m: exact by construction: rows of text and of drafts that are chains have equal bits,"),
+        ("no: bfloat16", "m: not exact by construction (no: bfloat16)"),
+        (None, "m: not exact by construction (its target does not report it)"),
     ],
 )
 def test_what_is_known_beforehand_is_said(exact, expected):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.auto import Auto
-from spec_control.pacer import QUIET, Grant, Pacer
+from spec_control.pacer import QUIET, Pacer
+from spec_control.track import Grant
 from spec_methods.ngram import Ngram
 
 from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl

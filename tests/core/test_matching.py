@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from toys import STRATEGIES, Drafts, Fixed, Says, dense, finish, ones, plain, toy_run
 
@@ -37,6 +38,16 @@ def test_a_state_that_the_target_does_not_have_is_not_owned(methods):
     with pytest.raises(Refused, match="says owns 'atention' state, this target has none") as error:
         dense([*methods, Says(owns={"atention"}, drafts=())])
     assert "nearest first: attention; or run without says" in error.value.hint
+
+
+def test_weights_that_the_target_does_not_give_are_refused_by_name():
+    """A target of another engine may give the matrices of draft heads only."""
+    target = ToyTarget(recurrent=False)
+    reads = Says(needs=Needs(weights={"output.weight", "output_norm.weight"}), drafts=())
+    assert Run(target, [reads]).needs.weights == {"output.weight", "output_norm.weight"}
+    target.info = attrs.evolve(target.info, tensors={"output.weight"})
+    with pytest.raises(Refused, match=r"says reads the target's output_norm.weight; toy-0 gives output.weight\n"):
+        Run(target, [reads])
 
 
 def test_an_owner_may_be_named_among_the_methods():

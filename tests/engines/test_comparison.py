@@ -6,18 +6,33 @@ import json
 
 import pytest
 from spec_cli.main import run
+from spec_compare.records.reading import read
 
+from tests.engines.models import directory as models
 from tests.support.hugging_face import directory
 
 
 def test_contenders_on_two_engines_are_compared_within_each(capsys):
+    """Both models are called pico: names say the engine, and speedups are against plain decoding on the same one."""
     pytest.importorskip("transformers", "5.20")
-    models = f"zoo:pico,transformers:{directory('zoo:pico')}"
-    words = ["compare", "-m", "zoo:pico", "--method", "ngram", "--sweep", f"model={models}", "--limit", "1", "-n", "8"]
+    words = ["compare", "-m", "zoo:pico", "--method", "ngram", "--target", f"transformers:{directory('zoo:pico')}"]
 
-    assert run([*words, "--threads", "1", "--repeats", "1", "--json"]) == 0
+    assert run([*words, "--limit", "1", "-n", "8", "--threads", "1", "--no-bounds", "--exact", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    names = {row["contender"] for row in found["rows"]}
-    assert sum(name.startswith("plain") for name in names) == 2
-    assert sum(name.startswith("ngram model=") for name in names) == 2
+    on = " model=transformers:pico"
+    assert {row["contender"] for row in found["rows"]} == {"plain", "ngram", f"plain{on}", f"ngram{on}"}
     assert {row["identical"] == row["prompts"] for row in found["rows"]} == {True}
+    assert {row["speedup"] for row in found["rows"] if row["contender"].startswith("plain")} == {1.0}
+
+
+def test_a_text_that_differs_across_engines_is_no_difference(capsys, tmp_path):
+    """Two models with other weights in one comparison: each text is held to its own model's."""
+    pytest.importorskip("transformers", "5.20")
+    (tmp_path / "p.jsonl").write_text(json.dumps({"id": "a", "prompt": "the quick"}))
+    words = ["compare", "-m", f"transformers:{models('llama')}", "--target", f"transformers:{models('qwen3')}"]
+    words += ["--method", "ngram", "--prompts", str(tmp_path / "p.jsonl"), "--out", str(tmp_path / "out")]
+
+    assert run([*words, "-n", "12", "--no-bounds", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == []
+    texts = {tuple(r.tokens) for lap in read(tmp_path / "out").laps for r in lap.records}
+    assert len(texts) == 2

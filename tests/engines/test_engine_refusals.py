@@ -1,34 +1,58 @@
-"""Every method on every engine: it is accepted, or refused with a reason before a weight is read."""
+"""Every method on every engine: it runs, or it is refused with reasons before a weight is read."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 from spec_engines.llamacpp import check_installed
 from spec_engines.vllm.model import SERVES, describe
+from spec_kernels import native
 from spec_zoo import path
 
-from spec_core import Refused, UsageError, load
-from spec_core.commands import check
+from spec_core import Compat, Needs, Refused, Run, Target, UsageError, hookimpl, load
 from spec_core.host import EngineModel, Host, Serves
-from spec_core.host import check as check_engine
-from spec_core.testing import ToyTarget
+from spec_core.testing import ToyConstraint, ToyTarget
+from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
+from tests.support.small_models import tiny_gguf
+from tools.engines import ADAPTERS, SETTINGS, cell, everything, registered
 
-FILES = {"draft-model": "zoo:pico-draft", "eagle3": "zoo:pico-eagle3", "dflash": "zoo:pico-dflash"}
-METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "dflash", "mtp")
+OWN = ("reference", "native")
+"""Of this project: plain torch and native code."""
+ENGINES = (*OWN, "transformers", "llamacpp", "vLLM")
+MODELS = ("pico", "pico-hybrid")
+PROMPT, LENGTH = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7], 6
+VLLM = (
+    "this engine serves tokens, rows of logits, hidden states between blocks, the hidden state after the final norm, "
+    "weights"
+)
 REFUSED = {
-    ("pico", "mtp"): "pico has no NextN layer",
-    ("pico-hybrid", "eagle3"): None,
-    ("pico-hybrid", "dflash"): None,
+    **{(engine, "pico", "mtp"): "mtp: pico has no NextN layer" for engine in ENGINES},
+    **{("vLLM", model, "forced"): f"forced: it needs constraints of requests; {VLLM}" for model in MODELS},
+    **{("vLLM", model, "prediction"): f"prediction: it needs predictions of requests; {VLLM}" for model in MODELS},
 }
-"""What cannot work: {(model, method): the reason}. None: heads of pico fit pico-hybrid, which has the same sizes."""
+"""{(engine, model, method): the reason}"""
+RUNS = [
+    (engine, model, method)
+    for engine in ENGINES
+    for model in MODELS
+    for method in registered()
+    if (engine, model, method) not in REFUSED
+]
 
 
 def location(engine: str, model: str) -> str:
+    """Of a model for an engine. Skips where the engine is not installed."""
+    if engine in OWN:
+        if engine == "native" and (problem := native.problem()):
+            pytest.skip(problem)
+        return f"zoo:{model}"
     if engine == "llamacpp":
         try:
             check_installed()
@@ -40,58 +64,208 @@ def location(engine: str, model: str) -> str:
     return f"transformers:{directory(f'zoo:{model}')}"
 
 
-def settings(method: str) -> tuple[str, dict[str, str]]:
-    return method, {"file": FILES[method]} if method in FILES else {}
+def options(engine: str) -> dict[str, Any]:
+    return {"device": "cpu", "threads": 1} | ({"kernels": engine} if engine in OWN else {})
 
 
-@pytest.mark.parametrize("engine", ["transformers", "llamacpp"])
-@pytest.mark.parametrize("model", ["pico", "pico-hybrid"])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_is_accepted_or_refused_by_metadata(engine, model, method):
-    target = load(location(engine, model), weights=False, device="cpu")
-    why = REFUSED.get((model, method))
-    if why is None:
-        assert check(target, [settings(method)], None, None, {})
-    else:
-        with pytest.raises(Refused, match=why):
-            check(target, [settings(method)], None, None, {})
+@cache
+def target(engine: str, model: str) -> Target:
+    return load(location(engine, model), **options(engine))
 
 
-@pytest.mark.parametrize("model", ["pico", "pico-hybrid"])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_is_accepted_or_refused_for_vllm_without_vllm(model, method):
-    described = describe(location("transformers", model).partition(":")[2])
-    why = REFUSED.get((model, method))
-    if why is None:
-        assert check_engine(described, [settings(method)], SERVES)
-    else:
-        with pytest.raises(Refused, match=why):
-            check_engine(described, [settings(method)], SERVES)
+@cache
+def plain(engine: str, model: str) -> list[int]:
+    return Run(target(engine, model), max_sequences=1).generate(PROMPT, max_tokens=LENGTH).result.tokens
 
 
-@pytest.mark.parametrize("engine", ["transformers", "llamacpp"])
+def asked(engine: str, model: str, method: str) -> dict[str, Any]:
+    """What requests have besides a prompt, where a method drafts from it."""
+    if method == "forced":
+        return {"constraint": ToyConstraint(share=0.0)}
+    return {"prediction": plain(engine, model)} if method == "prediction" else {}
+
+
+def inside_vllm(model: str, method: str, settings: dict[str, Any]) -> Host:
+    """A host with what vLLM serves. Weights of the model are read when a method asks for one."""
+    bare = describe(location("vLLM", model).partition(":")[2])
+    shared = attrs.evolve(bare, tensors=lambda name: target("transformers", model).tensor(name))
+    return Host(shared, [(method, settings)], SERVES)
+
+
+def begun(engine: str, model: str, method: str, settings: dict[str, Any]) -> Run | Host:
+    """A run from a location, or a host: weights are read after everything was checked."""
+    if engine == "vLLM":
+        return inside_vllm(model, method, settings)
+    return Run(location(engine, model), [(method, settings)], **options(engine))
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """Every reader of weights fails: those of the engines' models, and those of draft models and heads."""
+
+    def was_read(*_: Any, **__: Any) -> None:
+        pytest.fail("weights were read")
+
+    monkeypatch.setattr("spec_targets.runtime.build.executor", was_read)
+    monkeypatch.setattr("spec_core.assembly.assemble._load", was_read)
+    if find_spec("transformers") is not None:
+        monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", was_read)
+    if find_spec("llama_cpp") is not None:
+        from spec_engines.llamacpp import loading
+
+        made = loading.Model
+        monkeypatch.setattr(
+            loading, "Model", lambda p, allocate=True, **more: was_read() if allocate else made(p, False)
+        )
+
+
+# every method of this distribution
+
+
+@pytest.mark.parametrize("engine, model, method", REFUSED)
+def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, model, method, unread):
+    with pytest.raises(Refused) as caught:
+        begun(engine, model, method, SETTINGS.get(method, {}))
+    assert caught.value.reason == REFUSED[engine, model, method]
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("engine, model, method", [run for run in RUNS if run[0] != "vLLM"])
+def test_every_other_method_drafts_in_a_run(engine, model, method):
+    served = target(engine, model)
+    run = Run(served, [(method, SETTINGS.get(method, {}))], max_sequences=1)
+    text = run.generate(PROMPT, max_tokens=LENGTH, **asked(engine, model, method)).result.tokens
+
+    assert len(text) == LENGTH
+    assert run.stats.report()["drafted"] > 0
+
+
+@pytest.mark.parametrize("model, method", [run[1:] for run in RUNS if run[0] == "vLLM"])
+def test_every_other_method_drafts_with_what_vllm_serves(model, method):
+    """In a loop that is not this project's, on a model of transformers."""
+    host = inside_vllm(model, method, SETTINGS.get(method, {}))
+    engine = FakeEngine(target("transformers", model), host)
+    job = engine.add("a", PROMPT, LENGTH)
+    engine.run()
+
+    assert len(job.tokens) == LENGTH
+    assert host.stats.report()["drafted"] > 0
+
+
+@pytest.mark.parametrize("method", registered())
+def test_the_table_of_the_documentation_says_what_happens(method):
+    """Its cells follow from what adapters declare; the runs above are what they say."""
+    for engine in (adapter.ENGINE for adapter in ADAPTERS):
+        refused = (engine.scheme, "pico-hybrid", method) in REFUSED
+        assert cell(method, Serves(**engine.serves)).startswith("no: it needs" if refused else ("trees", "chains"))
+    assert cell(method, everything()) == ("trees" if "width" in SETTINGS.get(method, {}) else "chains")
+
+
+# settings and files that do not fit
+
+
+WRONG = {
+    "no draft model": ("draft-model", {}, "draft-model: no draft model is given, and pico has none"),
+    "a hybrid drafts": ("draft-model", {"file": "zoo:pico-hybrid"}, "draft-model: pico-hybrid has recurrent state"),
+    "other words": ("draft-model", {"file": "tiny"}, "draft-model: tiny-0 has a different vocabulary than pico"),
+    "no head of eagle3": ("eagle3", {}, "eagle3: no head is given, and pico has none"),
+    "no head of dflash": ("dflash", {}, "dflash: no head is given, and pico has none"),
+    "another kind of head": ("eagle3", {"file": "zoo:pico-dflash"}, "eagle3: pico-dflash is a head of kind dflash"),
+    "no layer in the file": ("mtp", {"file": "zoo:pico-draft"}, "mtp: pico-draft has no NextN layer"),
+}
+COMPANIONS = {"no draft model", "no head of eagle3", "no head of dflash"}
+"""What is found beside a model of the zoo."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_files_that_do_not_fit_are_refused_before_weights_are_read(engine, wrong, unread):
+    if engine in OWN and wrong in COMPANIONS:
+        engine = "transformers"
+    method, settings, said = WRONG[wrong]
+    if settings.get("file") == "tiny":
+        settings = {"file": str(tiny_gguf())}
+    with pytest.raises(Refused) as caught:
+        begun(engine, "pico", method, settings)
+    assert caught.value.reason.startswith(said)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_head_of_another_model_is_refused_by_metadata(engine, kind, tmp_path):
-    target = load(location(engine, "pico"), weights=False, device="cpu")
+def test_a_head_of_another_model_is_refused_before_weights_are_read(engine, kind, tmp_path, unread):
     head: Path = head_directory(tmp_path / "head", kind, "speculators")
-    with pytest.raises(Refused, match=r"reads hidden states of width|was made for"):
-        check(target, [(kind, {"file": str(head)})], None, None, {})
+    with pytest.raises(Refused, match=rf"{kind}: .*(reads hidden states of width|was made for)"):
+        begun(engine, "pico", kind, {"file": str(head)})
 
 
-NEEDS = {"recycling": "logits", "eagle3": "hidden", "dflash": "hidden", "mtp": "final"}
+def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, unread):
+    place = location("transformers", "pico-hybrid")
+
+    def unknown(*_: Any, **__: Any) -> None:
+        raise UsageError("the moon is unknown", hint="")
+
+    monkeypatch.setattr("spec_engines.transformers.loading.load", unknown)
+    with pytest.raises(Refused, match=r"mtp: this project cannot read the NextN layer of .*: the moon is unknown"):
+        Run(place, ["mtp"], device="cpu")
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_engine_that_tells_tokens_only_refuses_what_reads_more(method):
-    """Tokens are enough for lookup and draft models."""
-    model = "pico-hybrid" if method == "mtp" else "pico"
-    described = load(f"zoo:{model}", weights=False)
-    engine = EngineModel(described.info, described.tokenizer)
-    if method in NEEDS:
-        with pytest.raises(Refused, match=f"{method}: it needs .*; this engine does not serve them"):
-            Host(engine, [settings(method)], Serves())
-    else:
-        assert Host(engine, [settings(method)], Serves()).plugins
+@pytest.mark.parametrize("method", ["eagle3", "dflash", "mtp"])
+def test_a_file_that_only_llamacpp_knows_shares_no_weights(monkeypatch, method, unread):
+    place = location("llamacpp", "pico-hybrid")
+    monkeypatch.setattr("spec_engines.llamacpp.loading._known", lambda path: None)
+    said = (
+        "does not read the architecture of"
+        if method == "mtp"
+        else f"{method} reads the target's .*; .* gives no weights"
+    )
+    with pytest.raises(Refused, match=said):
+        Run(place, [(method, SETTINGS.get(method, {}))], device="cpu", threads=1)
+
+
+class Reads:
+    """A plugin that needs a weight."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(needs=Needs(weights={"output_norm.weight"}), drafts=())
+
+    @hookimpl
+    def process(self, rows: Any) -> None:
+        """Nothing."""
+
+
+def test_a_weight_that_transformers_does_not_give_is_refused_by_name(unread):
+    said = "reads the target's output_norm.weight; pico gives output.weight, token_embd.weight"
+    with pytest.raises(Refused, match=said):
+        Run(location("transformers", "pico"), [Reads()], device="cpu")
+
+
+# engines that serve less
+
+
+NEEDS = {
+    "recycling": "rows of logits",
+    "eagle3": "hidden states between blocks",
+    "dflash": "hidden states between blocks",
+    "mtp": "the hidden state after the final norm",
+    "forced": "constraints of requests",
+    "prediction": "predictions of requests",
+}
+
+
+@pytest.mark.parametrize("method", registered())
+def test_an_engine_that_tells_tokens_only_refuses_what_reads_more(method, unread):
+    described = load("zoo:pico-hybrid", weights=False)
+    model, named = EngineModel(described.info, described.tokenizer), [(method, SETTINGS.get(method, {}))]
+    if method not in NEEDS:
+        with pytest.raises(pytest.fail.Exception, match="weights were read"):
+            Host(model, named, Serves())
+        return
+    with pytest.raises(Refused) as caught:
+        Host(model, named, Serves())
+    assert caught.value.reason.startswith(f"{method}: it needs {NEEDS[method]}")
+    assert "; this engine serves tokens" in caught.value.reason and "this project's own loop" in caught.value.hint
 
 
 def test_methods_that_can_branch_draft_chains_where_an_engine_takes_no_trees():

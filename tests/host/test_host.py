@@ -8,7 +8,7 @@ import torch
 
 from spec_core import Compat, Draft, Needs, PluginError, Refused, Request, Run, UsageError, hookimpl, load
 from spec_core.host import Host, Progress, Serves
-from spec_core.testing import Oracle, RandomTrees, ToyTarget
+from spec_core.testing import Oracle, RandomTrees, ToyConstraint, ToyTarget
 from spec_core.toolkit import evaluate
 from tests.methods.heads import head_file
 from tests.support.fake_engine import EVERYTHING, FakeEngine, Recorder, model_of
@@ -276,10 +276,12 @@ class Loads:
 @pytest.mark.parametrize(
     "needs, field, said",
     [
-        (Needs(logits=True), "logits", "it needs rows of logits; this engine does not serve them"),
-        (Needs(hidden={1}), "hidden", r"it needs hidden states \[1\]"),
+        (Needs(logits=True), "logits", r"it needs rows of logits; this engine serves tokens\n"),
+        (Needs(hidden={1}), "hidden", r"it needs hidden states between blocks \(1\)"),
         (Needs(final=True), "final", "it needs the hidden state after the final norm"),
         (Needs(trees=True), "trees", "drafts trees, toy-0 takes chains only"),
+        (Needs(constraints=True), "constraints", "it needs constraints of requests"),
+        (Needs(predictions=True), "predictions", "it needs predictions of requests"),
         (Needs(trace="states"), None, "it reads states of recurrent layers"),
         (Needs(all_logits=True), None, "it reads logits of all rows of a prompt"),
     ],
@@ -292,6 +294,41 @@ def test_what_an_engine_does_not_serve_is_refused_before_weights_are_read(target
     if field is not None:
         Host(model_of(target), [plugin], Serves(**{field: True}))
         assert plugin.loaded
+
+
+def test_weights_that_an_engine_does_not_share_are_refused_by_name(target):
+    plugin = Loads(Needs(weights={"output.weight"}))
+    with pytest.raises(Refused, match=r"it needs weights \(output.weight\); this engine serves tokens\n"):
+        Host(model_of(target), [plugin])
+    with pytest.raises(Refused, match=r"\(output.weight\); this engine shares \(token_embd.weight\)"):
+        Host(model_of(target), [plugin], Serves(weights={"token_embd.weight"}))
+    assert not plugin.loaded
+    Host(model_of(target), [plugin], Serves(weights={"output.weight"}))
+    assert plugin.loaded
+
+
+def test_a_constraint_follows_what_the_engine_commits_until_it_ends(target):
+    """``forced`` drafts what the constraint leaves no choice about, and nothing once the text left it."""
+    constraint = ToyConstraint(seed=1, share=0.0, length=6)
+    text, matcher = [], constraint.start(target)
+    while len(text) < 6:
+        text += matcher.forced(1)
+        matcher.advance(text[-1])
+    host = Host(model_of(target), ["forced"], EVERYTHING)
+    for key in ("follows", "leaves"):
+        host.begin(key, [1, 2], constraint=constraint)
+    drafts = host.step({"follows": Progress(text[:1]), "leaves": Progress([text[0] + 1])})
+
+    assert "leaves" not in drafts and drafts["follows"].ids == tuple(text[1:])
+    assert host.step({"follows": Progress(text[1:3])})["follows"].ids == tuple(text[3:])
+    assert host.step({"follows": Progress(text[3:])}) == {}
+
+
+def test_a_prediction_is_drafted_where_the_engine_gives_it(target):
+    host = Host(model_of(target), ["prediction"], EVERYTHING)
+    host.begin("x", [1, 2], prediction=[5, 6, 7, 8])
+
+    assert host.step({"x": Progress([5])})["x"].ids == (6, 7, 8)
 
 
 def test_all_refusals_are_shown_together(target):

@@ -427,6 +427,20 @@ class ReadsLogitsUnasked(Lookup):
 
 
 @attrs.define(eq=False)
+class ReadsWeightsUnasked(Lookup):
+    """Takes the target's embedding when it is loaded, and does not declare it."""
+
+    weights: Any = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(load=self.take)
+
+    def take(self, target) -> None:
+        self.weights = target.tensor("token_embd.weight")
+
+
+@attrs.define(eq=False)
 class TakesTheLastRowOnly(Lookup):
     """Learns one row per step, though a chunk of a prompt or a kept draft has several."""
 

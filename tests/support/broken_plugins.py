@@ -75,6 +75,7 @@ DRAFTERS = [
     drafter("drafts_are_drawn_from_their_rows", drafters.DrawsTheBest, drafters.Sampler),
     drafter("positions_are_drawn_again_from_new_numbers", drafters.DrawsFromOldNumbers, drafters.Sampler),
     drafter("logits_are_read_only_if_declared", drafters.ReadsLogitsUnasked),
+    drafter("weights_are_read_only_if_declared", drafters.ReadsWeightsUnasked),
     drafter("forwards_are_as_promised", drafters.SpendsMore, drafters.Spender),
     drafter("compat_reads_metadata_only", drafters.ReadsWeightsEarly),
     drafter("nothing_shown_is_changed", drafters.NormalisesInPlace, drafters.Reader),

@@ -15,7 +15,10 @@ from spec_core.assembly.hooks import implementations
 from spec_core.host import EngineModel, Host, Progress, Serves
 from spec_core.toolkit import forward, open_sequence
 
-EVERYTHING = Serves(logits=True, hidden=True, final=True, trees=True)
+WEIGHTS = ("token_embd.weight", "output.weight", "output_norm.weight")
+EVERYTHING = Serves(
+    logits=True, hidden=True, final=True, trees=True, weights=WEIGHTS, constraints=True, predictions=True
+)
 
 
 def model_of(target: Target) -> EngineModel:

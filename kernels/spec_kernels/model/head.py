@@ -22,6 +22,11 @@ def lent(source: TensorSource, trunk: Any) -> Prefixed:
     return Prefixed(source, PREFIX, trunk.source)
 
 
+def borrowed(source: TensorSource) -> frozenset[str]:
+    """Names of the target's matrices that a head uses because it has none of its own. Reads no values."""
+    return frozenset(name for name in ("token_embd.weight", "output.weight") if not has(source, name))
+
+
 def block_shape(head: Any, window: int = 0) -> BlockShape:
     """The shape of a head's blocks, from its description."""
     heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.head**-0.5, window)

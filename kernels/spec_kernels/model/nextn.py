@@ -5,10 +5,24 @@ DeepSeek-V3 (2412.19437, section 2.2); tensor names as in GGUF.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Attend, Concat, Embed, Input, Op, Pick, Weight
+
+OWN = {
+    "token_embd.weight": "nextn.embed_tokens.weight",
+    "output.weight": "nextn.shared_head_head.weight",
+    "output_norm.weight": "nextn.shared_head_norm.weight",
+}
+"""Tensors of the trunk, and what a layer may have in their place."""
+
+
+def borrowed(names: Collection[str]) -> frozenset[str]:
+    """Names of the trunk's tensors that a layer with these tensors uses because it has none of its own."""
+    return frozenset(
+        name for name, own in OWN.items() if name not in names and not any(mine.endswith(own) for mine in names)
+    )
 
 
 def nextn(b: Builder, block: Iterable[Op], vocab: int) -> Iterator[Op]:

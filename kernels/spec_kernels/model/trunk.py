@@ -24,7 +24,8 @@ FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 def trunk_of(target: Any) -> Any:
     """An object with ``source`` and ``another(model, source)``: the target's executor, or one for its tensors."""
     shared = target.info.extras.get("executor")
-    return Beside(target) if shared is None else shared()
+    executor = None if shared is None else shared()  # None too where only metadata were read
+    return Beside(target) if executor is None else executor
 
 
 class TargetTensors:

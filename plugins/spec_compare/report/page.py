@@ -10,6 +10,7 @@ from spec_cli.common import note
 
 from spec_compare.columns import COLUMNS, chosen, title
 from spec_compare.outcome import Outcome
+from spec_compare.records.header import TargetFacts
 from spec_compare.report.figures import figures
 from spec_compare.report.texts import clean, sources, texts
 from spec_compare.summary import ALL
@@ -75,16 +76,12 @@ def tables(found: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
 
 def facts(found: Outcome) -> list[tuple[str, str]]:
     """What the numbers depend on."""
-    header, target = found.header, found.header.targets[0]
+    header = found.header
     settings = {name: setting.value for name, setting in header.settings.items()}
     rows: list[tuple[str, Any]] = [
         ("date", header.date),
         ("command", " ".join(header.command)),
-        ("model", f"{target.name} ({target.model}), {target.dtype} on {target.device}"),
-        ("weights", ", ".join(f"{n} {kind}" for kind, n in target.quantisation.items())),
-        ("kernels", target.kernels),
-        ("exactness", target.exact),
-        ("threads", target.threads),
+        *(row for target in header.targets for row in _facts_of(target)),
         ("machine", f"{header.host}, {header.processors} processors"),
         *((name, header.environment.get(name)) for name in ENVIRONMENT if name != "kernels"),
         ("packages", _packages(header.environment.get("packages"))),
@@ -96,6 +93,17 @@ def facts(found: Outcome) -> list[tuple[str, str]]:
         ("interval", f"{header.interval:.0%}, bootstrap over prompts, {header.resamples} resamples"),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
+
+
+def _facts_of(target: TargetFacts) -> list[tuple[str, Any]]:
+    """The rows of one model; a comparison may have several."""
+    return [
+        ("model", f"{target.name} ({target.model}), {target.dtype} on {target.device}"),
+        ("weights", ", ".join(f"{n} {kind}" for kind, n in target.quantisation.items())),
+        ("kernels", target.kernels),
+        ("exactness", target.exact),
+        ("threads", target.threads),
+    ]
 
 
 def _packages(packages: Any) -> str:

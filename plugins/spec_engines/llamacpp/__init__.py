@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spec_core.errors import UsageError
-from spec_engines.declared import Engine
+from spec_engines.declared import OWN_LOOP, Engine
 from spec_engines.options import KERNELS, check_options
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ ENGINE = Engine(
     weights="embedding and output matrix, if this project knows the architecture",
     rules="all",
     exact="chains, if the rows that are compared when the model is loaded are equal; else no",
+    serves=OWN_LOOP,
 )
 ALLOWED = KERNELS | {"weights": (True, False, "auto"), "dtype": ("auto", "float32")}
 

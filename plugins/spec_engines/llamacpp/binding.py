@@ -69,7 +69,7 @@ class Model:
             raise UsageError(f"{path}: llama.cpp cannot load it", hint="check that llama.cpp supports its architecture")
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
+        if getattr(self, "handle", None) and api is not None:  # None when the interpreter ends
             api.llama_model_free(self.handle)
             self.handle = None
 
@@ -125,7 +125,7 @@ class Context:
         self.vocab = model.facts.vocab
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
+        if getattr(self, "handle", None) and api is not None:  # as above
             api.llama_free(self.handle)
             self.handle = None
 

@@ -76,7 +76,8 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
         family=known.info.family if known is not None else "",
         bos=words.bos if words is not None else None,
         eog=words.eog if words is not None else frozenset(),
-        extras=_extras(known),
+        tensors=None if known is not None else frozenset(),
+        extras=_extras(known, path.name),
     )
     weights = _weights(known)
     if not wish.weights:
@@ -103,10 +104,12 @@ def _known(path: Path) -> Target | None:
     return read
 
 
-def _extras(known: Target | None) -> dict[str, Any]:
+def _extras(known: Target | None, name: str) -> dict[str, Any]:
     """The layer for drafting that the file has."""
-    extras = {} if known is None else known.info.extras
-    return {name: extras[name] for name in ("nextn", "rotated") if name in extras}
+    if known is None:
+        return {"nextn": {"problem": f"this project does not read the architecture of {name}, nor a NextN layer in it"}}
+    extras = known.info.extras
+    return {key: extras[key] for key in ("nextn", "rotated") if key in extras}
 
 
 def _weights(known: Target | None) -> Callable[[str], Tensor]:

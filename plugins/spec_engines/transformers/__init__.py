@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spec_core.errors import UsageError
-from spec_engines.declared import Engine
+from spec_engines.declared import OWN_LOOP, Engine
 from spec_engines.options import KERNELS, check_options
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ ENGINE = Engine(
     weights="embedding and output matrix",
     rules="all",
     exact="no: libraries sum each shape of a product in their own order",
+    serves=OWN_LOOP | {"trees": True},
 )
 ALLOWED = KERNELS | {"weights": (True, False, "auto"), "cache_dtype": ("auto",)}
 

@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
 from spec_core.errors import SpecError, UsageError, nearest, shown
+from spec_engines.declared import MATRICES
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds
 from spec_engines.transformers.probe import takes_masks
@@ -170,6 +171,7 @@ def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name
         eog=words.eog if words is not None else frozenset(),
         exact="no",
         exact_why=ROUNDED,
+        tensors=frozenset(MATRICES),
     )
 
 
@@ -181,6 +183,6 @@ def _extras(directory: Path) -> dict[str, Any]:
         return {}
     try:
         facts = load(f"hf:{directory}", weights=False).info.extras
-    except SpecError:  # an architecture that only transformers knows
-        return {}
+    except SpecError as error:  # an architecture that only transformers knows
+        return {"nextn": {"problem": f"this project cannot read the NextN layer of {directory.name}: {error.reason}"}}
     return {name: facts[name] for name in ("nextn", "rotated") if name in facts}

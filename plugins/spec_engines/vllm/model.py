@@ -10,8 +10,9 @@ import attrs
 from spec_core import TargetInfo, load
 from spec_core.errors import UsageError
 from spec_core.host import EngineModel, Serves
+from spec_engines.vllm import ENGINE
 
-SERVES = Serves(logits=True, hidden=True, final=True)
+SERVES = Serves(**ENGINE.serves)
 WHY = "vLLM multiplies rows in the shapes of a step, and libraries sum each shape in its own order"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 from attrs.validators import ge, le
+from spec_kernels.model.head import borrowed
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class DFlash:
             return Compat(refusals=[found])
         return Compat(
             shares=True,
-            needs=found.needs,
+            needs=attrs.evolve(found.needs, weights=borrowed(found.facts["source"])),
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,
             load=lambda target: self._load(target, found),

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
+from spec_kernels.model.head import borrowed
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -64,7 +65,9 @@ class Eagle3(PairDrafter):
             return Compat(refusals=[found])
         return Compat(
             shares=True,
-            needs=attrs.evolve(found.needs, trees=self.width > 1 and target.info.trees),
+            needs=attrs.evolve(
+                found.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(found.facts["source"])
+            ),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, found),

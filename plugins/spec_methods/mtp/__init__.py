@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 from attrs.validators import ge, le
+from spec_kernels.model.nextn import borrowed
 from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
@@ -39,11 +40,11 @@ class Mtp(PairDrafter):
     @hookimpl
     def compat(self, target: Target) -> Compat:
         holder = target if self.file is None else load(self.file, weights=False)
-        refusal = self._misfit(target, holder)
+        if refusal := self._misfit(target, holder):
+            return Compat(refusals=[refusal])
         return Compat(
             shares=True,
-            needs=Needs(final=True),
-            refusals=[refusal] if refusal else [],
+            needs=Needs(final=True, weights=borrowed(holder.info.extras["nextn"]["source"].names)),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, holder),

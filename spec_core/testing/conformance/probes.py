@@ -147,6 +147,18 @@ class Watched:
 
 
 @attrs.define(eq=False)
+class Lender(Watched):
+    """Notes the names of the weights that are read."""
+
+    after: Callable[[Batch, TargetOutput], None] = attrs.field(default=lambda batch, output: None)
+    read: set[str] = attrs.field(factory=set)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        self.read.add(name)
+        return self.inner.tensor(name)
+
+
+@attrs.define(eq=False)
 class Rewinds(Watched):
     """Evaluates every kept draft again in the next step, like an owner that cannot restore a state."""
 

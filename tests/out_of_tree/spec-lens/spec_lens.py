@@ -48,7 +48,7 @@ class Lens:
     @hookimpl
     def compat(self, target):
         return Compat(
-            needs=Needs(final=True),
+            needs=Needs(final=True, weights={"output.weight"}),
             drafts=self.drafter.proposals,
             forwards=lambda drafted: 0,
             refusals=misfits(self.file, target.info),
