@@ -15,6 +15,7 @@ from spec_control.ledger import Ledger
 from spec_control.log import Log, Made, Memory, deepest, memory_of, numbers, standing
 from spec_control.pacer import Grants, Pacer, Track
 from spec_core import Compat, Part, Sequence, StashKey, Step, hookimpl
+from spec_core.contract.step import Spent
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
@@ -186,7 +187,7 @@ class Auto:
         done, own, last = made.done, made.own, made.last
         assert own is not None and last is not None
         if done.drafted:
-            self.pacer.settle(done, own.seconds["verify"], own.whole)
+            self.pacer.settle(done, own.seconds["verify"], own.whole - self._own(own, step))
             return
         passed = last.number - own.number
         if passed:
@@ -196,7 +197,14 @@ class Auto:
             return
         took = standing(step, last, step.asking)
         for name, seconds in took.items() if passed else ():
-            self.pacer.arm(name).stands(seconds)
+            if name != step.asking:
+                self.pacer.arm(name).stands(seconds)
         done.stands, done.batch, done.rows = max(1, passed), last.sequences, last.rows
         done.tokens = done.batch
-        self.pacer.settle(done, last.seconds["verify"], last.whole, sum(took.values()))
+        whole = last.whole - took.pop(step.asking, 0.0)
+        self.pacer.settle(done, last.seconds["verify"], whole, sum(took.values()))
+
+    def _own(self, spent: Spent, step: Step) -> float:
+        """Seconds of this controller, which are not charged to drafts."""
+        seconds = spent.seconds
+        return seconds.get(f"draft.{step.asking}", 0.0) + seconds.get(f"rollback.{step.asking}", 0.0)

@@ -122,7 +122,7 @@ class Machine:
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
         """Two steps in a row, one of them plain, say what the other's forward costs."""
-        last, curve = self._last, costs.forwards
+        last = self._last
         self.surprised = False
         if last is None or last[0] is not costs:
             return

@@ -83,8 +83,8 @@ class Done:
     """A step of which only the time is missing.
 
     depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
-    drafted: {method: tokens of its paths}. track: where there is but one sequence. cold: a method drafted for a sequence for the first time, and evaluated
-    what it had missed. stands: for so many plain steps like it.
+    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
+    what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
     """
 
     number: int
@@ -403,8 +403,9 @@ class Pacer:
         spent, each = times * whole / plain, times * done.tokens / batch
         self.book.step(each, spent, times, self.reason)
         if done.drafted and spent > 1.0 + LARGE:
-            forecast = 1.0 + sum(arm.time(costs, length / batch) - 1.0 for arm, length in done.drafted.items())
-            spent -= self.ledger.forgive(spent - forecast)
+            lengths = {arm: max(1, round(length / batch)) for arm, length in done.drafted.items()}
+            more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
+            spent -= self.ledger.forgive(spent - 1.0 - more)
         self.ledger.settle(each, spent)
         self._schedule(done.rows == batch, times)
         for arm in self.arms.values():

@@ -17,6 +17,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Needs
 from spec_core.errors import PluginError, UsageError, shown
+from spec_core.host.clock import Clock
 from spec_core.host.engine import EngineModel, Serves, check, offered
 from spec_core.host.progress import Progress, advance, output, verified
 from spec_core.loop.commit import commit
@@ -66,11 +67,13 @@ class Host:
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
-        self.stats = Stats(exact=self.model.info.exactness)
+        reports = {c.name: c.compat.report for c in self.plugins if c.compat.report is not None}
+        self.stats = Stats(exact=self.model.info.exactness, reports=reports)
         self._private = not coupled
         self._hooks = Hooks(self.plugins, self._failed)
         self._sequences: dict[Hashable, Sequence] = {}
-        self._drafted: dict[Hashable, Part] = {}
+        self._asked: dict[Hashable, Part] = {}
+        self._clock = Clock()
         self._numbers = count()
         self._observers: list[Callable[[Step], None]] = []
         self._new_step = partial(
@@ -103,7 +106,7 @@ class Host:
         """A request ends, for whatever reason; returns its statistics. Plugins' data about it are dropped."""
         seq = self._sequence(key)
         del self._sequences[key]
-        self._drafted.pop(key, None)
+        self._asked.pop(key, None)
         return self.stats.close(seq).report()
 
     def _sequence(self, key: Hashable) -> Sequence:
@@ -114,44 +117,63 @@ class Host:
     # steps
 
     def step(
-        self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int] | None = None
+        self,
+        reported: Mapping[Hashable, Progress],
+        budgets: Mapping[Hashable, int] | None = None,
+        rows: int | None = None,
     ) -> dict[Any, Draft]:
         """The engine made a step: tell the plugins, and draft for the next step.
 
-        reported: the requests of the step. budgets: {key: longest draft} where it is less than ``draft_max``. Returns
-        {key: Draft} for the requests that plugins drafted for.
+        reported: the requests of the step. budgets: {key: longest draft} where it is less than ``draft_max``. rows: of
+        the engine's forward, if it evaluated more than what is reported. Returns {key: Draft} for the requests that
+        plugins drafted for. Controllers take the time between two calls as that of the engine's step.
 
         Raises UsageError for progress that contradicts a draft or lacks what ``needs`` names, before a plugin is asked;
         a plugin's error only with ``on_error="raise"``.
         """
-        self._learn(reported)
+        self._learn(reported, rows)
         return self._draft(reported, budgets or {})
 
-    def _learn(self, reported: Mapping[Hashable, Progress]) -> None:
+    def _learn(self, reported: Mapping[Hashable, Progress], rows: int | None) -> None:
         """Rollback and process for what the engine committed."""
-        step = self._new_step()
+        clock = self._clock
+        step = self._new_step(number=clock.number, before=clock.last, before_rest=clock.last)
         for key, one in reported.items():
-            step.add(verified(self._sequence(key), self._drafted.get(key), one))
+            step.add(verified(self._sequence(key), self._asked.get(key), one))
         step.output = output(step.parts, reported.values(), self.needs)
-        for key, one in reported.items():
-            self._drafted.pop(key, None)
-            advance(self._sequence(key), one.tokens)
         step.forwards["target"] = 1
         step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
+        rows = step.rows["target"] if rows is None else rows
+        self._pair(step, rows > step.rows["target"])
+        for key, one in reported.items():
+            self._asked.pop(key, None)
+            advance(self._sequence(key), one.tokens)
         self._ask("rollback", step, step)
-        rows = commit(step, self._hooks.learners)
-        self._ask("process", step, rows)
+        self._ask("process", step, commit(step, self._hooks.learners))
+        clock.told(step, rows)
         self._count(step)
 
+    def _pair(self, step: Step, others: bool) -> None:
+        """A step in which every sequence was asked for a draft is one step with those drafts, as in a run.
+
+        others: the engine evaluated rows of others, so that its time says nothing about these.
+        """
+        drafts = self._clock.drafts
+        step.drafting = not others and drafts is not None and all(part.budget for part in step.parts)
+        if drafts is not None:
+            step.priced = drafts.priced
+
     def _draft(self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
-        step = self._new_step()
+        clock = self._clock
+        step = self._new_step(number=clock.number, before=clock.last, before_rest=clock.last)
         parts = {key: self._share(key, budgets) for key, one in reported.items() if one.tokens}
         for part in parts.values():
             step.add(part)
         if step.drafting:
             self._ask("draft", step, step)
             self._count(step)
-        self._drafted |= {key: part for key, part in parts.items() if part.draft is not None}
+        self._asked |= {key: part for key, part in parts.items() if part.budget}
+        clock.leave(step)
         return {key: part.draft for key, part in parts.items() if part.draft is not None}
 
     def _share(self, key: Hashable, budgets: Mapping[Hashable, int]) -> Part:

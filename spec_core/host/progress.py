@@ -47,7 +47,7 @@ class Progress:
 def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     """The share of a step: committed rows, the draft as far as it was verified, and the verdict that the engine made.
 
-    last: the share in which the draft was made. Raises UsageError for a progress that contradicts the draft.
+    last: the share in which a draft was asked for. Raises UsageError for a progress that contradicts the draft.
     """
     start = seq.delivered if reported.start is None else reported.start
     if start > seq.delivered:
@@ -59,6 +59,7 @@ def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     part = Part(seq, start, seq.tokens[start:end], decides=bool(reported.tokens))
     if not reported.tokens:
         return part
+    part.budget = 0 if last is None else last.budget
     if last is not None and last.draft is not None:
         part.draft, part.pieces = _cut(last, len(last.draft) if reported.checked is None else reported.checked)
     part.verdict = part.uncut = _verdict(part.draft, reported.tokens, _name(seq))

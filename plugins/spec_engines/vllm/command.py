@@ -55,7 +55,10 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) 
     control = None if settings["control"] == "fixed" else settings["control"]
     draft_max = DRAFT_MAX if settings.table["draft_max"].origin == DEFAULT else settings["draft_max"]
     made = options(settings["methods"], draft_max, chosen, control)
-    plugins = check(describe(model), named(made["additional_config"]["spec"]), SERVES, chosen)
+    described, asked = describe(model), named(made["additional_config"]["spec"])
+    plugins = check(described, asked, SERVES, chosen)
+    if any(c.compat.needs.hidden for c in plugins):
+        check(described, asked, served(model), chosen)
     common.check_used(settings, [c.name for c in plugins])
     words = [sys.executable, "-m", SERVER, "--model", model]
     words += ["--speculative-config", json.dumps(made["speculative_config"]), "--worker-cls", made["worker_cls"]]
@@ -63,3 +66,10 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) 
     if any(c.compat.needs.hidden or c.compat.needs.final for c in plugins):
         words.append("--no-enable-prefix-caching")
     return [*words, *arguments]
+
+
+def served(model: str) -> Any:
+    """What vLLM tells of this model; imports vLLM, which takes seconds."""
+    from spec_engines.vllm import interface
+
+    return interface.serves(model)

@@ -11,13 +11,17 @@ from typing import Any
 
 import attrs
 from torch import Tensor
+from vllm.config import ModelConfig
 from vllm.distributed import tensor_model_parallel_all_gather
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.model_executor.model_loader.utils import get_model_cls
 from vllm.model_executor.models.interfaces import supports_eagle3
 
 from spec_core import Needs, Request, Sampling
 from spec_core.errors import UsageError
+from spec_core.host import Serves
+from spec_engines.vllm.model import SERVES
 from spec_engines.vllm.requests import Requests, Share, switched
 
 
@@ -48,6 +52,24 @@ def check_rows(config: Any, needs: Needs) -> None:
             "a method reads hidden states of every token of a prompt; vLLM does not compute those of cached prefixes",
             hint="set enable_prefix_caching=False",
         )
+
+
+def serves(model: Any) -> Serves:
+    """What vLLM tells of a model, from its class: hidden states between blocks need the interface for EAGLE-3.
+
+    model: vLLM's configuration of it, or a directory. Raises UsageError for a directory that vLLM does not load.
+    """
+    config = configured(model) if isinstance(model, str) else model
+    return attrs.evolve(SERVES, hidden=supports_eagle3(get_model_cls(config)))
+
+
+def configured(directory: str) -> ModelConfig:
+    """vLLM's configuration of a model. Raises UsageError where vLLM makes none."""
+    try:
+        return ModelConfig(model=directory)
+    except ValueError as error:
+        why = " ".join(line.strip() for line in str(error).splitlines())
+        raise UsageError(f"vLLM does not load {directory}: {why}", hint="its log says more") from None
 
 
 def facts(config: Any) -> dict[str, Any]:
@@ -85,17 +107,9 @@ class Matrices:
 
 
 def tap(runner: Any, needs: Needs) -> None:
-    """Let the model return the hidden states that plugins read. Called between loading of model and its taps.
-
-    Raises UsageError for a model that cannot.
-    """
+    """Let the model return the hidden states that plugins read. Called between loading of model and its taps."""
     if not needs.hidden:
         return
-    if not supports_eagle3(runner.get_model()):
-        raise UsageError(
-            f"vLLM's {type(runner.get_model()).__name__} gives no hidden states between its blocks",
-            hint="use methods that do not read them, such as ngram",
-        )
     runner.use_aux_hidden_state_outputs = True
     runner._get_eagle3_aux_layers_from_config = lambda: tuple(sorted(needs.hidden))
 
@@ -123,9 +137,7 @@ class Drafting:
         if read is None or not leads():
             return output
         sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
-        drafts = requests.step(
-            list(read.shares(sampled)), self._asked, self.runner.requests.keys(), self._longest(read.positions)
-        )
+        drafts = requests.step(list(read.shares(sampled)), self._asked, self._longest(read.positions))
         self.runner._draft_token_ids = [drafts.get(key, []) for key in self.runner.input_batch.req_ids]
         return output
 

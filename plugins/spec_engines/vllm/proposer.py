@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 
 from spec_core.errors import UsageError
-from spec_core.host import Host
+from spec_core.host import Host, check
 from spec_engines.vllm import WORKER, check_installed, interface
 from spec_engines.vllm.metrics import Counters
-from spec_engines.vllm.model import SERVES, describe, named
+from spec_engines.vllm.model import describe, named
 from spec_engines.vllm.requests import Requests
 
 
@@ -18,6 +18,9 @@ class Proposer:
     """Methods of this project as a proposer of vLLM; the worker of this package gives it what it needs.
 
     methods: names of the methods; empty takes those in ``additional_config["spec"]["methods"]``.
+
+    vLLM makes it before it reads the model's weights. Raises UsageError, Refused for what the methods need and do not
+    get.
     """
 
     methods: tuple[str, ...] = ()
@@ -28,24 +31,26 @@ class Proposer:
         self.config = config
         self.told = interface.told_of(config)
         self.bare = describe(config.model_config.model, **interface.facts(config))
+        self.serves = interface.serves(config.model_config)
+        self.asked, self.given = named(self.told, self.methods), self.told.get("plugins")
+        for plugin in check(self.bare, self.asked, self.serves, self.given):
+            interface.check_rows(config, plugin.compat.needs)
         self.runner: Any = None
         self.requests: Requests
 
     def load_model(self, model: Any) -> None:
-        """vLLM loaded its model. Raises UsageError, Refused for what the methods need and do not get."""
+        """vLLM loaded its model. Raises UsageError without the worker of this package."""
         if self.runner is None:
             raise UsageError(
                 f"{type(self).__name__} was made by another worker than this project's",
                 hint=f'set worker_cls="{WORKER}"; it tells requests, counts and hidden states to methods',
             )
         shared = attrs.evolve(self.bare, tensors=interface.Matrices(model))
-        asked, given = named(self.told, self.methods), self.told.get("plugins")
         settings = {"on_error": "isolate", **self.told.get("settings", {})}
         settings["draft_max"] = interface.draft_max(self.config)
-        self.requests = Requests(Host(shared, asked, SERVES, plugin_settings=given, **settings), Counters.wanted())
-        needs = self.requests.host.needs
-        interface.check_rows(self.config, needs)
-        interface.tap(self.runner, needs)
+        host = Host(shared, self.asked, self.serves, plugin_settings=self.given, **settings)
+        self.requests = Requests(host, Counters.wanted())
+        interface.tap(self.runner, host.needs)
 
     def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
         """No drafts yet: the worker asks for them when the step is complete."""

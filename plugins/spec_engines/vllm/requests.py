@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -46,7 +46,7 @@ class Share:
 class Requests:
     """The running requests of an engine in one host. Requests that plugins cannot serve run without drafts.
 
-    publish: called with ``report`` after some steps. seconds: time of all steps, plugins included.
+    publish: called with ``report`` after some steps, and when requests end. seconds: time of all steps, with plugins.
     """
 
     host: Host
@@ -56,23 +56,19 @@ class Requests:
     steps: int = 0
     seconds: float = 0.0
 
-    def step(
-        self, shares: Sequence[Share], asked: Callable[[str], Request], alive: Container[str], longest: int
-    ) -> dict[str, list[int]]:
+    def step(self, shares: Sequence[Share], asked: Callable[[str], Request], longest: int) -> dict[str, list[int]]:
         """The engine made a step; returns {key: draft} for the next one.
 
-        asked: the request of a key, called once per key. alive: keys that are not finished. longest: 0 where the engine
-        takes no drafts in the next step.
+        asked: the request of a key, called once per key. longest: 0 where the engine takes no drafts in the next step.
         """
         began = perf_counter()
-        self.end(alive)
         for share in shares:
             self._begin(share.key, asked)
         told: dict[Hashable, Progress] = {share.key: self._progress(share) for share in shares if self._tells(share)}
-        drafts = self.host.step(told, dict.fromkeys(told, longest))
+        drafts = self.host.step(told, dict.fromkeys(told, longest), rows=sum(share.rows for share in shares))
         self.steps += 1
-        if self.publish is not None and self.steps % PUBLISHED == 0:
-            self.publish(self.report())
+        if self.steps % PUBLISHED == 0:
+            self._publish()
         self.seconds += perf_counter() - began
         return {key: list(draft.ids) for key, draft in drafts.items()}
 
@@ -87,12 +83,19 @@ class Requests:
         else:
             self.running.add(key)
 
-    def end(self, alive: Container[str]) -> None:
-        """Forget requests that are not among these."""
-        for key in [key for key in self.running if key not in alive]:
-            self.running.remove(key)
+    def end(self, finished: Iterable[str]) -> None:
+        """The engine finished these requests."""
+        ended = self.running.intersection(finished)
+        self.running -= ended
+        self.refused.difference_update(finished)
+        for key in ended:
             self.host.end(key)
-        self.refused = {key for key in self.refused if key in alive}
+        if ended:
+            self._publish()
+
+    def _publish(self) -> None:
+        if self.publish is not None:
+            self.publish(self.report())
 
     def _tells(self, share: Share) -> bool:
         """Parts of prompts are told where plugins read hidden states; otherwise the last part tells all."""

@@ -14,6 +14,12 @@ class Worker(interface.platform_worker()):  # type: ignore[misc]
         super().init_device()
         interface.attach(self.model_runner)
 
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """vLLM calls it with the requests that finished, once more after the last one."""
+        output = super().execute_model(scheduler_output)
+        self.model_runner.drafter.requests.end(scheduler_output.finished_req_ids)
+        return output
+
     def spec_report(self) -> dict[str, Any]:
         """Statistics of the methods, for ``LLM.collective_rpc("spec_report")``; those of rank 0 count."""
         return self.model_runner.drafter.report()

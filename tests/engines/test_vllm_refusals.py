@@ -1,0 +1,77 @@
+"""What cannot work inside vLLM is refused before it reads weights: in the launcher, and by its proposer."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from spec_engines.vllm.command import vllm
+
+from spec_core import Refused, UsageError
+from tests.support import fake_vllm
+from tests.support.hugging_face import directory
+
+HEADS = [("eagle3", "zoo:pico-eagle3"), ("dflash", "zoo:pico-dflash")]
+TAPS = r"{}: it needs hidden states \[.*\]; this engine does not serve them"
+
+
+@pytest.fixture
+def no_weights(monkeypatch):
+    """Reading weights, of a head or of the model, is an error."""
+
+    def read(*_, **__):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("spec_core.host.driver.load_weights", read)
+    monkeypatch.setattr("safetensors.torch.load_file", read)
+
+
+@pytest.fixture
+def proposer(monkeypatch, no_weights):
+    """Makes the proposer for a model of this class."""
+
+    def made(kind: type, method: str, caching: bool = False, **plugins):
+        fake_vllm.install(monkeypatch, pico=kind)
+        from spec_engines.vllm.proposer import Proposer
+
+        return Proposer(fake_vllm.config(str(directory("zoo:pico")), [method], caching, **plugins))
+
+    return made
+
+
+def serve(method: str, *words: str):
+    return CliRunner().invoke(vllm, ["serve", str(directory("zoo:pico")), "--dry-run", "--method", method, *words])
+
+
+@pytest.mark.parametrize(("method", "file"), HEADS)
+def test_a_model_that_gives_no_hidden_states_is_refused_when_vllm_makes_its_proposer(proposer, method, file):
+    assert proposer(fake_vllm.Tapped, f"{method}={file}").serves.hidden
+    with pytest.raises(Refused, match=TAPS.format(method)):
+        proposer(fake_vllm.Untapped, f"{method}={file}")
+    assert not proposer(fake_vllm.Untapped, "recycling").serves.hidden
+
+
+@pytest.mark.parametrize(("method", "file"), HEADS)
+def test_a_model_that_gives_no_hidden_states_is_refused_by_the_launcher(monkeypatch, no_weights, method, file):
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Tapped)
+    assert serve(f"{method}={file}").exit_code == 0
+    fake_vllm.install(monkeypatch, pico=fake_vllm.Untapped)
+    with pytest.raises(Refused, match=TAPS.format(method)):
+        raise serve(f"{method}={file}").exception
+    assert serve("recycling").exit_code == 0
+
+
+def test_a_model_that_vllm_does_not_know_is_refused_by_the_launcher(monkeypatch):
+    fake_vllm.install(monkeypatch)
+    with pytest.raises(UsageError, match=r"vLLM does not load .*pico: 1 validation error no architecture"):
+        raise serve("eagle3=zoo:pico-eagle3").exception
+
+
+def test_a_method_without_its_weights_is_refused_when_vllm_makes_its_proposer(proposer):
+    with pytest.raises(Refused, match="pico has no NextN layer"):
+        proposer(fake_vllm.Tapped, "mtp")
+
+
+def test_cached_prefixes_are_refused_for_methods_that_read_every_row(proposer):
+    with pytest.raises(UsageError, match="vLLM does not compute those of cached prefixes"):
+        proposer(fake_vllm.Tapped, "eagle3=zoo:pico-eagle3", caching=True)
+    assert proposer(fake_vllm.Tapped, "ngram", caching=True)
