@@ -157,8 +157,8 @@ class Run:
         step = self._new_step(number=self._steps, before=self._spent, before_rest=self._spent_before_rest)
         self._steps += 1
         self._resting = self._rest.lasts(self._scheduler.running, self.proposals)
-        drafting = bool(self.drafters) and not self._resting
-        step = plan(self._scheduler.running, self.target, self.settings, drafting, step)
+        drafters = frozenset[str]() if self._resting else self.drafters
+        step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
         self._idle = self._serving.idle(step.parts)
         self._calls = self._hooks.without(self._idle | self._hooks.controllers if self._resting else self._idle)
         return step
