@@ -98,8 +98,10 @@ class TextChecks(Conformance):
     @promise("A request that excludes the method is neither drafted nor changed.")
     def test_a_request_without_it_is_left_alone(self) -> None:
         requests = self.requests()
-        without = [attrs.evolve(r, methods=() if i % 2 else None) for i, r in enumerate(requests)]
-        self.is_plain(self.run([self.mine()]), without)
+        choices = None, (), ("silent",)
+        without = [attrs.evolve(r, methods=choices[i % 3]) for i, r in enumerate(requests)]
+        silent = Oracle({r.name: [] for r in requests})
+        self.is_plain(self.run([self.mine(), ("silent", silent)]), without)
 
     @promise("A prompt position may be given as an embedding; its token is -1.")
     def test_embedded_prompts_are_survived(self) -> None:
