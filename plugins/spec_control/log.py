@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from spec_control.pacer import Done, Grant, Grants, Pacer, Track
-from spec_core import Part, Piece, Sequence, StashKey, Step
-from spec_core.contract.step import Spent
+from spec_control.pacer import Pacer
+from spec_control.track import Done, Grant, Grants, Track
+from spec_core import Part, Piece, Sequence, Spent, StashKey, Step
 
 
 @attrs.define

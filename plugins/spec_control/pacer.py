@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control.acceptance import GRAIN, Rate
+from spec_control.acceptance import GRAIN, Rate, surviving
 from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
 from spec_control.ledger import LARGE, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
+from spec_control.track import Done, Grant, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
@@ -27,75 +28,10 @@ HOLD, YOUNG = 8, 32
 """Steps for which a plan holds at most; steps of a method before which every step is planned."""
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
-QUICK, GAIN_MAX = 0.08, 2.0
-"""Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
 CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
-
-
-@attrs.define(eq=False)
-class Track:
-    """A sequence. arms: the methods that it may be drafted by, in their order.
-
-    rates: {method: chance of a token}, of those that have drafted.
-    whole: how many drafts in a row were accepted whole.
-    gains: {method: plain steps that a draft gained, a quick average}.
-    """
-
-    arms: tuple[Arm, ...]
-    rates: dict[str, Rate] = attrs.field(factory=dict)
-    whole: int = 0
-    gains: dict[str, float] = attrs.field(factory=dict)
-
-    def rate(self, arm: Arm) -> float:
-        found = self.rates.get(arm.name)
-        return arm.shape.rate if found is None else found.value
-
-    def gain(self, arm: Arm) -> float:
-        found = self.gains.get(arm.name)
-        return min(arm.gain, GAIN_MAX) if found is None else found
-
-    def pays(self, arm: Arm) -> bool:
-        """A method that stops by a price drafts where it is sure: what its drafts gained says more than their rate."""
-        return arm.priced and arm.steps >= TRIALS and self.gain(arm) > 0.0
-
-    def gained(self, arm: Arm, steps: float) -> None:
-        before = self.gain(arm)
-        self.gains[arm.name] = before + QUICK * (steps - before)
-
-
-@attrs.frozen
-class Grant:
-    """What a method may draft for a sequence. price: the min chance of a path at which one more token pays."""
-
-    arm: Arm
-    length: int
-    price: float
-
-
-Grants = tuple[Grant, ...]
-
-
-@attrs.define
-class Done:
-    """A step of which only the time is missing.
-
-    depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
-    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
-    what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
-    """
-
-    number: int
-    batch: int
-    depth: int
-    rows: int
-    tokens: int
-    drafted: dict[Arm, int]
-    cold: bool
-    stands: int
-    track: Track | None = None
 
 
 @attrs.define(eq=False)
@@ -223,7 +159,8 @@ class Pacer:
         self._gain = top - 1.0
         if top <= 1.0:
             return ()
-        if (idle := max(track.arms, key=lambda arm: arm.since)).since >= self.every:
+        idle = max(track.arms, key=lambda arm: arm.since)
+        if idle.since >= max(self.every, self._probe_loss(costs, [track], idle) / self.ledger.income):
             return self._tried(costs, idle)
         grants = []
         for i, (arm, table, forecast) in enumerate(zip(track.arms, tables, found, strict=True)):
@@ -254,6 +191,8 @@ class Pacer:
         return (Grant(arm, length, PRICE_MIN),) if length else ()
 
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
+        if self._too_late(track, arm):
+            return None
         if forecast.length == 0:
             length = self._affordable(table.times, table.reach) if track.pays(arm) else 0
             return Grant(arm, length, arm.price(table.times, forecast, PAYS)) if length else None
@@ -263,6 +202,12 @@ class Pacer:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
         return Grant(arm, length, arm.price(table.times, forecast, forecast.rate))
+
+    def _too_late(self, track: Track, arm: Arm) -> bool:
+        """The first draft for a sequence costs more than is there, or than drafts have gained so far."""
+        if arm.name in track.rates or arm.steps < YOUNG:
+            return False
+        return arm.beginning > self.ledger.balance or (arm.beginning > 1.0 and arm.gain < 0.0)
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""
@@ -333,7 +278,7 @@ class Pacer:
         if not arms:
             return grants
         arm = max(arms, key=lambda a: a.since)
-        loss = arm.time(costs, PROBE, 1) - 1.0
+        loss = self._probe_loss(costs, tracks, arm)
         period = 0.0 if arm.steps < TRIALS else loss / self.ledger.income
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
@@ -348,6 +293,11 @@ class Pacer:
                 break
         self.probe = arm
         return grants
+
+    def _probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm) -> float:
+        """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
+        known = any(arm.name in track.rates for track in tracks)
+        return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)
 
     # after a step
 
@@ -405,6 +355,7 @@ class Pacer:
         if done.drafted and spent > 1.0 + LARGE:
             lengths = {arm: max(1, round(length / batch)) for arm, length in done.drafted.items()}
             more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
+            more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
             spent -= self.ledger.forgive(spent - 1.0 - more)
         self.ledger.settle(each, spent)
         self._schedule(done.rows == batch, times)
@@ -442,12 +393,3 @@ class Pacer:
             self._until = min(self._patience, max(FIRST, int(2 * SHORT * self._gain / self.ledger.income)))
         if self.machine.surprised:
             self._until = min(self._until, 1)
-
-
-def surviving(path: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
-    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
-    length, tokens = 0, 0.0
-    while length < length_max and path[length + 1] >= survival_min:
-        length += 1
-        tokens += path[length]
-    return length, tokens

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 
 import attrs
-from spec_control.pacer import Done, Pacer, Track
+from spec_control.pacer import Pacer
+from spec_control.track import Done, Track
 
 HOST = 0.05
 """Time of a step beside forward and drafting, in plain forwards."""

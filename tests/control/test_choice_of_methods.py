@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from spec_control.acceptance import Rate
-from spec_control.pacer import Done, Pacer, Track
+from spec_control.pacer import Pacer
+from spec_control.track import Done, Track
 
 
 def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, float] | None = None) -> None:

@@ -50,6 +50,14 @@ def test_no_window_exceeds_the_bound(curve, speed, right):
     assert simulated(curve, right, speed).excess <= BALANCE + STEP
 
 
+@curves
+@pytest.mark.parametrize("right", [never, alternating, chance(0.4)], ids=["never", "alternating", "chance"])
+def test_noise_of_the_clock_hardly_exceeds_the_bound(curve, right):
+    """Costs are known only to some per cent then: the error of a cost lasts, while that of a step averages out."""
+    for seed in range(3):
+        assert simulated(curve, right, "slows", noise=0.05, seed=seed).excess <= 2 * BALANCE
+
+
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     curve=st.sampled_from(sorted(CURVES)),

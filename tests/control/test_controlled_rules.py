@@ -11,7 +11,8 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from spec_control.pacer import Done, Pacer, Track
+from spec_control.pacer import Pacer
+from spec_control.track import Done, Track
 from spec_rules import block, rejection, traversal
 from spec_rules.distributions import Case
 

@@ -1,0 +1,74 @@
+"""What the controller knows of a sequence, what it grants, and a step that was made."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_control.acceptance import Rate
+from spec_control.arm import TRIALS, Arm
+
+QUICK, GAIN_MAX = 0.08, 2.0
+"""Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
+
+
+@attrs.define(eq=False)
+class Track:
+    """A sequence. arms: the methods that it may be drafted by, in their order.
+
+    rates: {method: chance of a token}, of those that have drafted.
+    whole: how many drafts in a row were accepted whole.
+    gains: {method: plain steps that a draft gained, a quick average}.
+    """
+
+    arms: tuple[Arm, ...]
+    rates: dict[str, Rate] = attrs.field(factory=dict)
+    whole: int = 0
+    gains: dict[str, float] = attrs.field(factory=dict)
+
+    def rate(self, arm: Arm) -> float:
+        found = self.rates.get(arm.name)
+        return arm.shape.rate if found is None else found.value
+
+    def gain(self, arm: Arm) -> float:
+        found = self.gains.get(arm.name)
+        return min(arm.gain, GAIN_MAX) if found is None else found
+
+    def pays(self, arm: Arm) -> bool:
+        """A method that stops by a price drafts where it is sure: what its drafts gained says more than their rate."""
+        return arm.priced and arm.steps >= TRIALS and self.gain(arm) > 0.0
+
+    def gained(self, arm: Arm, steps: float) -> None:
+        before = self.gain(arm)
+        self.gains[arm.name] = before + QUICK * (steps - before)
+
+
+@attrs.frozen
+class Grant:
+    """What a method may draft for a sequence. price: the min chance of a path at which one more token pays."""
+
+    arm: Arm
+    length: int
+    price: float
+
+
+Grants = tuple[Grant, ...]
+
+
+@attrs.define
+class Done:
+    """A step of which only the time is missing.
+
+    depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
+    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
+    what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
+    """
+
+    number: int
+    batch: int
+    depth: int
+    rows: int
+    tokens: int
+    drafted: dict[Arm, int]
+    cold: bool
+    stands: int
+    track: Track | None = None
