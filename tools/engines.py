@@ -13,6 +13,8 @@ from spec_core import Needs, Refused, load
 from spec_core.commands import discover
 from spec_core.host import EngineModel, Serves, check
 from spec_core.host.engine import WORDS
+from spec_core.testing import TargetConformance
+from spec_core.testing.conformance.promise import promises
 
 ADAPTERS = (transformers, llamacpp, vllm)
 OWN = "`gguf:`, `hf:`, `zoo:`"
@@ -29,6 +31,8 @@ ROWS = {
     "rules": "acceptance rules",
     "exact": "equal bits",
 }
+BESIDE = ("scheme", "extra", "serves", "target", "skipped")
+"""Fields of a declaration that other parts of the page show."""
 TEXT = Path(__file__).with_name("engines.md")
 MODELS = {"mtp": "zoo:pico-hybrid"}
 """The model on which a method is asked for its needs, where it is not zoo:pico."""
@@ -46,7 +50,12 @@ HEAD_WEIGHTS = frozenset({"token_embd.weight", "output.weight"})
 def engines() -> str:
     """The whole page: the text with the tables in their places."""
     declared = [adapter.ENGINE for adapter in ADAPTERS]
-    return TEXT.read_text("utf-8").replace("{table}", table(declared)).replace("{methods}", methods(declared))
+    return (
+        TEXT.read_text("utf-8")
+        .replace("{table}", table(declared))
+        .replace("{methods}", methods(declared))
+        .replace("{skipped}", skipped(declared))
+    )
 
 
 # what each engine serves
@@ -54,10 +63,22 @@ def engines() -> str:
 
 def table(declared: list[Engine]) -> str:
     """A column for each engine. Raises ValueError for a declaration that has no row."""
-    if unknown := {field.name for field in attrs.fields(Engine)} - {"scheme", "extra", "serves", "target", *ROWS}:
+    if unknown := {field.name for field in attrs.fields(Engine)} - {*BESIDE, *ROWS}:
         raise ValueError(f"no row of the table shows {', '.join(sorted(unknown))}")
     lines = _head("", [_title(engine) for engine in declared])
     return "\n".join([*lines, *(_line(title, [getattr(e, name) for e in declared]) for name, title in ROWS.items())])
+
+
+# the conformance kit
+
+
+def skipped(declared: list[Engine]) -> str:
+    """A row for each check of the kit that is skipped on a target: its promise, and why, by target."""
+    targets = [engine for engine in declared if engine.target]
+    known = dict(promises(TargetConformance))
+    names = [name for name in known if any(name in engine.skipped for engine in targets)]
+    rows = [_line(known[name], [engine.skipped.get(name, "") for engine in targets]) for name in names]
+    return "\n".join([*_head("promise", [_title(engine) for engine in targets]), *rows])
 
 
 # which method runs on which engine

@@ -119,3 +119,12 @@ def moved(rate: float, tested: int, accepted: int, weight: float) -> float:
     if tested > accepted:
         rate *= 1.0 - weight
     return LOW if rate < LOW else HIGH if rate > HIGH else rate
+
+
+def surviving(path: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
+    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
+    length, tokens = 0, 0.0
+    while length < length_max and path[length + 1] >= survival_min:
+        length += 1
+        tokens += path[length]
+    return length, tokens

@@ -15,8 +15,7 @@ from spec_control.ledger import Ledger
 from spec_control.log import Log, Made, Memory, deepest, memory_of, numbers, standing
 from spec_control.pacer import Pacer
 from spec_control.track import Grants, Track
-from spec_core import Compat, Part, Sequence, StashKey, Step, hookimpl
-from spec_core.contract.step import Spent
+from spec_core import Compat, Part, Sequence, Spent, StashKey, Step, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"

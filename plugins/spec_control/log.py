@@ -8,8 +8,7 @@ import attrs
 
 from spec_control.pacer import Pacer
 from spec_control.track import Done, Grant, Grants, Track
-from spec_core import Part, Piece, Sequence, StashKey, Step
-from spec_core.contract.step import Spent
+from spec_core import Part, Piece, Sequence, Spent, StashKey, Step
 
 
 @attrs.define

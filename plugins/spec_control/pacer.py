@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control.acceptance import GRAIN, Rate
+from spec_control.acceptance import GRAIN, Rate, surviving
 from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
 from spec_control.ledger import LARGE, Ledger
 from spec_control.machine import Costs, Machine
@@ -159,7 +159,8 @@ class Pacer:
         self._gain = top - 1.0
         if top <= 1.0:
             return ()
-        if (idle := max(track.arms, key=lambda arm: arm.since)).since >= self.every:
+        idle = max(track.arms, key=lambda arm: arm.since)
+        if idle.since >= max(self.every, self._probe_loss(costs, [track], idle) / self.ledger.income):
             return self._tried(costs, idle)
         grants = []
         for i, (arm, table, forecast) in enumerate(zip(track.arms, tables, found, strict=True)):
@@ -277,9 +278,7 @@ class Pacer:
         if not arms:
             return grants
         arm = max(arms, key=lambda a: a.since)
-        loss = arm.time(costs, PROBE, 1) - 1.0
-        if not any(arm.name in track.rates for track in tracks):
-            loss += arm.beginning
+        loss = self._probe_loss(costs, tracks, arm)
         period = 0.0 if arm.steps < TRIALS else loss / self.ledger.income
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
@@ -294,6 +293,11 @@ class Pacer:
                 break
         self.probe = arm
         return grants
+
+    def _probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm) -> float:
+        """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
+        known = any(arm.name in track.rates for track in tracks)
+        return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)
 
     # after a step
 
@@ -389,12 +393,3 @@ class Pacer:
             self._until = min(self._patience, max(FIRST, int(2 * SHORT * self._gain / self.ledger.income)))
         if self.machine.surprised:
             self._until = min(self._until, 1)
-
-
-def surviving(path: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
-    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
-    length, tokens = 0, 0.0
-    while length < length_max and path[length + 1] >= survival_min:
-        length += 1
-        tokens += path[length]
-    return length, tokens

@@ -30,6 +30,7 @@ class Engine:
     rolled back. weights: which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits.
     serves: what plugins get, as keywords of ``spec_core.host.Serves``; where a sentence above names a condition, some
     models lack it. target: whether it is a target of this project's loop; else methods run inside its own.
+    skipped: {check of ``TargetConformance``: why it is skipped}.
     """
 
     scheme: str
@@ -45,3 +46,4 @@ class Engine:
     exact: str
     serves: Mapping[str, Any]
     target: bool = True
+    skipped: Mapping[str, str] = attrs.field(factory=dict)

@@ -1,6 +1,8 @@
 """One step over all running sequences: the object that hooks read and write.
 
 A call in the wrong hook raises PhaseError: it would have no effect, or would change a decision.
+
+Length: one object, with everything that hooks may do in a step.
 """
 
 from __future__ import annotations

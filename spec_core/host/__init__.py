@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spec_core.early import lazy
 
 if TYPE_CHECKING:
+    from spec_core.host.choice import sample_then_match as sample_then_match
     from spec_core.host.driver import Host as Host
     from spec_core.host.engine import EngineModel as EngineModel
     from spec_core.host.engine import Serves as Serves
@@ -27,6 +28,7 @@ _WHERE = {
     "Progress": "host.progress",
     "Serves": "host.engine",
     "check": "host.engine",
+    "sample_then_match": "host.choice",
 }
 
 __all__ = [*sorted(_WHERE)]

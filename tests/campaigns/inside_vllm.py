@@ -1,8 +1,10 @@
 """Methods inside vLLM: are texts those of vLLM alone, and are as many drafts accepted as in this project's own loop?
 
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py [-m zoo:pico] [--dtype float32] [--tensor-parallel 2] [--limit 13]``
+``VLLM_PYTHON tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5``
 
-The model of the zoo is written as a Hugging Face directory. Each contender runs in a process of its own, greedily, one
+The model of the zoo is written as a Hugging Face directory. Each contender runs in a process of its own, greedily, or
+with a seed for each prompt and seed-coupled verification, where plain decoding is a method whose drafts are off; one
 sequence at a time unless --sequences says otherwise, eager, with one thread. Every first difference of a text is listed
 with the distance of the two best scores there, computed in float32. The rate is tokens per second of CPU time of the
 whole process, after the engine has started; with more than one rank it is not given.
@@ -37,6 +39,8 @@ METHODS = {
     "zoo:smollm2": ["ngram", "suffix", "recycling"],
 }
 """The layer of pico-hybrid fits pico, which has the same sizes. echo: tests/out_of_tree/spec-echo, if installed."""
+OFF = "off"
+"""Plain decoding with the noise of this project."""
 OWN: dict[str, dict[str, Any]] = {
     "plain": {},
     "vllm-ngram": {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2},
@@ -52,12 +56,13 @@ def main() -> None:
     from tests.support.hugging_face import directory
 
     args.directory = str(directory(args.model))
-    contenders = args.method or [*OWN, *METHODS[args.model]][1:]
+    base = args.base or (OFF if args.temperature else "plain")
+    contenders = args.method or [*([] if args.temperature else list(OWN)[1:]), *METHODS[args.model]]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        if base := contender(args.base, args, out):
-            report = Report(args, base["texts"])
-            print(json.dumps(report.row(args.base, base)), flush=True)
+        if found := contender(base, args, out):
+            report = Report(args, found["texts"])
+            print(json.dumps(report.row(base, found)), flush=True)
             for name in contenders:
                 if found := contender(name, args, out):
                     print(json.dumps(report.row(name, found)), flush=True)
@@ -67,7 +72,8 @@ def arguments() -> Any:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-m", "--model", default="zoo:pico", choices=METHODS)
     parser.add_argument("--method", action="append", help="a method, vllm-ngram or vllm-suffix; repeat; default: all")
-    parser.add_argument("--base", default="plain", help="whose texts the others are compared with")
+    parser.add_argument("--base", help="whose texts the others are compared with; default: plain decoding")
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--sequences", type=int, default=1)
@@ -84,6 +90,7 @@ def contender(name: str, args: Any, out: Path) -> dict[str, Any] | None:
     words = ["--one", name, "--out", str(out), "--directory", args.directory, "-m", args.model]
     words += ["--dtype", args.dtype, "--tensor-parallel", str(args.tensor_parallel), "-n", str(args.n)]
     words += ["--sequences", str(args.sequences), "--limit", str(args.limit)]
+    words += ["--temperature", str(args.temperature)]
     several = args.tensor_parallel > 1
     environment = {
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -111,7 +118,8 @@ def one(args: Any) -> None:
         own = OWN[args.one]
         more: dict[str, Any] = {"speculative_config": own | {"num_speculative_tokens": DRAFT_MAX}} if own else {}
     else:
-        more = options([args.one], draft_max=DRAFT_MAX)
+        method = "ngram" if args.one == OFF else args.one
+        more = options([method], draft_max=DRAFT_MAX, coupled=bool(args.temperature))
     model = LLM(
         args.directory,
         dtype=args.dtype,
@@ -123,8 +131,12 @@ def one(args: Any) -> None:
         disable_log_stats=True,
         **more,
     )
-    terms = SamplingParams(temperature=0, max_tokens=args.n)
     given = [p.given for p in prompts(args)]
+    switches = {"extra_args": {"spec_draft_max": 0}} if args.one == OFF else {}
+    terms = [
+        SamplingParams(temperature=args.temperature, seed=seed, max_tokens=args.n, **switches)
+        for seed in range(len(given))
+    ]
     model.generate(given[:1], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
     began = process_time()
     texts = [list(made.outputs[0].token_ids) for made in model.generate(given, terms, use_tqdm=False)]
@@ -158,15 +170,17 @@ class Report:
 
     def row(self, name: str, found: dict[str, Any]) -> dict[str, Any]:
         args, texts = self.args, found["texts"]
-        parted = [x for x in zip(self.prompts, self.plain, texts, strict=True) if x[1] != x[2]]
+        both = zip(range(len(texts)), self.prompts, self.plain, texts, strict=True)
+        parted = [x for x in both if x[2] != x[3]]
         made = {
             "model": args.model,
             "dtype": args.dtype,
+            "temperature": args.temperature,
             "ranks": args.tensor_parallel,
             "contender": name,
             "equal": f"{len(texts) - len(parted)} of {len(texts)}",
             "rate": round(sum(map(len, texts)) / found["seconds"], 1) if args.tensor_parallel == 1 else None,
-            "differences": [difference(self.target, *x) for x in parted],
+            "differences": [difference(self.target, args.temperature, *x) for x in parted],
         }
         return made | counted(found["counts"]) | ours(name, args, self.target, self.prompts)
 
@@ -188,12 +202,12 @@ def ours(name: str, args: Any, target: Any, asked: list[Any]) -> dict[str, Any]:
     """The same method on the same model in this project's own loop, with chains, after the same first request."""
     from spec_core import Run
 
-    if name in OWN or args.dtype != "float32":
+    if name in (OFF, *OWN) or args.dtype != "float32":
         return {}
     run = Run(target, [name], draft_max=DRAFT_MAX, nodes_max=DRAFT_MAX, max_sequences=1)
     assert run.generate(asked[0].given, max_tokens=4).result
-    for p in asked:
-        assert run.generate(p.given, max_tokens=args.n).result
+    for seed, p in enumerate(asked):
+        assert run.generate(p.given, max_tokens=args.n, temperature=args.temperature, seed=seed).result
     counts = run.stats.report()
     return {
         "own_acceptance": round(counts["draft_acceptance"] or 0.0, 4),
@@ -201,17 +215,19 @@ def ours(name: str, args: Any, target: Any, asked: list[Any]) -> dict[str, Any]:
     }
 
 
-def difference(target: Any, prompt: Any, plain: list[int], other: list[int]) -> dict[str, Any]:
+def difference(
+    target: Any, temperature: float, seed: int, prompt: Any, plain: list[int], other: list[int]
+) -> dict[str, Any]:
     """The first difference of two texts, and the distance of the two best scores there."""
     from spec_cli.prompt import tokens_of
 
-    from spec_core import Needs
-    from spec_core.toolkit import evaluate
+    from spec_core import Needs, Sampling
+    from spec_core.toolkit import evaluate, gap
 
     at = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), min(len(plain), len(other)))
     text = tokens_of(prompt.given, target) + plain[:at]
-    best = evaluate(target, text, Needs()).logits[-1].topk(2).values
-    return {"prompt": prompt.id, "position": at, "gap": round(float(best[0] - best[1]), 6)}
+    row = evaluate(target, text, Needs()).logits[-1]
+    return {"prompt": prompt.id, "position": at, "gap": round(gap(row, Sampling(temperature=temperature), seed, at), 6)}
 
 
 if __name__ == "__main__":

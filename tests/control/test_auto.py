@@ -16,7 +16,7 @@ from spec_methods.ngram import Ngram
 
 from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
 from spec_core.errors import PluginError
-from spec_core.testing import ControllerConformance, Oracle, QuickTarget, ToyTarget
+from spec_core.testing import ControllerConformance, Oracle, QuickTarget, RandomTrees, ToyRollback, ToyTarget
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 SAMPLED = Sampling(temperature=0.9)
@@ -48,7 +48,7 @@ def finished(run, requests):
 
 @attrs.define(eq=False)
 class Whims:
-    """A controller that limits and prices by nothing but chance."""
+    """A controller that limits, prices, rests and drops by nothing but chance."""
 
     seed: int
     rng: random.Random = attrs.field(init=False)
@@ -67,21 +67,42 @@ class Whims:
                 step.limit(seq, self.rng.randint(0, budget), self.rng.choice([None, "ngram", "oracle"]))
             if self.rng.random() < 0.7:
                 step.set_price(seq, self.rng.random(), self.rng.choice([None, "ngram", "oracle"]))
+        if self.rng.random() < 0.1:
+            step.rest(self.rng.randint(0, 4), self.rng.sample(["ngram", "oracle"], self.rng.randint(0, 2)))
+        if self.rng.random() < 0.05:
+            step.drop(self.rng.choice(step.parts).seq, self.rng.choice(["ngram", "oracle"]))
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.0, 0.9]), slots=st.integers(1, 3))
-def test_no_controller_changes_a_text(seed, temperature, slots):
+def all_kinds(kind, texts, seed):
+    """A target and methods. texts: {name of a request: its prompt and output}."""
+    if kind == "trees":
+        return ToyTarget(recurrent=False), [("oracle", RandomTrees(texts, seed)), Ngram(n_min=1)]
+    right = Oracle(texts, lambda i, seq: (seq.t + i) % 4 > 0, 6)
+    methods = [right, Ngram(n_min=1, extend=kind == "splices")]
+    if kind == "hybrid":
+        return ToyTarget(recurrent=True), [*methods, ToyRollback()]
+    return ToyTarget(recurrent=False), methods
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10_000),
+    temperature=st.sampled_from([0.0, 0.9]),
+    slots=st.integers(1, 3),
+    kind=st.sampled_from(["chains", "splices", "trees", "hybrid"]),
+)
+def test_no_controller_changes_a_text(seed, temperature, slots, kind):
     """Any limits and prices, at random, and those that follow the clock: the texts of plain decoding."""
     requests = [
         Request([*PROMPT, i], max_tokens=24, seed=seed + i, name=str(i), sampling=Sampling(temperature=temperature))
         for i in range(3)
     ]
-    wanted = [plain(r) for r in requests]
+    wanted = [Run(ToyTarget(recurrent=kind == "hybrid")).generate(r).result.tokens for r in requests]
 
+    texts = {request.name: [*request.prompt, *text] for request, text in zip(requests, wanted, strict=True)}
     for controller in (Whims(seed), Auto()):
-        methods = [controller, Ngram(n_min=1), oracle(requests, right=lambda i, seq: (seq.t + i) % 4 > 0)]
-        results = finished(Run(toy(), methods, max_sequences=slots), requests)
+        target, methods = all_kinds(kind, texts, seed)
+        results = finished(Run(target, [controller, *methods], max_sequences=slots), requests)
         assert [r.tokens for r in results] == wanted
 
 

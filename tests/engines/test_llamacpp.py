@@ -15,7 +15,7 @@ from spec_core.testing import TargetConformance
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 try:
-    from spec_engines.llamacpp import VERSION, check_installed
+    from spec_engines.llamacpp import ENGINE, VERSION, check_installed
 
     check_installed()
 except UsageError as missing:
@@ -55,6 +55,12 @@ class TestHybridWithoutSnapshots(TestHybrid):
     @pytest.fixture(autouse=True)
     def none(self, monkeypatch):
         monkeypatch.setattr("spec_engines.llamacpp.binding.SNAPSHOTS", 0)
+
+
+@pytest.mark.parametrize("check", [name for name in ENGINE.skipped if "exact" not in name])
+def test_checks_that_are_listed_as_skipped_are_skipped(check):
+    with pytest.raises(pytest.skip.Exception):
+        getattr(TestDense(), check)()
 
 
 class OfTheZoo(TargetConformance):

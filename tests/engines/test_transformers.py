@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
+from spec_engines.transformers import ENGINE
 
 from spec_core import Refused, Run, UsageError, load
 from spec_core.testing import TargetConformance
@@ -53,6 +54,12 @@ class TestQwen3Next(TestLlama):
 
     def make(self):
         return load(f"transformers:{directory('qwen3next')}", dtype="float64", device="cpu")
+
+
+@pytest.mark.parametrize("check", ENGINE.skipped)
+def test_checks_that_are_listed_as_skipped_are_skipped(check):
+    with pytest.raises(pytest.skip.Exception):
+        getattr(TestGemmaWithWindows(), check)()
 
 
 def target(arch: str, **options):

@@ -11,7 +11,7 @@ from tests.support import fake_vllm
 from tests.support.hugging_face import directory
 
 HEADS = [("eagle3", "zoo:pico-eagle3"), ("dflash", "zoo:pico-dflash")]
-TAPS = r"{}: it needs hidden states \[.*\]; this engine does not serve them"
+TAPS = r"{}: it needs hidden states between blocks \(.*\); this engine serves tokens, rows of logits, the hidden"
 
 
 @pytest.fixture

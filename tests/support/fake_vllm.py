@@ -31,7 +31,7 @@ class ModelConfig:
         if not found:
             raise ValueError(f"1 validation error\n  no architecture of {model} is known")
         self.model, self.kind = model, found[0]
-        self.max_model_len, self.dtype = 128, "torch.float32"
+        self.max_model_len, self.dtype, self.logits_processors = 128, "torch.float32", None
 
 
 def config(model: str, methods: list[str], caching: bool = False, **plugins: Any) -> SimpleNamespace:

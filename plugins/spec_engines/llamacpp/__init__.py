@@ -27,6 +27,13 @@ ENGINE = Engine(
     rules="all",
     exact="chains, if the rows that are compared when the model is loaded are equal; else no",
     serves=OWN_LOOP,
+    skipped={
+        "test_tree_rows_equal_chains": "it takes chains only",
+        "test_kept_paths_are_moved_together": "it takes chains only",
+        "test_rows_are_as_exact_as_declared": "a model declares no exact rows if those that are compared when it is "
+        "loaded differ, as those of the kit's random models in float32 do",
+        "test_a_prefix_can_be_copied": "it does not copy rows: a prefix serves one sequence at a time",
+    },
 )
 ALLOWED = KERNELS | {"weights": (True, False, "auto"), "dtype": ("auto", "float32")}
 

@@ -26,7 +26,7 @@ ENGINE = Engine(
     trees="no",
     recurrent="vLLM's own",
     weights="embedding and output matrix",
-    rules="vLLM's own: drafts are judged as point masses, which is lossless",
+    rules="vLLM's own: drafts are judged as point masses, which is lossless; with `coupled`, seed-coupled",
     exact="no: libraries sum each shape of a product in their own order",
     serves={"logits": True, "hidden": True, "final": True, "weights": MATRICES},
     target=False,
@@ -68,15 +68,18 @@ def options(
     draft_max: int = DRAFT_MAX,
     plugins: Mapping[str, Mapping[str, Any]] | None = None,
     control: str | None = None,
+    coupled: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """Arguments of ``vllm.LLM`` with which these methods draft.
 
     methods: as ``--method`` of ``spec``: NAME, NAME=FILE or NAME:key=value, in the order in which they are asked.
     draft_max: longest draft, one to the model's context. plugins: {plugin: {setting: value}}. control: a controller's
-    name. settings: of a run, such as ``on_error``.
+    name. coupled: requests with a seed get texts that depend on the seed, not on drafts: tokens are chosen with this
+    project's noise, not with vLLM's. settings: of a run, such as ``on_error``.
     """
-    spec = {"methods": list(methods), "plugins": dict(plugins or {}), "control": control, "settings": settings}
+    spec: dict[str, Any] = {"methods": list(methods), "plugins": dict(plugins or {}), "control": control}
+    spec |= {"coupled": coupled, "settings": settings}
     return {
         "speculative_config": {"method": "custom_class", "model": PROPOSER, "num_speculative_tokens": draft_max},
         "worker_cls": WORKER,

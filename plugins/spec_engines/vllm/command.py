@@ -28,9 +28,10 @@ def vllm() -> None:
 @common.add(common.METHODS[:1], common.METHODS[-1:])
 @click.option("--draft-max", "draft_max", type=int, help="Longest draft; vLLM calls it num_speculative_tokens.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting of a plugin: NAME.key=value.")
+@click.option("--coupled", is_flag=True, help="Texts of requests with a seed do not depend on drafts.")
 @click.option("--dry-run", is_flag=True, help="Print vLLM's command instead of starting it.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(model: str, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -> None:
+def serve(model: str, coupled: bool, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -> None:
     """Start vLLM's server on MODEL, a directory, with methods as its proposer.
 
     The methods are checked against the model before vLLM starts. ARGUMENTS go to vLLM's server as they are. Requests
@@ -38,7 +39,7 @@ def serve(model: str, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -
     """
     check_installed()
     settings = common.settings_of(flags)
-    command = command_of(model, settings, arguments)
+    command = command_of(model, settings, arguments, coupled)
     if dry_run:
         click.echo(json.dumps(command))
         return
@@ -46,7 +47,7 @@ def serve(model: str, dry_run: bool, arguments: tuple[str, ...], **flags: Any) -
     os.execv(sys.executable, command)
 
 
-def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) -> list[str]:
+def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = (), coupled: bool = False) -> list[str]:
     """vLLM's command. Raises UsageError, Refused before anything of vLLM runs."""
     from spec_core.host import check
     from spec_engines.vllm.model import SERVES, describe, named
@@ -54,7 +55,7 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) 
     chosen = common.plugin_settings(settings)
     control = None if settings["control"] == "fixed" else settings["control"]
     draft_max = DRAFT_MAX if settings.table["draft_max"].origin == DEFAULT else settings["draft_max"]
-    made = options(settings["methods"], draft_max, chosen, control)
+    made = options(settings["methods"], draft_max, chosen, control, coupled)
     described, asked = describe(model), named(made["additional_config"]["spec"])
     plugins = check(described, asked, SERVES, chosen)
     if any(c.compat.needs.hidden for c in plugins):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import attrs
+import torch
 from torch import Tensor
 from vllm.config import ModelConfig
 from vllm.distributed import tensor_model_parallel_all_gather
@@ -20,9 +21,14 @@ from vllm.model_executor.models.interfaces import supports_eagle3
 
 from spec_core import Needs, Request, Sampling
 from spec_core.errors import UsageError
-from spec_core.host import Serves
+from spec_core.host import Serves, sample_then_match
 from spec_engines.vllm.model import SERVES
 from spec_engines.vllm.requests import Requests, Share, switched
+
+NO_TOKEN = -1
+"""What vLLM writes after the tokens of a request that committed fewer than another one of its step."""
+GREEDY = 1e-5
+"""vLLM takes the most likely token below this temperature."""
 
 
 def told_of(config: Any) -> dict[str, Any]:
@@ -72,6 +78,15 @@ def configured(directory: str) -> ModelConfig:
         raise UsageError(f"vLLM does not load {directory}: {why}", hint="its log says more") from None
 
 
+def check_sampler(config: Any) -> None:
+    """Refuse changes of logits that seed-coupled verification would not see. Raises UsageError."""
+    if config.model_config.logits_processors:
+        raise UsageError(
+            "coupled is on, and logits_processors are given; seed-coupled tokens are chosen before these run",
+            hint="leave one of them out",
+        )
+
+
 def facts(config: Any) -> dict[str, Any]:
     """Fields of TargetInfo that vLLM decides."""
     return {
@@ -117,6 +132,8 @@ def tap(runner: Any, needs: Needs) -> None:
 def attach(runner: Any) -> None:
     """Let this runner ask its proposer for drafts with everything that it knows of a step."""
     runner.drafter.runner = runner
+    if runner.drafter.coupled:
+        runner._sample = Choosing(runner, runner._sample)
     runner.sample_tokens = Drafting(runner, runner.sample_tokens)
 
 
@@ -148,6 +165,52 @@ class Drafting:
 
     def _asked(self, key: str) -> Request:
         return request_of(self.runner.requests[key], self.runner.max_model_len)
+
+
+@attrs.define(eq=False)
+class Choosing:
+    """``_sample`` of a runner, with the tokens of seed-coupled verification for requests with a seed.
+
+    Every rank chooses, from the same logits.
+    """
+
+    runner: Any
+    original: Any
+
+    def __call__(self, logits: Tensor, drafted: Any) -> Any:
+        chosen = dict(self._chosen(logits, drafted))  # first, because the sampler changes the logits
+        output = self.original(logits, drafted)
+        for i, tokens in chosen.items():
+            row = output.sampled_token_ids[i]
+            row.fill_(NO_TOKEN)
+            row[: len(tokens)] = torch.tensor(tokens, dtype=row.dtype)
+        return output
+
+    def _chosen(self, logits: Tensor, drafted: Any) -> Iterator[tuple[int, list[int]]]:
+        """(number in the batch, tokens). drafted: vLLM's metadata of the drafts that were verified, None without."""
+        keys = self.runner.input_batch.req_ids
+        counts = [0] * len(keys) if drafted is None else drafted.num_draft_tokens
+        drafts = [] if drafted is None else drafted.draft_token_ids.tolist()
+        row = at = 0
+        for i, (key, n) in enumerate(zip(keys, counts, strict=True)):
+            state = self.runner.requests[key]
+            if state.prompt_token_ids and coupled(state.sampling_params):
+                yield i, self._tokens(state, logits[row : row + 1 + n], drafts[at : at + n])
+            row, at = row + 1 + n, at + n
+
+    @staticmethod
+    def _tokens(state: Any, logits: Tensor, draft: list[int]) -> list[int]:
+        prompt, params = state.prompt_token_ids, state.sampling_params
+        text = [*prompt, *state.output_token_ids]
+        return sample_then_match(logits, draft, text, len(prompt), sampling_of(params), seed_of(params))
+
+
+def coupled(params: Any) -> bool:
+    """Whether a request has a seed, samples, and asks for nothing that only vLLM's sampler does."""
+    only = (params.allowed_token_ids, params.bad_words, params.min_tokens, params.logit_bias)
+    asked = (params.logprobs, params.logprob_token_ids, params.thinking_token_budget)
+    samples = params.seed is not None and params.temperature >= GREEDY
+    return samples and not any(only) and all(what is None for what in asked)
 
 
 def leads() -> bool:
@@ -213,10 +276,15 @@ def request_of(state: Any, context: int) -> Request:
         list(prompt),
         max_tokens=min(params.max_tokens or context, context - len(prompt)),
         sampling=sampling_of(params),
-        seed=(params.seed or 0) % 2**64,
+        seed=seed_of(params),
         ignore_eos=True,  # vLLM ends texts
         **switched(params.extra_args),
     )
+
+
+def seed_of(params: Any) -> int:
+    """0 without a seed: it is the noise of drafts then, which do not change the distribution of texts."""
+    return int(params.seed or 0) % 2**64
 
 
 def sampling_of(params: Any) -> Sampling:

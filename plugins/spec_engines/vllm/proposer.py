@@ -32,6 +32,9 @@ class Proposer:
         self.told = interface.told_of(config)
         self.bare = describe(config.model_config.model, **interface.facts(config))
         self.serves = interface.serves(config.model_config)
+        self.coupled = bool(self.told.get("coupled"))
+        if self.coupled:
+            interface.check_sampler(config)
         self.asked, self.given = named(self.told, self.methods), self.told.get("plugins")
         for plugin in check(self.bare, self.asked, self.serves, self.given):
             interface.check_rows(config, plugin.compat.needs)
@@ -48,7 +51,7 @@ class Proposer:
         shared = attrs.evolve(self.bare, tensors=interface.Matrices(model))
         settings = {"on_error": "isolate", **self.told.get("settings", {})}
         settings["draft_max"] = interface.draft_max(self.config)
-        host = Host(shared, self.asked, self.serves, plugin_settings=self.given, **settings)
+        host = Host(shared, self.asked, self.serves, self.coupled, self.given, **settings)
         self.requests = Requests(host, Counters.wanted())
         interface.tap(self.runner, host.needs)
 
