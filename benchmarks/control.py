@@ -254,16 +254,31 @@ def line(unit: Unit, family: str, chain: str, found: Cells) -> Line:
 
 def table(made: list[Line]) -> list[str]:
     columns = ["family", "methods", "auto (90 %)", "median of prompts", "CPU time"]
-    return [*heading([*columns, "best fixed", "auto of it", "oracle"]), *map(shown, made)]
+    return [
+        *heading([*columns, "best fixed", "auto of it", "oracle"]),
+        *(row([one.family, *shown(one)]) for one in made),
+    ]
 
 
-def shown(one: Line) -> str:
+def summary(made: list[Line]) -> list[str]:
+    """Of all families together, with the family in which auto gained least."""
+    columns = ["methods", "auto (90 %)", "median of prompts", "CPU time", "best fixed", "auto of it", "oracle"]
+    rows = []
+    for one in made:
+        if one.family == ALL:
+            families = [other for other in made if other.methods == one.methods and other.family != ALL]
+            least = min(families, key=lambda other: other.auto["speedup"])
+            rows.append(row([*shown(one), f"{least.auto['speedup']:.2f} ({least.family})"]))
+    return [*heading([*columns, "lowest family"]), *rows]
+
+
+def shown(one: Line) -> list[str]:
     auto = one.auto
     span = "" if auto["low"] is None else f" ({auto['low']:.2f}-{auto['high']:.2f})"
     best = ["", ""] if one.best is None else [f"{one.best[1]:.2f} ({named(one)})", f"{one.of_best:.2f}"]
     cpu = "" if auto["cpu_speedup"] is None else f"{auto['cpu_speedup']:.2f}"
     ends = cpu, *best, "" if one.oracle is None else f"{one.oracle:.2f}"
-    return row([one.family, f"`{one.methods}`", f"{auto['speedup']:.2f}{span}", f"{auto['middle']:.2f}", *ends])
+    return [f"`{one.methods}`", f"{auto['speedup']:.2f}{span}", f"{auto['middle']:.2f}", *ends]
 
 
 def named(one: Line) -> str:
@@ -294,7 +309,7 @@ def written(unit: Unit) -> list[str] | None:
     prompts = len({one["prompt"] for one in repeats[0]["laps"]})
     loads = [one["load"] for one in repeats]
     about = f"{prompts} prompts, {len(repeats)} repeats, one thread; {repeats[0]['cpu']}; "
-    return [*table(figures(unit)), "", f"{about}load average {min(loads):.1f} to {max(loads):.1f}."]
+    return [*summary(figures(unit)), "", f"{about}load average {min(loads):.1f} to {max(loads):.1f}."]
 
 
 def main() -> None:
@@ -320,7 +335,7 @@ def main() -> None:
         if not unit.file(repeat).exists():
             KEPT.mkdir(parents=True, exist_ok=True)
             unit.file(repeat).write_text(json.dumps(measure(unit, target, args.limit, repeat)), "utf-8")
-    print("\n".join([unit.name, "", *(written(unit) or []), "", *verdict(figures(unit))]))
+    print("\n".join([unit.name, "", *table(figures(unit)), "", *(written(unit) or []), "", *verdict(figures(unit))]))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ llama.cpp: the loop of llama-cpp-python without and with prompt lookup, and, wit
 without drafts and with ``ngram-simple``.
 
 A line of FILE is one prompt of one contender; lines that are there are not measured again. The table divides sums over
-the prompts that every contender has; a ratio is the median over prompts. ``loop`` is what a step takes outside of
-hooks: scheduling, bookkeeping and calls of hooks.
+the prompts that every contender has; a ratio is the median over prompts. ``loop`` is the wall time of the median step
+outside of hooks and the forward: scheduling, bookkeeping and calls of hooks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from spec_zoo import path
 
 from benchmarks.serving import free_port, spent
 from benchmarks.support.tables import heading, row
-from spec_core import Run, Target, load
+from spec_core import Run, Step, Target, load
 from tests.support.recorded import lines
 
 DRAFTS = {"zoo:pico": "zoo:pico-draft"}
@@ -65,17 +65,36 @@ def counted(generate: Callable[[list[int]], list[int]]) -> Generate:
     return run
 
 
+class Watch:
+    """Observes a run: what each step takes outside of hooks and the forward, counted from the end of the one before."""
+
+    def __init__(self) -> None:
+        self.loops: list[float] = []
+        self.ended: float | None = None
+
+    def begin(self) -> None:
+        """Before a prompt, whose first step is not counted."""
+        self.loops, self.ended = [], None
+
+    def __call__(self, step: Step) -> None:
+        now = time.perf_counter()
+        if self.ended is not None:
+            self.loops.append(now - self.ended - sum(step.seconds.values()))
+        self.ended = time.perf_counter()
+
+
 def ours(target: Target, methods: list[Any], n: int, k: int) -> Generate:
     """One run for all prompts, which keeps no rows between them."""
-    run = Run(target, methods=methods, draft_max=k, reuse=False, max_sequences=1)
+    run, watch = Run(target, methods=methods, draft_max=k, reuse=False, max_sequences=1), Watch()
+    run.observe(watch)
 
     def generate(prompt: list[int]) -> tuple[list[int], dict[str, float]]:
-        before, began, cpu = run.stats.report(), time.perf_counter(), time.process_time()
+        watch.begin()
+        before, began = run.stats.report()["steps"], time.process_time()
         tokens = run.generate(prompt, max_tokens=n, ignore_eos=True).result.tokens
-        seconds, wall = time.process_time() - cpu, time.perf_counter() - began
-        after = run.stats.report()
-        hooks = sum(after["seconds"].values()) - sum(before["seconds"].values())
-        return tokens, {"seconds": seconds, "steps": after["steps"] - before["steps"], "loop": wall - hooks}
+        seconds = time.process_time() - began
+        steps = run.stats.report()["steps"] - before
+        return tokens, {"seconds": seconds, "steps": steps, "loop": statistics.median(watch.loops)}
 
     return generate
 
@@ -272,7 +291,7 @@ def _row(name: str, measured: list[dict[str, Any]], first: list[dict[str, Any]])
     if "steps" not in measured[0]:
         return row([*cells, "", ""])
     steps = sum(x["steps"] for x in measured)
-    loop = statistics.median(x["loop"] / x["steps"] for x in measured)
+    loop = statistics.median(x["loop"] for x in measured)
     return row([*cells, f"{tokens / steps:.2f}", f"{loop * 1e6:.0f}"])
 
 

@@ -119,9 +119,9 @@ class Run:
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
         self._rest, self._resting = Rest(), False
-        self._calls = self._hooks.call
         self._serving = Serving(self.plugins, self.needs)
         self._idle: frozenset[str] = frozenset()
+        self._unasked = self._idle
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
@@ -149,7 +149,7 @@ class Run:
         rows = commit(step, self._hooks.learners)  # committed rows only
         events = emitted(step)
         step.phase = "process"
-        self._calls["process"](rows)
+        self._hooks.without(self._unasked)["process"](rows)
         self._count(step)
         return self._close(step, events)
 
@@ -157,16 +157,16 @@ class Run:
         step = self._new_step(number=self._steps, before=self._spent, before_rest=self._spent_before_rest)
         self._steps += 1
         self._resting = self._rest.lasts(self._scheduler.running, self.proposals)
-        drafting = bool(self.drafters) and not self._resting
-        step = plan(self._scheduler.running, self.target, self.settings, drafting, step)
+        drafters = frozenset[str]() if self._resting else self.drafters
+        step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
         self._idle = self._serving.idle(step.parts)
-        self._calls = self._hooks.without(self._idle | self._hooks.controllers if self._resting else self._idle)
+        self._unasked = self._idle | self._hooks.controllers if self._resting else self._idle
         return step
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
         if when:
-            self._calls[hook](step)
+            self._hooks.without(self._unasked)[hook](step)
         if step.failures:
             raise step.failures[0]
 

@@ -121,8 +121,8 @@ class Scheduler:
             self._leave(seq)
 
 
-def plan(running: list[Sequence], target: Target, settings: RunSettings, drafting: bool, step: Step) -> Step:
-    """Fill a step with parts: decoding sequences first; prompts share the remaining rows."""
+def plan(running: list[Sequence], target: Target, settings: RunSettings, drafters: frozenset[str], step: Step) -> Step:
+    """Fill a step with parts: decoding sequences first; prompts share the remaining rows. drafters: may draft in it."""
     room = settings.max_batched_tokens
     decoding: list[Sequence] = []
     prompts: list[Sequence] = []
@@ -133,14 +133,14 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, draftin
         if room <= 0:
             break
         kept = max(0, kept - 1)  # a draft leaves rows for later sequences
-        part = share(seq, room, kept, target, settings, drafting)
+        part = share(seq, room, kept, target, settings, drafters)
         room -= len(part.pending) + (part.nodes if step.trees else part.budget)
         step.add(part)
     if prompts:
         if decoding and settings.prefill_budget:
             room = min(room, settings.prefill_budget)
         for seq, rows in shared(prompts, room, settings).items():
-            step.add(share(seq, rows, 0, target, settings, drafting))
+            step.add(share(seq, rows, 0, target, settings, drafters))
     return step
 
 
@@ -175,7 +175,7 @@ def pauses(seq: Sequence, end: int, target: Target) -> bool:
     return end == seq.prompt_len and end - seq.evaluated > PAUSED and "recurrent" in target.info.states
 
 
-def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSettings, drafting: bool) -> Part:
+def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSettings, drafters: frozenset[str]) -> Part:
     """Pending rows of a sequence and the longest path that may be drafted. kept: rows reserved for others."""
     start, there, context = seq.evaluated, len(seq.tokens), target.info.context
     pending_max = min(chunk(settings), room)
@@ -183,7 +183,8 @@ def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSett
     if pauses(seq, start + len(pending), target):
         pending = pending[:-1]
     decides = start + len(pending) == there
-    if not (drafting and decides and there > seq.prompt_len and seq.delivered == there - 1):
+    drafted = drafters and (seq.methods is None or not drafters.isdisjoint(seq.methods))
+    if not (drafted and decides and there > seq.prompt_len and seq.delivered == there - 1):
         return Part(seq, start, pending, decides)
     spare = room - kept - len(pending)
     budget = max(0, min(draft_limit(seq, settings), remaining(seq, context) - 1, spare))

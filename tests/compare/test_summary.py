@@ -10,11 +10,11 @@ from rich.console import Console
 from spec_cli import common
 from spec_cli.prompts import Prompt
 from spec_compare.columns import COLUMNS, FEW, by_position, chosen
-from spec_compare.contenders import names
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotated
 from spec_compare.summary import rows
 from spec_compare.table import NARROW, fitting, show
+from spec_compare.titles import names
 
 from spec_core.commands import chain
 from spec_core.toolkit.tally import Tally

@@ -140,13 +140,8 @@ class Context:
         Raises TargetError if llama.cpp fails.
         """
         count, given = len(rows), None
-        positions = _positions(start, count)
-        one, ids = (ctypes.c_int32 * 1)(0), (ctypes.c_int32 * count)(*[1] * count)
-        sequences = (ctypes.POINTER(ctypes.c_int32) * count)(
-            *[ctypes.cast(one, ctypes.POINTER(ctypes.c_int32))] * count
-        )
         flags = (ctypes.c_int8 * count)(*wanted)
-        batch: Any = api.llama_batch(n_tokens=count, pos=positions, n_seq_id=ids, seq_id=sequences, logits=flags)
+        batch: Any = api.llama_batch(n_tokens=count, pos=_positions(start, count), logits=flags)  # no ids: sequence 0
         if isinstance(rows, Tensor):
             given = rows.float().contiguous()
             batch.embd = ctypes.cast(given.data_ptr(), ctypes.POINTER(ctypes.c_float))

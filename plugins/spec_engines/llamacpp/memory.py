@@ -57,7 +57,12 @@ class Memory:
             rows = torch.stack([embeds[i] for i in range(first, last)]) if first in embeds else tokens[first:last]
             found.append(self.context.decode(rows, self.length, wanted[first:last]))
             self.length += last - first
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return joined(found)
+
+
+def joined(pieces: list[Tensor]) -> Tensor:
+    """Rows one after the other; a single piece is not copied."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
 def _runs(count: int, embeds: Mapping[int, Tensor]) -> list[tuple[int, int]]:

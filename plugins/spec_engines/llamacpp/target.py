@@ -6,12 +6,11 @@ from collections.abc import Callable
 from threading import Lock
 
 import attrs
-import torch
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_engines.llamacpp.binding import Context
-from spec_engines.llamacpp.memory import Memory, names_of
+from spec_engines.llamacpp.memory import Memory, joined, names_of
 
 EVERY, CHECKPOINTS_MAX = 256, 4
 """A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
@@ -42,9 +41,9 @@ class LlamaCppTarget:
         with self._turns:
             found = [self._part(part, tokens, batch, needs) for part in batch.parts]
         return TargetOutput(
-            logits=torch.cat([logits for logits, _ in found]),
-            hidden={i: torch.cat([states[i] for _, states in found]) for i in needs.hidden},
-            final=torch.cat([states[self.info.layers + 1] for _, states in found]) if needs.final else None,
+            logits=joined([logits for logits, _ in found]),
+            hidden={i: joined([states[i] for _, states in found]) for i in needs.hidden},
+            final=joined([states[self.info.layers + 1] for _, states in found]) if needs.final else None,
         )
 
     def _part(self, part: Part, tokens: list[int], batch: Batch, needs: Needs) -> tuple[Tensor, dict[int, Tensor]]:
@@ -74,7 +73,7 @@ class LlamaCppTarget:
         if self.recurrent and part.drafted > memory.context.snapshots:
             found = memory.evaluate(ids[:pending], embeds, wanted[:pending])
             memory.before = memory.context.copied()
-            found = torch.cat([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
+            found = joined([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
         else:
             found = memory.evaluate(ids, embeds, wanted)
         return found[first - part.row if decides else end - part.row :] if everything else found
