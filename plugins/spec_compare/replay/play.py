@@ -38,7 +38,10 @@ class Replayed:
 
 @attrs.define(eq=False)
 class Player:
-    """Replays the steps of one run. before: what the step before took; None at the start."""
+    """Replays the steps of one run.
+
+    before, before_rest: what the step before took, and the last one that was not part of a rest; None at the start.
+    """
 
     policy: Policy
     target: Target
@@ -46,6 +49,9 @@ class Player:
     times: StepTimes
     found: Replayed
     before: Spent | None = None
+    before_rest: Spent | None = None
+    _rest: tuple[int, frozenset[str]] = attrs.field(default=(0, frozenset()), init=False)
+    _known: set[Sequence] = attrs.field(factory=set, init=False)
     _hooks: pluggy.PluginManager = attrs.field(init=False)
     _running: dict[int, Sequence] = attrs.field(factory=dict, init=False)
 
@@ -57,21 +63,44 @@ class Player:
         changed = False
         for recorded in steps:
             step = self._begin(recorded, changed)
-            if step.drafting:
+            resting = self._rests(step)
+            if step.drafting and not resting:
                 self._call("draft", step)
+            if step.resting is not None:
+                self._rest, self._known = step.resting, {part.seq for part in step.parts}
             for mine, part in zip(recorded.parts, step.parts, strict=True):
                 self._judge(mine, part)
             changed = sum(part.drafted for part in step.parts) != recorded.drafted
             step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
             step.priced.update(recorded.priced)
-            self._call("rollback", step)
+            if not resting:
+                self._call("rollback", step)
             self._end(recorded, step, changed)
+            self.before_rest = self.before_rest if resting else self.before
+
+    def _rests(self, step: Step) -> bool:
+        """Whether the policy said in an earlier step that nobody drafts in this one."""
+        steps, without = self._rest
+        for part in step.parts if steps else ():
+            if part.seq not in self._known:
+                self._known.add(part.seq)
+                part.seq.drop(without, self.proposals)
+                if any(part.seq.wants(name) for name in self._drafters):
+                    steps = 0
+        self._rest = max(0, steps - 1), without
+        for part in step.parts if steps else ():
+            part.limits[None] = 0
+        return steps > 0
 
     def _begin(self, recorded: RecordedStep, changed: bool) -> Step:
         """The step as the policy finds it. changed: the step before had another draft than the recorded one."""
         if self.before is not None and not changed and recorded.before is not None:
-            self.before = attrs.evolve(self.before, whole=recorded.before)
-        step = Step(self.target, self.proposals, number=recorded.number, before=self.before)
+            known = attrs.evolve(self.before, whole=recorded.before)
+            self.before_rest = known if self.before_rest is self.before else self.before_rest
+            self.before = known
+        step = Step(
+            self.target, self.proposals, number=recorded.number, before=self.before, before_rest=self.before_rest
+        )
         step.trees = any(part.draft is not None and part.draft.parents is not None for part in recorded.parts)
         for part in recorded.parts:
             step.add(self._part(part))
@@ -120,7 +149,7 @@ class Player:
         seconds, whole = dict(recorded.seconds), recorded.parts[0].seconds
         if changed and batch in times.whole:
             seconds["verify"], whole = times.verify[batch](drafted), times.whole[batch](drafted)
-        self.before = Spent(recorded.number, whole, seconds)
+        self.before = Spent(recorded.number, whole, seconds, batch, step.rows["target"])
         if recorded.generates:
             for part in step.parts:
                 self.found.tally.add(part)
