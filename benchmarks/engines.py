@@ -248,7 +248,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def _prompts(model: str, target: Target, limit: int) -> dict[str, list[int]]:
-    file = shipped(load(model, weights=False))
+    file = shipped([load(model, weights=False)])
     return {p.id: tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)}
 
 

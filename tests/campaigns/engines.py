@@ -108,7 +108,8 @@ def main() -> None:
     if args.table is None and args.output is None:
         parser.error("give -o FILE or --table FILE")
     torch.set_num_threads(1)
-    for model, engine, temperature in product(*(() if args.table else (args.model, args.engine, args.temperature))):
+    cases = product(args.model, args.engine, args.temperature) if args.table is None else ()
+    for model, engine, temperature in cases:
         measure(model, engine, temperature, args)
     print("\n".join(table([*lines(args.table or args.output)])))
 

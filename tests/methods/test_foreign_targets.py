@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.trunk import TargetTensors, trunk_of
+from spec_kernels.model.trunk import Beside, TargetTensors, trunk_of
 from spec_kernels.native import problem
 from spec_kernels.native.executor import Native
 
@@ -42,6 +42,11 @@ def drafts(target: Target, method: tuple) -> tuple[list[Draft], list[list[int]]]
 
 
 METHODS = {"eagle3": "dense", "dflash": "dense", "eagle3-of-a-hybrid": "hybrid", "mtp": "hybrid"}
+
+
+def test_a_target_without_weights_shares_no_executor():
+    """Its metadata may describe the model of another engine, whose matrices are then used."""
+    assert isinstance(trunk_of(loaded("dense", weights=False)), Beside)
 
 
 @pytest.mark.parametrize("name", METHODS)

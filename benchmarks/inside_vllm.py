@@ -1,0 +1,100 @@
+"""Tokens per CPU second inside vLLM: methods of this project against vLLM's own n-gram and suffix drafts, in turns.
+
+    VLLM_PYTHON benchmarks/inside_vllm.py [-m zoo:pico] [--rounds 5] [--limit 5]
+
+Each contender of a round is a process of its own, pinned to one processor, with one thread, eager, greedy, float32, one
+sequence at a time; the time that it takes to start is not counted. The order of contenders rotates. Threads of
+libraries that spin would count as CPU time: one processor and one thread for numba keep them out. Runs are kept in
+build/inside_vllm.jsonl and not made again. Ratios are medians over rounds; microseconds are of a step with one
+sequence, of plugins and of everything else between vLLM and them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.campaigns import inside_vllm as campaign
+from tests.support.hugging_face import directory
+
+KEPT = Path(__file__).parents[1] / "build" / "inside_vllm.jsonl"
+METHODS = ("ngram", "suffix", "recycling", "draft-model=zoo:pico-draft")
+PLAIN, PEER = "plain", "vllm-ngram"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-m", "--model", default="zoo:pico", choices=campaign.METHODS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=int, default=5, help="prompts of each of the four families")
+    parser.add_argument("-n", type=int, default=128)
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    names = [PLAIN, PEER, "vllm-suffix", *(name for name in METHODS if name in campaign.METHODS[args.model])]
+    for turn in range(args.rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            if (key := of(args, name, turn)) not in kept():
+                measure(args, name, key)
+    table(args, names)
+
+
+def of(args: Any, name: str, turn: int) -> str:
+    return json.dumps([args.model, args.limit, args.n, name, turn])
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    if not KEPT.exists():
+        return {}
+    found = (json.loads(line) for line in KEPT.read_text("utf-8").splitlines())
+    return {made.pop("key"): made for made in found}
+
+
+def measure(args: Any, name: str, key: str) -> None:
+    """One run. A contender that does not run is recorded as such."""
+    asked = argparse.Namespace(
+        model=args.model, limit=args.limit, n=args.n, directory=str(directory(args.model)), dtype="float32",
+        tensor_parallel=1, sequences=1, temperature=0.0,
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        found = campaign.contender(name, asked, Path(folder) / "found.json")
+    made: dict[str, Any] = {"key": key, "rate": None}
+    if found is not None:
+        made = {"key": key, "rate": sum(map(len, found["texts"])) / found["seconds"]}
+        made |= campaign.counted(found["counts"])
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(made) + "\n")
+
+
+def table(args: Any, names: list[str]) -> None:
+    """Rates against vLLM alone, and against its n-gram drafts; microseconds of a step."""
+    known = kept()
+    runs = {name: [known[of(args, name, turn)] for turn in range(args.rounds)] for name in names}
+    print("| contender | of plain | of vLLM's ngram | plugins, us | host, us |\n| --- | --- | --- | --- | --- |")
+    for name, made in runs.items():
+        cells = [ratio(made, runs[base]) for base in (PLAIN, PEER)]
+        cells += [middle([run.get(f"{part}_us_per_step") for run in made]) for part in ("plugin", "host")]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def ratio(made: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
+    both = [(a["rate"], b["rate"]) for a, b in zip(made, base, strict=True) if a["rate"] and b["rate"]]
+    return f"{median(a / b for a, b in both):.2f}" if both else "did not run"
+
+
+def middle(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{median(known):.0f}" if known else ""
+
+
+if __name__ == "__main__":
+    main()
