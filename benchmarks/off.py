@@ -29,7 +29,7 @@ def seconds(run: Run, methods: tuple[str, ...] | None, tokens: int) -> tuple[flo
 
 
 def interval(pairs: list[tuple[float, float]], rng: random.Random) -> tuple[float, float, float]:
-    """Ratio of the sums of both, and its 5 and 95 % quantiles."""
+    """Ratio of the medians of both, and its 5 and 95 % quantiles."""
     drawn = sorted(ratio(rng.choices(pairs, k=len(pairs))) for _ in range(1000))
     return ratio(pairs), drawn[50], drawn[949]
 
