@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 from spec_engines import llamacpp, transformers, vllm
-from spec_engines.declared import Engine
+from spec_engines.declared import MATRICES, Engine
 
 from spec_core import Needs, Refused, load
 from spec_core.commands import discover
@@ -44,7 +44,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "suffix": {"width": 3},
 }
 """Of methods that need a file, and of those that can branch, which are asked to."""
-HEAD_WEIGHTS = frozenset({"token_embd.weight", "output.weight"})
 
 
 def engines() -> str:
@@ -99,7 +98,7 @@ def registered() -> list[str]:
 def everything() -> Serves:
     """What targets of this project serve: all that a method may need."""
     every = {name: True for name in WORDS if name != "weights"}
-    return Serves(**every, weights=HEAD_WEIGHTS)
+    return Serves(**every, weights=MATRICES)
 
 
 def cell(method: str, serves: Serves) -> str:

@@ -195,14 +195,12 @@ class Auto:
         if last.rows != last.sequences:  # the last one evaluated rows of a prompt
             self.pacer.rested(passed)
             return
-        took = standing(step, last, step.asking)
+        took = standing(step, last)
         for name, seconds in took.items() if passed else ():
-            if name != step.asking:
-                self.pacer.arm(name).stands(seconds)
+            self.pacer.arm(name).stands(seconds)
         done.stands, done.batch, done.rows = max(1, passed), last.sequences, last.rows
         done.tokens = done.batch
-        whole = last.whole - took.pop(step.asking, 0.0)
-        self.pacer.settle(done, last.seconds["verify"], whole, sum(took.values()))
+        self.pacer.settle(done, last.seconds["verify"], last.whole - self._own(last, step), sum(took.values()))
 
     def _own(self, spent: Spent, step: Step) -> float:
         """Seconds of this controller, which are not charged to drafts."""

@@ -127,12 +127,12 @@ def numbers(parts: list[Part]) -> list[int]:
     return [part.seq.number for part in parts]
 
 
-def standing(step: Step, spent_in: Spent, controller: str) -> dict[str, float]:
-    """Seconds of a step in hooks of methods and the controller: a run without methods has none of it."""
+def standing(step: Step, before: Spent) -> dict[str, float]:
+    """Seconds that the hooks of each method took in a step before: a run without methods has none of it."""
     took: dict[str, float] = {}
-    for label, spent in spent_in.seconds.items():
+    for label, spent in before.seconds.items():
         name = label.partition(".")[2]
-        if name == controller or step.proposals.get(name):
+        if step.proposals.get(name):
             took[name] = took.get(name, 0.0) + spent
     return took
 

@@ -123,7 +123,7 @@ class Pacer:
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
         """A plan of methods that are known holds for some steps, if what they may lose together is there."""
         granted = [grant for each in grants for grant in each]
-        if any(grant.arm.steps < YOUNG or not grant.arm.since < YOUNG for grant in granted):
+        if any(grant.arm.steps < YOUNG or grant.arm.since >= YOUNG for grant in granted):
             return
         loss = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.hold = max(1, min(HOLD, self._until, int(self.ledger.balance / max(loss, 0.1))))

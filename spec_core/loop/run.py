@@ -29,7 +29,6 @@ from spec_core.loop.guard import Hooks, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
-from spec_core.loop.rest import Rest
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.serving import Serving
 from spec_core.loop.slots import Slots
@@ -38,6 +37,7 @@ from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.dropped import inside, when_gone
+from spec_core.toolkit.rest import Rest
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
@@ -138,7 +138,7 @@ class Run:
         if not step.parts:
             return []
         self._ask("draft", step, when=step.drafting)  # in the user's order
-        self._rest.begin(step)
+        self._rest.begin(step)  # steps without drafts, if a controller says so
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:

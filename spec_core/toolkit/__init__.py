@@ -7,6 +7,7 @@ of the likeliest paths, ``PairDrafter`` runs a layer on pairs of a hidden state 
 Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
+Loops: ``Rest`` follows ``step.rest``.
 
 The first use of one of these names imports torch; importing this module does not.
 """
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
+    from spec_core.toolkit.rest import Rest as Rest
     from spec_core.toolkit.tally import Tally as Tally
     from spec_core.toolkit.tally import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
@@ -65,6 +67,7 @@ _WHERE = {
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
     "Reading": "toolkit.heads",
+    "Rest": "toolkit.rest",
     "SampleMode": "toolkit.token_drafter",
     "Tally": "toolkit.tally",
     "TokenDrafter": "toolkit.token_drafter",

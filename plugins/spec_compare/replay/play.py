@@ -16,7 +16,7 @@ from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
 from spec_core import Part, PluginError, Sequence, Spent, Step, Target, Verdict, hookimpl
 from spec_core.errors import SpecError
-from spec_core.toolkit import Tally
+from spec_core.toolkit import Rest, Tally
 
 
 @attrs.define
@@ -50,8 +50,7 @@ class Player:
     found: Replayed
     before: Spent | None = None
     before_rest: Spent | None = None
-    _rest: tuple[int, frozenset[str]] = attrs.field(default=(0, frozenset()), init=False)
-    _known: set[Sequence] = attrs.field(factory=set, init=False)
+    _rest: Rest = attrs.field(factory=Rest, init=False)
     _hooks: pluggy.PluginManager = attrs.field(init=False)
     _running: dict[int, Sequence] = attrs.field(factory=dict, init=False)
 
@@ -63,11 +62,13 @@ class Player:
         changed = False
         for recorded in steps:
             step = self._begin(recorded, changed)
-            resting = self._rests(step)
-            if step.drafting and not resting:
+            resting = self._rest.lasts((part.seq for part in step.parts), self.proposals)
+            if resting:
+                for part in step.parts:
+                    part.limits[None] = 0
+            elif step.drafting:
                 self._call("draft", step)
-            if step.resting is not None:
-                self._rest, self._known = step.resting, {part.seq for part in step.parts}
+            self._rest.begin(step)
             for mine, part in zip(recorded.parts, step.parts, strict=True):
                 self._judge(mine, part)
             changed = sum(part.drafted for part in step.parts) != recorded.drafted
@@ -77,20 +78,6 @@ class Player:
                 self._call("rollback", step)
             self._end(recorded, step, changed)
             self.before_rest = self.before_rest if resting else self.before
-
-    def _rests(self, step: Step) -> bool:
-        """Whether the policy said in an earlier step that nobody drafts in this one."""
-        steps, without = self._rest
-        for part in step.parts if steps else ():
-            if part.seq not in self._known:
-                self._known.add(part.seq)
-                part.seq.drop(without, self.proposals)
-                if any(part.seq.wants(name) for name in self._drafters):
-                    steps = 0
-        self._rest = max(0, steps - 1), without
-        for part in step.parts if steps else ():
-            part.limits[None] = 0
-        return steps > 0
 
     def _begin(self, recorded: RecordedStep, changed: bool) -> Step:
         """The step as the policy finds it. changed: the step before had another draft than the recorded one."""

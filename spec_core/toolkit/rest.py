@@ -12,7 +12,9 @@ from spec_core.contract.step import Step
 
 @attrs.define
 class Rest:
-    """steps: how many are left.
+    """What ``step.rest`` said, for a loop that makes the steps.
+
+    steps: how many are left.
 
     without: methods that do not serve sequences that begin in these steps. known: numbers of those that began before.
     """
