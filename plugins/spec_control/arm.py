@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_control.acceptance import GRAIN, HIGH, Shape
+from spec_control.acceptance import GRAIN, Shape
 from spec_control.curve import Curve
 from spec_control.machine import Costs
 
@@ -45,7 +45,7 @@ class Forecast:
 class Table:
     """Time of a step in plain steps by the length of the draft, [1, ...]. uses: until it is made anew.
 
-    reach: the longest draft that pays, or may pay, if nearly everything is accepted.
+    reach: the longest draft that pays, or may pay, if all of it is accepted.
     found: forecasts, by rate in ``GRAIN`` steps.
     granted: what a pacer makes of them where nothing else counts.
     """
@@ -87,6 +87,7 @@ class Arm:
     _stood: list[float] = attrs.field(factory=list)
     _top: int = 0
     _ends: int = 0
+    _stops: int = 0
     _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
 
     # learning
@@ -121,7 +122,8 @@ class Arm:
         On average that should happen as often as the price says.
         """
         if self.priced and length != self.longest:
-            self.doubt *= exp(CALIBRATION * (price - whole))
+            self._stops += 1
+            self.doubt *= exp(max(CALIBRATION, min(0.2, 12 / self._stops)) * (price - whole))
             self.doubt = min(4.0, max(0.05, self.doubt))
 
     def asked_for(self, price: float) -> float:
@@ -163,7 +165,8 @@ class Arm:
         if found is None or found.uses <= 0:
             times = [self.time(costs, k) for k in range(longest + 1)]
             found = self._tables[key] = Table(times, YOUNG if self.steps < 8 * YOUNG else OLD)
-            found.reach = self.promising(costs, found, HIGH, self.best(found.times, HIGH))
+            certain = [1.0] * (longest + 1)
+            found.reach = self.promising(costs, found, certain, self.best(found.times, certain))
         found.uses -= 1
         return found
 
@@ -192,12 +195,14 @@ class Arm:
         key = int(rate * GRAIN)
         found = table.found.get(key)
         if found is None:
-            found = table.found[key] = self.best(table.times, rate)
+            found = table.found[key] = self.best(table.times, self.shape.path(rate, len(table.times) - 1))
         return found
 
-    def best(self, times: list[float], rate: float) -> Forecast:
-        """The length with the best tokens per time, looking over all of them: a costly token may open cheap ones."""
-        path = self.shape.path(rate, len(times) - 1)
+    def best(self, times: list[float], path: list[float]) -> Forecast:
+        """The length with the best tokens per time, looking over all of them: a costly token may open cheap ones.
+
+        path: chance that so many tokens are accepted, by their number.
+        """
         length, tokens, rate_max, survival = 0, 1.0, 1.0, 1.0
         expected = 1.0
         for k in range(1, len(times)):
@@ -207,13 +212,13 @@ class Arm:
                 length, tokens, rate_max, survival = k, expected, expected / times[k], chance
         return Forecast(length, tokens, times[length], survival)
 
-    def promising(self, costs: Costs, table: Table, rate: float, than: Forecast) -> int:
+    def promising(self, costs: Costs, table: Table, path: list[float], than: Forecast) -> int:
         """The length that would be the best if forwards that were not measured cost what the next shorter ones do.
 
         Where a cost has steps, the end of one is found like this.
         """
         length, best, tokens = than.length, than.rate, 1.0
-        path, overhead = self.shape.path(rate, len(table.times) - 1), costs.overhead or 0.0
+        overhead = costs.overhead or 0.0
         for k in range(1, len(table.times)):
             tokens += path[k]
             rows = costs.batch + self._rows(costs, k)

@@ -11,8 +11,9 @@ from attrs.validators import ge, gt
 from spec_costs.file import read as read_costs
 
 from spec_control.arm import Arm
+from spec_control.held import Held
 from spec_control.ledger import Ledger
-from spec_control.log import Log, Made, Memory, deepest, memory_of, numbers, standing
+from spec_control.log import Log, Made, Memory, deepest, memory_of, standing
 from spec_control.pacer import Pacer
 from spec_control.track import Grants, Track
 from spec_core import Compat, Part, Sequence, Spent, StashKey, Step, hookimpl
@@ -43,8 +44,7 @@ class Auto:
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
     log: Log = attrs.field(init=False)
     _depth: int | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
-    _held: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
-    _held_for: list[int] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
+    _held: Held = attrs.field(factory=Held, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._begin()
@@ -52,7 +52,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self.log, self._held = Log(self.memory), 0
+        self.log, self._held = Log(self.memory), Held()
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             found = read_costs(Path(self.costs))
@@ -90,9 +90,7 @@ class Auto:
     def draft(self, step: Step) -> None:
         self.private, self.log.controller = step.private, step.asking
         self.log.timed(step)
-        if self._held and numbers(step.parts) == self._held_for:
-            self._held -= 1
-        else:
+        if not self._held.holds(step):
             self._plan(step)
         for part in step.parts:
             memory = memory_of(part.seq, self.memory)
@@ -104,8 +102,9 @@ class Auto:
         """What was accepted is learned with the next plan, or when a sequence ends, which nothing may outlive."""
         if not step.drafting:
             self.log.timed(step)
-            self._held = 0
+            self._held.steps = 0
         elif self._depth is not None:
+            self._held.made(step)
             self.log.add(step, self._depth)
         if any(part.seq.finish for part in step.parts):
             self._learn(step)
@@ -122,11 +121,11 @@ class Auto:
         self._depth = deepest(step.parts)
         if self._depth is not None:
             grants = pacer.plan([memory.track for memory in memories], len(step.parts), self._depth)
-            self._held, self._held_for = pacer.hold - 1, numbers(step.parts)
+            self._held.begin(step, pacer)
             self._rest(step, offered, memories)
         else:  # rows of a prompt: such a step says nothing about a plain one
             pacer.rest()
-            grants, self._held = [()] * len(offered), 0
+            grants, self._held.steps = [()] * len(offered), 0
         for memory, granted in zip(memories, grants, strict=True):
             memory.grants = granted
 

@@ -122,11 +122,6 @@ def deepest(parts: list[Part]) -> int | None:
     return depth
 
 
-def numbers(parts: list[Part]) -> list[int]:
-    """Of the requests."""
-    return [part.seq.number for part in parts]
-
-
 def standing(step: Step, before: Spent) -> dict[str, float]:
     """Seconds that the hooks of each method took in a step before: a run without methods has none of it."""
     took: dict[str, float] = {}

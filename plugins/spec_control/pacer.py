@@ -24,7 +24,7 @@ WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 QUIET, SHORT = 128, 2
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, YOUNG = 8, 32
+HOLD, YOUNG = 16, 32
 """Steps for which a plan holds at most; steps of a method before which every step is planned."""
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
@@ -42,6 +42,7 @@ class Pacer:
     probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
     quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
     dropped: methods that shall no longer serve these sequences. hold: steps for which the plan may be used.
+    loss: plain steps that one of these may lose at most.
     """
 
     ledger: Ledger = attrs.field(factory=Ledger)
@@ -56,6 +57,7 @@ class Pacer:
     quiet: int = 0
     dropped: tuple[Arm, ...] = ()
     hold: int = 1
+    loss: float = 0.0
     _until: int = FIRST
     _patience: int = FIRST
     _gain: float = 0.0
@@ -121,12 +123,12 @@ class Pacer:
         self.probe, self.reason, self.quiet, self.dropped = None, "", 0, ()
 
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
-        """A plan of methods that are known holds for some steps, if what they may lose together is there."""
+        """A plan of methods that are known holds for some steps."""
         granted = [grant for each in grants for grant in each]
         if any(grant.arm.steps < YOUNG or grant.arm.since >= YOUNG for grant in granted):
             return
-        loss = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
-        self.hold = max(1, min(HOLD, self._until, int(self.ledger.balance / max(loss, 0.1))))
+        self.loss = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
+        self.hold = max(1, min(HOLD, self._until))
 
     def _forbidden(self, costs: Costs) -> str:
         if costs.overhead is None or self._until <= 0 or self.steps < 2:
@@ -224,7 +226,8 @@ class Pacer:
         if track.whole < WHOLE:
             return forecast.length
         track.whole = 0
-        return arm.promising(costs, table, track.rate(arm), forecast)
+        path = arm.shape.path(track.rate(arm), len(table.times) - 1)
+        return arm.promising(costs, table, path, forecast)
 
     def _affordable(self, times: list[float], length: int) -> int:
         """The longest draft up to ``length`` whose step cannot lose more than there is."""

@@ -132,7 +132,7 @@ def test_the_best_length_is_that_of_all_lengths(rate):
     tokens = [sum(rate**i for i in range(k + 1)) for k in range(9)]
     wanted = max(range(9), key=lambda k: tokens[k] / times[k])
 
-    found = Arm("x").best(times, rate)
+    found = Arm("x").best(times, [rate**i for i in range(9)])
 
     assert found.length == wanted
     assert found.tokens == pytest.approx(tokens[wanted])
