@@ -19,8 +19,8 @@ WARM, TRIALS = 2, 8
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.05
-CALIBRATION = 0.05
-"""By how much one draft changes the price that a method is asked for."""
+CALIBRATION, CALIBRATION_MAX, CALIBRATED = 0.05, 0.2, 12
+"""By how much one draft changes the price that a method is asked for; at first; and drafts by which it falls."""
 
 
 @attrs.frozen
@@ -123,7 +123,8 @@ class Arm:
         """
         if self.priced and length != self.longest:
             self._stops += 1
-            self.doubt *= exp(max(CALIBRATION, min(0.2, 12 / self._stops)) * (price - whole))
+            change = max(CALIBRATION, min(CALIBRATION_MAX, CALIBRATED / self._stops))
+            self.doubt *= exp(change * (price - whole))
             self.doubt = min(4.0, max(0.05, self.doubt))
 
     def asked_for(self, price: float) -> float:
@@ -184,7 +185,7 @@ class Arm:
         beside = max(overhead, aside.at(length)) if aside else overhead
         if self.steps < TRIALS:
             beside = min(beside, overhead + length)
-        return (costs.forwards.at(costs.batch + rows) + beside) / (1.0 + overhead)
+        return (costs.forwards.at(costs.batch + rows) + beside + costs.own) / (1.0 + overhead)
 
     def _rows(self, costs: Costs, length: int, sequences: int | None = None) -> int:
         """Of drafts of this length."""

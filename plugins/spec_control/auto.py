@@ -186,7 +186,8 @@ class Auto:
         done, own, last = made.done, made.own, made.last
         assert own is not None and last is not None
         if done.drafted:
-            self.pacer.settle(done, own.seconds["verify"], own.whole - self._own(own, step))
+            mine = self._own(own, step)
+            self.pacer.settle(done, own.seconds["verify"], own.whole - mine, own=mine)
             return
         passed = last.number - own.number
         if passed:
@@ -199,9 +200,10 @@ class Auto:
             self.pacer.arm(name).stands(seconds)
         done.stands, done.batch, done.rows = max(1, passed), last.sequences, last.rows
         done.tokens = done.batch
-        self.pacer.settle(done, last.seconds["verify"], last.whole - self._own(last, step), sum(took.values()))
+        mine = self._own(last, step)
+        self.pacer.settle(done, last.seconds["verify"], last.whole - mine, sum(took.values()), mine)
 
     def _own(self, spent: Spent, step: Step) -> float:
-        """Seconds of this controller, which are not charged to drafts."""
+        """Seconds of this controller."""
         seconds = spent.seconds
         return seconds.get(f"draft.{step.asking}", 0.0) + seconds.get(f"rollback.{step.asking}", 0.0)

@@ -25,12 +25,14 @@ class Costs:
     """Of one number of sequences at one depth. forwards: by rows, 1 for a plain one.
 
     overhead: what a plain step takes beside its forward, in plain forwards; None before the first.
+    own: what the controller takes in a step with drafts, in plain forwards.
     pairs: {rows: how often they were compared with a plain step that was next to them}.
     """
 
     batch: int
     forwards: Curve
     overhead: float | None = None
+    own: float = 0.0
     pairs: dict[int, int] = attrs.field(factory=dict)
     _recent: list[float] = attrs.field(factory=list)
     _plain: int = 0
@@ -79,7 +81,7 @@ class Machine:
         same = [k for k in self.known if k[0] == batch]
         if same:
             near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
-            return Costs(batch, near.forwards.copy(), near.overhead, dict(near.pairs), list(near._recent))
+            return Costs(batch, near.forwards.copy(), near.overhead, near.own, dict(near.pairs), list(near._recent))
         made = Costs(batch, Curve(self._slope(batch)))
         made.forwards.add(batch, 1.0)
         return made

@@ -13,13 +13,12 @@ from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
 from spec_control.ledger import LARGE, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
+from spec_control.schedule import Schedule
 from spec_control.track import Done, Grant, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
 PROBE = 2
-FIRST = 4
-"""Steps before the first plain one that is made to measure it; from then on up to twice as many each time."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 QUIET, SHORT = 128, 2
@@ -30,6 +29,8 @@ ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
+OWN = 0.02
+"""By how much one step changes what the controller is expected to take."""
 CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 
@@ -43,6 +44,7 @@ class Pacer:
     quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
     dropped: methods that shall no longer serve these sequences. hold: steps for which the plan may be used.
     loss: plain steps that one of these may lose at most.
+    planning: plain steps that a plan for nobody takes. own: plain forwards of the controller in a step with drafts.
     """
 
     ledger: Ledger = attrs.field(factory=Ledger)
@@ -58,8 +60,9 @@ class Pacer:
     dropped: tuple[Arm, ...] = ()
     hold: int = 1
     loss: float = 0.0
-    _until: int = FIRST
-    _patience: int = FIRST
+    planning: float = 0.0
+    own: float = 0.0
+    schedule: Schedule = attrs.field(factory=Schedule)
     _gain: float = 0.0
     _unprobed: float = 0.0
     _turn: int = 0
@@ -78,6 +81,7 @@ class Pacer:
         batch: sequences of the step, those that do not draft included. depth: positions of the longest.
         """
         costs = self.machine.costs(batch, depth)
+        costs.own = self.own
         self.probe, self.reason, self.quiet, self.dropped = None, self._forbidden(costs), 0, ()
         self.hold = 1
         if not self.reason:
@@ -128,10 +132,10 @@ class Pacer:
         if any(grant.arm.steps < YOUNG or grant.arm.since >= YOUNG for grant in granted):
             return
         self.loss = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
-        self.hold = max(1, min(HOLD, self._until))
+        self.hold = max(1, min(HOLD, self.schedule.until))
 
     def _forbidden(self, costs: Costs) -> str:
-        if costs.overhead is None or self._until <= 0 or self.steps < 2:
+        if costs.overhead is None or self.schedule.due or self.steps < 2:
             return MEASURING
         return REPAYING if self.ledger.balance <= 0 else ""
 
@@ -282,10 +286,10 @@ class Pacer:
             return grants
         arm = max(arms, key=lambda a: a.since)
         loss = self._probe_loss(costs, tracks, arm)
-        period = 0.0 if arm.steps < TRIALS else loss / self.ledger.income
+        period = 0.0 if arm.steps < TRIALS else (loss + self.planning) / self.ledger.income
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
-            self.quiet = min(QUIET, int(missing))
+            self.quiet = min(QUIET, SHORT + int(missing + self.planning / self.ledger.income))
             return grants
         self._turn += 1
         arm.since = 0
@@ -331,21 +335,22 @@ class Pacer:
     def planned(self, whole: float) -> None:
         """A plain step in which this controller planned took so many seconds: more than plain ones do, for no draft."""
         if self.machine.plain:
-            self.book.step(1.0, whole / self.machine.plain, 1, self.reason)
-            self.ledger.settle(1.0, 1.0)
+            spent = whole / self.machine.plain
+            self.book.step(1.0, spent, 1, self.reason)
+            self.planning += 0.1 * (min(LARGE, max(0.0, spent - 1.0)) - self.planning)
+            self.ledger.settle(1.0, spent - self.ledger.forgive(spent - 1.0))
 
     def rested(self, steps: int) -> None:
         """So many plain steps are over whose time is not known."""
         self.ledger.settle(steps, steps)
         self.book.step(steps, steps, steps, self.reason)
-        self._schedule(True, steps)
-        for arm in self.arms.values():
-            arm.since += steps
+        self._over(True, steps)
 
-    def settle(self, done: Done, forward: float, whole: float, others: float = 0.0) -> None:
-        """A step is over. forward, whole: seconds of the forward and of all.
+    def settle(self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0) -> None:
+        """A step is over. forward, whole: seconds of the forward, and of all but this controller.
 
         others: of a plain step, seconds that it would not have taken in a run without methods.
+        own: seconds of this controller, which are paid for, but are no cost of the draft.
         """
         self.steps += 1
         if self.steps == 1:
@@ -354,18 +359,18 @@ class Pacer:
         costs = self.machine.costs(batch, done.depth)
         plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
         spent, each = times * whole / plain, times * done.tokens / batch
-        self.book.step(each, spent, times, self.reason)
+        self.book.step(each, spent + own / plain, times, self.reason)
         if done.drafted and spent > 1.0 + LARGE:
             lengths = {arm: max(1, round(length / batch)) for arm, length in done.drafted.items()}
             more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
             more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
             spent -= self.ledger.forgive(spent - 1.0 - more)
-        self.ledger.settle(each, spent)
-        self._schedule(done.rows == batch, times)
-        for arm in self.arms.values():
-            arm.since += times
+        self.ledger.settle(each, spent + own / plain)
+        self._over(done.rows == batch, times)
         if done.drafted:
             self._used(done, spent, each, (whole - forward) / self.machine.forward)
+            if all(arm.steps >= YOUNG for arm in done.drafted):
+                self.own += OWN * (own / self.machine.forward - self.own)
 
     def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
@@ -385,14 +390,10 @@ class Pacer:
             used.spent += spent / len(done.drafted)
             used.tokens += each / len(done.drafted)
 
-    def _schedule(self, plain: bool, times: int) -> None:
-        """When the next plain step is made to be measured."""
+    def _over(self, plain: bool, times: int) -> None:
+        """So many steps are over, with drafts or plain."""
         self._unprobed += times
-        if not plain:
-            self._until -= 1
-        else:
-            if self._until <= 0 and not self.machine.surprised:
-                self._patience = min(self.every, 2 * self._patience)
-            self._until = min(self._patience, max(FIRST, int(2 * SHORT * self._gain / self.ledger.income)))
-        if self.machine.surprised:
-            self._until = min(self._until, 1)
+        for arm in self.arms.values():
+            arm.since += times
+        apart = int(2 * SHORT * self._gain / self.ledger.income)
+        self.schedule.passed(plain, self.machine.surprised, apart, self.every)

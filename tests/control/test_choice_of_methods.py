@@ -21,7 +21,7 @@ def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, fl
                     pacer.settle(done, forward, forward + 0.05 + time * bool(k))
                     number += 1
     pacer.ledger.balance = pacer.ledger.balance_max
-    pacer._until, pacer._unprobed = 50, 0.0
+    pacer.schedule.until, pacer._unprobed = 50, 0.0
     for arm in pacer.arms.values():
         arm.since = 0
 

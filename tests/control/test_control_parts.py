@@ -8,6 +8,8 @@ from spec_control.arm import Arm, Forecast
 from spec_control.curve import Curve, rising
 from spec_control.ledger import Ledger
 from spec_control.machine import Machine
+from spec_control.pacer import Pacer
+from spec_control.track import Done
 
 
 def curve(**measured):
@@ -144,3 +146,29 @@ def test_the_price_is_the_rate_times_the_cost_of_a_token():
     assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.5), 2.0) == pytest.approx(0.2)
     assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.1), 2.0) == pytest.approx(0.1)
     assert Arm("x").hurdle(times, 2.0) == pytest.approx((2 * 1.5 - 1) / 4)
+
+
+def test_the_time_of_the_controller_is_paid_for():
+    """Half a plain step in one that it plans in, and in one with measured time of its own."""
+    pacer, plain = Pacer(), Done(0, 1, 100, 1, 1, {}, cold=False, stands=1)
+    for _ in range(3):
+        pacer.settle(plain, 1.0, 1.2)
+    full = pacer.ledger.balance
+
+    pacer.settle(plain, 1.0, 1.2, own=0.6)
+    assert pacer.ledger.balance == pytest.approx(full + 0.01 - 0.5)
+    pacer.planned(1.8)
+    assert pacer.ledger.balance == pytest.approx(full + 0.02 - 1.0)
+
+
+def test_the_time_of_the_controller_is_part_of_a_step_with_drafts():
+    machine, arm, plain = Machine(), Arm("a"), Done(0, 1, 100, 1, 1, {}, cold=False, stands=1)
+    pacer = Pacer(machine=machine)
+    for _ in range(3):
+        pacer.settle(plain, 1.0, 1.0)
+    costs = machine.costs(1, 100)
+    before = arm.time(costs, 2)
+
+    costs.own = 0.25
+    assert arm.time(costs, 2) == pytest.approx(before + 0.25)
+    assert arm.time(costs, 0) == 1.0

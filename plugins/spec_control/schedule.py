@@ -1,0 +1,31 @@
+"""When a plain step is made to be measured, though drafts would pay: others are compared with it."""
+
+from __future__ import annotations
+
+import attrs
+
+FIRST = 4
+"""Steps before the first one; from then on up to twice as many each time."""
+
+
+@attrs.define
+class Schedule:
+    """until: steps before the next one. patience: the most that there may be now."""
+
+    until: int = FIRST
+    patience: int = FIRST
+
+    @property
+    def due(self) -> bool:
+        return self.until <= 0
+
+    def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int) -> None:
+        """A step is over. surprised: its cost has changed. apart: steps between two plain ones that lose little."""
+        if not plain:
+            self.until -= 1
+        else:
+            if self.due and not surprised:
+                self.patience = min(apart_max, 2 * self.patience)
+            self.until = min(self.patience, max(FIRST, apart))
+        if surprised:
+            self.until = min(self.until, 1)
