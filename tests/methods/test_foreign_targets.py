@@ -64,12 +64,13 @@ def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernel
     assert own[1] == other[1]
 
 
-def test_layers_run_natively_only_beside_float32_on_a_cpu():
+def test_layers_run_natively_on_a_cpu_unless_the_target_computes_in_float64():
     target = foreign(loaded("dense"))
     beside = trunk_of(target)
     source = TargetTensors(target)
     model = loaded("dense", kernels="reference").executor.model
-    for dtype, kind in (("float32", Native if problem() is None else Reference), ("float64", Reference)):
+    able = Native if problem() is None else Reference
+    for dtype, kind in (("float32", able), ("bfloat16", able), ("float16", able), ("float64", Reference)):
         beside = trunk_of(attrs.evolve(target, info=attrs.evolve(target.info, dtype=dtype)))
         made = beside.another(model, source)
         assert type(made) is kind

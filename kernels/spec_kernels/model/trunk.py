@@ -58,7 +58,7 @@ class TargetTensors:
 
 
 class Beside:
-    """Executors for layers beside a target that has none: native where its hidden states are float32 on a CPU.
+    """Executors for layers beside a target that has none: native on a CPU, in float32, unless it computes in float64.
 
     Executors made one after the other share weights of equal names.
     """
@@ -81,7 +81,7 @@ class Beside:
         return Native(model, source) if kind is Native else Reference(model, source, self.dtype, self.device)
 
     def _native(self, model: Model) -> bool:
-        if self.device.type != "cpu" or self.dtype != torch.float32 or native.problem():
+        if self.device.type != "cpu" or self.dtype not in FLOATS or native.problem():
             return False
         try:
             limits.check(model)
