@@ -6,6 +6,8 @@ import attrs
 
 LARGE = 2.0
 """Plain steps by which a step exceeds its forecast, above which it is a disturbance."""
+RISK, RISK_MIN = 4.0, 1.0
+"""One step may lose this part of the balance, or so many plain steps: else few rejected drafts would use it up."""
 DISTURBED = 0.03
 """Share of the run up to which disturbances are not charged: more of them are a cost of drafts."""
 
@@ -29,6 +31,12 @@ class Ledger:
     excess: float = attrs.field(default=0.0, init=False)
     forgiven: float = attrs.field(default=0.0, init=False)
     _tokens: float = attrs.field(default=0.0, init=False)
+
+    @property
+    def risk(self) -> float:
+        """Plain steps that one step may lose at most; negative while the ledger is repaid."""
+        balance = self.balance
+        return max(balance / RISK, min(balance, RISK_MIN))
 
     def affords(self, loss: float) -> bool:
         """Whether a step may be made that loses this many plain steps at most."""

@@ -178,7 +178,7 @@ class Pacer:
     def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
         """The only method."""
         table, rate = arm.table(costs, self.longest), track.rate(arm)
-        usual = track.whole < WHOLE and not track.pays(arm) and self.ledger.balance >= table.times[-1]
+        usual = track.whole < WHOLE and not track.pays(arm) and 1.0 + self.ledger.risk >= table.times[-1]
         key = int(rate * GRAIN)
         if usual and (known := table.granted.get(key)) is not None:
             return known
@@ -234,9 +234,9 @@ class Pacer:
         return arm.promising(costs, table, path, forecast)
 
     def _affordable(self, times: list[float], length: int) -> int:
-        """The longest draft up to ``length`` whose step cannot lose more than there is."""
-        balance, length = self.ledger.balance + 1.0, min(length, len(times) - 1)
-        while length and times[length] > balance:
+        """The longest draft up to ``length`` whose step cannot lose more than may be risked."""
+        time_max, length = 1.0 + self.ledger.risk, min(length, len(times) - 1)
+        while length and times[length] > time_max:
             length -= 1
         return length
 
@@ -365,7 +365,7 @@ class Pacer:
             more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
             more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
             spent -= self.ledger.forgive(spent - 1.0 - more)
-        self.ledger.settle(each, spent + own / plain)
+        self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
         if done.drafted:
             self._used(done, spent, each, (whole - forward) / self.machine.forward)
