@@ -3,7 +3,8 @@
 Drafting: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows a tree
 of the likeliest paths, ``PairDrafter`` runs a layer on pairs of a hidden state and the token after it,
 ``draft_head`` reads a head from a file and checks whether it fits the target,
-``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model.
+``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``places`` yields where such a
+drafter may extend another method's draft, ``reached`` whether what it appended was tested.
 Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
     from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
+    from spec_core.toolkit.place import COMMITTED as COMMITTED
+    from spec_core.toolkit.place import Place as Place
+    from spec_core.toolkit.place import places as places
+    from spec_core.toolkit.place import reached as reached
+    from spec_core.toolkit.place import reached_estimate as reached_estimate
     from spec_core.toolkit.rest import Rest as Rest
     from spec_core.toolkit.tally import Tally as Tally
     from spec_core.toolkit.tally import drafted_and_accepted as drafted_and_accepted
@@ -61,11 +67,13 @@ if TYPE_CHECKING:
 _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
+    "COMMITTED": "toolkit.place",
     "DraftHead": "toolkit.heads",
     "DraftLimits": "toolkit.tree",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
+    "Place": "toolkit.place",
     "Reading": "toolkit.heads",
     "Rest": "toolkit.rest",
     "SampleMode": "toolkit.token_drafter",
@@ -91,6 +99,9 @@ _WHERE = {
     "match_estimates": "toolkit.acceptance",
     "open_sequence": "toolkit.drive",
     "p_min_field": "toolkit.fields",
+    "places": "toolkit.place",
+    "reached": "toolkit.place",
+    "reached_estimate": "toolkit.place",
     "sample_field": "toolkit.fields",
     "support": "sampling.choose",
     "target_distribution": "toolkit.distributions",

@@ -23,10 +23,13 @@ from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.reference import ranked
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.constrained import allowed
+from spec_core.toolkit.place import COMMITTED, Place
 from spec_core.toolkit.tree import DraftLimits
 
 UNCHANGED = Sampling()
 SampleMode = Literal["auto", "greedy", "sampled"]
+TINY = 1e-9
+"""Least chance of the tokens before a draft that a threshold is divided by."""
 
 
 @attrs.define(eq=False)
@@ -40,7 +43,8 @@ class PartialDraft:
             self.drafter.extend(step, draft, logits)  # the row after the tokens so far
         step.propose(seq, self.drafter.made(draft))
 
-    survival: estimated probability that all of it is accepted. open: whether another token is worth its forward.
+    survival: estimated probability that all of it is accepted, with the tokens before it. open: whether another token
+    is worth its forward. place: where it begins, if it extends another method's draft.
     """
 
     seq: Sequence
@@ -51,6 +55,12 @@ class PartialDraft:
     probs: list[Tensor] = attrs.field(factory=list)
     survival: float = 1.0
     open: bool = True
+    place: Place = COMMITTED
+
+    @property
+    def path(self) -> list[int]:
+        """All drafted tokens of its path: those of other methods before it, then its own."""
+        return [*self.place.path, *self.ids]
 
 
 @attrs.frozen
@@ -76,7 +86,7 @@ class TokenDrafter:
         The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
         probability 0. row: [V] logits.
         """
-        mask = allowed(draft.seq, draft.ids)
+        mask = allowed(draft.seq, draft.path)
         token, chance, probs = (
             self._sampled(step, draft, row, mask)
             if self.samples(draft.seq)
@@ -91,18 +101,18 @@ class TokenDrafter:
         draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token
 
-    def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False) -> Any:
+    def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False, place: Place = COMMITTED) -> Any:
         """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``likeliest``
         where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
-        draft of paths of at most ``longest`` tokens. None without the extension, and for a request with a constraint,
-        whose masks are made between the forwards.
+        draft of paths of at most ``longest`` tokens that begin at ``place``. None without the extension, and for a
+        request with a constraint, whose masks are made between the forwards.
         """
         if native.module is None or seq.matcher is not None:
             return None
-        (first, t), (second, then) = step.drawing(seq, 0), step.drawing(seq, 1)
+        (first, t), (second, then) = (step.drawing(seq, len(place.path) + i, place.branch) for i in (0, 1))
         onward = then - t, second[2] - first[2]
         terms = None if ranks and not self.follows(step, seq) else seq.sampling._terms
-        text = seq.tokens, seq.prompt_len
+        text = [*seq.tokens, *place.path] if place.path else seq.tokens, seq.prompt_len
         return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
 
     def limits(self, step: Step, draft: PartialDraft, choosers: bool) -> DraftLimits | None:
@@ -114,12 +124,11 @@ class TokenDrafter:
         if draft.seq.matcher is not None:
             return None
         if self.samples(draft.seq):
-            chooser = self.chooser(step, draft.seq, longest) if choosers else None
+            chooser = self.chooser(step, draft.seq, longest, place=draft.place) if choosers else None
             if chooser is None:
                 return None
-        return DraftLimits(
-            longest, longest, 1, self.price(step, draft.seq), draft.seq.stop.tokens, draft.estimate.value, chooser
-        )
+        p_min = self.price(step, draft.seq) / max(draft.survival, TINY)  # of its own tokens alone
+        return DraftLimits(longest, longest, 1, p_min, draft.seq.stop.tokens, draft.estimate.value, chooser)
 
     def keeps(self, step: Step, seq: Sequence) -> bool:
         """Whether a rule reads the rows that a chain of this sequence is drawn from."""
@@ -179,15 +188,16 @@ class TokenDrafter:
         self, step: Step, draft: PartialDraft, row: Tensor, mask: np.ndarray | None
     ) -> tuple[int, float, Tensor | None]:
         seq, sampling = draft.seq, draft.seq.sampling
-        source, t = step.drawing(seq, len(draft.ids))
-        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, draft.ids), mask)
+        path = draft.path
+        source, t = step.drawing(seq, len(path), draft.place.branch)
+        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, path), mask)
         chance = agreement(apart) if math.isfinite(logit) else 0.0
         return token, chance, self._probs(draft, row, token, mask) if step.wants_probs else None
 
     def _probs(self, draft: PartialDraft, row: Tensor, token: int, mask: np.ndarray | None) -> Tensor:
         """[V] distribution that ``token`` was drawn from after the draft so far; a point mass if nothing was drawn."""
         seq, sampling = draft.seq, draft.seq.sampling
-        row = adjust(row, sampling, seq.tokens + draft.ids, seq.prompt_len, mask)
+        row = adjust(row, sampling, seq.tokens + draft.path, seq.prompt_len, mask)
         if not math.isfinite(row.max()):
             return torch.eye(1, len(row), device=row.device).roll(token)[0]
         ids, z = support(row, sampling)

@@ -2,6 +2,8 @@
 
 One cache serves all sequences, and they are drafted in one batch. Missing rows of committed text are evaluated
 together with the first drafted token, so k drafts cost k forwards of the draft model.
+With ``extend`` it goes on where another method's draft ends: that draft's tokens are evaluated like committed text, in
+the same forward, and forgotten like its own if they are rejected.
 
 Example: two tokens were committed since the last draft. The first forward evaluates both and gives draft token 1, the
 second evaluates that and gives token 2, and so on until a token makes the draft too unlikely (``p_min``) or it is full.
@@ -17,7 +19,18 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
-from spec_core.toolkit import DraftLimits, PartialDraft, SampleMode, TokenDrafter, p_min_field, sample_field
+from spec_core.toolkit import (
+    COMMITTED,
+    DraftLimits,
+    PartialDraft,
+    Place,
+    SampleMode,
+    TokenDrafter,
+    p_min_field,
+    places,
+    reached,
+    sample_field,
+)
 from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
@@ -54,6 +67,7 @@ class DraftModel:
     translate: bool = attrs.field(
         default=False, metadata={"help": "allow another vocabulary, and match tokens by their text"}
     )
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     model: Any = attrs.field(default=None, init=False)
     words: Same | Translated = attrs.field(factory=Same, init=False)
     shadow: StashKey[DraftModelState] = attrs.field(factory=StashKey, init=False)
@@ -69,6 +83,7 @@ class DraftModel:
             shares=True,
             refusals=[r for r in (self._other_state(described), self._other_words(target, described)) if r],
             drafts=self._drafter.proposals,
+            extends=self.extend,
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
             memory=memory_of(described.info),
@@ -108,7 +123,8 @@ class DraftModel:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        wanted = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
+        wanted = [d for seq, place, budget in places(step) if (d := self._begin(step, seq, budget, place))]
+        wanted += [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
         if wanted:
             with threads(self.threads):
                 self._draft(step, wanted)
@@ -122,12 +138,14 @@ class DraftModel:
             self._one_more(step, drafting)
         for d in wanted:
             if d.ids:
-                step.propose(d.seq, self._drafter.made(d))
+                d.place.add(step, d.seq, self._drafter.made(d))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             seq.stash[self.shadow].estimate.learn(part.drafted, len(part.uncut.path))
+        for seq, tested in reached(step):
+            seq.stash[self.shadow].reached.add(tested, 1)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -139,19 +157,26 @@ class DraftModel:
 
     # one draft
 
-    def _begin(self, step: Step, seq: Sequence, budget: int) -> Drafting | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int, place: Place = COMMITTED) -> Drafting | None:
         if seq.embeds:
             return None
+        shadow = self._shadow(seq)
+        shadow.fade()
+        survival = shadow.chance(place)
+        if survival * shadow.estimate.value < self._drafter.price(step, seq):
+            return None
+        tokens = list(self.words.to_draft([*seq.tokens, *place.path]))
+        # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
+        room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
+        if room < 1:
+            return None
+        return Drafting(seq, room, shadow.estimate, survival=survival, place=place, shadow=shadow, tokens=tokens)
+
+    def _shadow(self, seq: Sequence) -> DraftModelState:
         shadow = seq.stash.get(self.shadow)
         if shadow is None:
             shadow = seq.stash[self.shadow] = open_state(self.model)
-        shadow.estimate.fade()
-        if shadow.estimate.value < self._drafter.price(step, seq):
-            return None
-        tokens = list(self.words.to_draft(seq.tokens))
-        # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
-        room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
-        return Drafting(seq, room, shadow.estimate, shadow=shadow, tokens=tokens) if room > 0 else None
+        return shadow
 
     def _all_at_once(self, step: Step, wanted: list[Drafting]) -> None:
         """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.

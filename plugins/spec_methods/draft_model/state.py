@@ -8,7 +8,7 @@ import attrs
 from torch import Tensor
 
 from spec_core import Part, Sequence, Target
-from spec_core.toolkit import AcceptanceEstimate, DraftLimits, open_sequence
+from spec_core.toolkit import AcceptanceEstimate, DraftLimits, Place, open_sequence, reached_estimate
 from spec_core.toolkit import forward as forward_of
 
 CHUNK = 512
@@ -19,14 +19,24 @@ CHUNK = 512
 class DraftModelState:
     """A sequence in the draft model.
 
-    held: tokens whose rows are in its cache. sure: how many of them are known to be committed text.
-    estimate: its acceptance rate.
+    held: tokens whose rows are in its cache, drafted ones included, also those of methods that it extended. sure: how
+    many of them are known to be the text of this step. estimate: its acceptance rate. reached: share of the drafts
+    it extended that were accepted to their end.
     """
 
     seq: Sequence
     held: list[int] = attrs.field(factory=list)
     sure: int = 0
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
+    reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
+
+    def fade(self) -> None:
+        self.estimate.fade()
+        self.reached.fade()
+
+    def chance(self, place: Place) -> float:
+        """That all tokens drafted before ``place`` are accepted."""
+        return self.reached.value if place.chance is None else place.chance
 
     def agree(self, tokens: list[int]) -> int:
         """Number of rows that are still valid for ``tokens``; never the last, which must be evaluated."""
