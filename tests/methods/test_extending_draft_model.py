@@ -249,7 +249,7 @@ def test_it_stops_extending_what_is_never_accepted():
 def test_it_is_named_on_the_command_line_in_a_file_and_in_python(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     prompt = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
-    ask = "generate -m zoo:pico -n 48 --temperature 0 --json -o control=fixed".split() + ["-p", prompt]
+    ask = [*"generate -m zoo:pico -n 48 --temperature 0 --json -o control=fixed".split(), "-p", prompt]
     spec([*ask, "--method", "ngram++draft-model"])
     (tmp_path / "spec.toml").write_text('methods = ["ngram", "draft-model"]\n\n[draft-model]\nextend = true\n')
     spec(ask)

@@ -13,10 +13,11 @@ from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import DECAY, Limits, Node, by_chance, by_noise, grow, kinds, learn
 from spec_methods.recycling.tree import evidence as estimates
 
-from spec_core import Draft, Run, Sampling, hookimpl, load
+from spec_core import Draft, Run, Sampling, Step, hookimpl, load
 from spec_core.sampling.noise import gumbel
 from spec_core.testing import DrafterConformance, ToyTarget
 from spec_core.toolkit import likeliest
+from tests.methods.extending import SAMPLINGS, Begins, ran, requests, texts_of
 
 
 class TestRecycling(DrafterConformance):
@@ -331,3 +332,23 @@ def test_trees_through_a_real_target(pico, temperature):
     assert result.stats["drafted"] == sum(len(draft) for draft, _ in trees)
     assert result.stats["marginal"] == [k / r for k, r in zip(kept, reached, strict=True) if r]
     assert result.stats["conditional"] == [k / t for k, t in zip(kept, tested, strict=True) if t]
+
+
+def test_behind_every_leaf_of_a_tree_it_draws_with_noise_of_its_own(monkeypatch):
+    """A rule may look behind one leaf after it rejected what was drawn behind another: equal noise would join them."""
+    asked, chains, honest = requests(SAMPLINGS["sampled"]), [], Step.noise
+    begun = Begins(texts_of(ToyTarget(recurrent=False), asked), longest=2, branches=True)
+    drawn: list[tuple] = []
+
+    def noted(step, seq, i, branch=0, ids=None):
+        drawn.append((step.number, seq.name, i, branch))
+        return honest(step, seq, i, branch, ids)
+
+    monkeypatch.setattr(Step, "noise", noted)
+    recycling = Recycling(p_min=0.02, extend=True)
+    run = Run(ToyTarget(recurrent=False), [("begins", begun), ("recycling", recycling)], rule="traversal")
+    run.observe(lambda step: chains.extend(sum(p.leaf >= 0 for p in part.pieces) for part in step.parts))
+    ran(run, asked)
+
+    assert max(chains) > 1, "no tree was extended behind two leaves"
+    assert len(drawn) == len(set(drawn)) > 0

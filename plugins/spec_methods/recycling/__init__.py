@@ -18,7 +18,7 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, likeliest, p_min_field
+from spec_core.toolkit import COMMITTED, AcceptanceEstimates, Place, likeliest, p_min_field
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
 
@@ -80,18 +80,18 @@ class Recycling:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves:
-            path = [draft.ids[i] for i in draft.ancestry(leaf)]
-            if (more := self._ahead(step, seq, path, leaf, self._limits(step, seq, budget, len(draft)))) is not None:
+            place, limits = Place.behind(draft, leaf), self._limits(step, seq, budget, len(draft))
+            if (more := self._ahead(step, seq, place, limits)) is not None:
                 step.extend(seq, more, leaf)
         for seq, budget in step.undrafted:
-            if (draft := self._ahead(step, seq, [], -1, self._limits(step, seq, budget))) is not None:
+            if (draft := self._ahead(step, seq, COMMITTED, self._limits(step, seq, budget))) is not None:
                 step.propose(seq, draft)
 
-    def _ahead(self, step: Step, seq: Sequence, path: list[int], leaf: int, limits: Limits) -> Draft | None:
-        """What may follow committed text and the drafted tokens ``path``, or None."""
-        memory, last = self._memory(seq), path[-1] if path else seq.tokens[-1]
-        order = self._order(step, seq, len(path))
-        memory.drafted[leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
+    def _ahead(self, step: Step, seq: Sequence, place: Place, limits: Limits) -> Draft | None:
+        """What may follow committed text and the drafted tokens before ``place``, or None."""
+        memory, last = self._memory(seq), place.path[-1] if place.path else seq.tokens[-1]
+        order = self._order(step, seq, place)
+        memory.drafted[place.leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)
         return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
@@ -122,11 +122,12 @@ class Recycling:
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: Step, seq: Sequence, before: int) -> Order:
-        """before: drafted tokens that it goes on behind."""
+    def _order(self, step: Step, seq: Sequence, place: Place) -> Order:
+        """place: where it begins; behind every leaf of another method's tree it draws with noise of its own."""
         if not self._samples(step, seq):
             return by_chance
-        return by_noise(lambda i, ids: step.noise(seq, before + i, ids=ids), seq.sampling.temperature)
+        before, branch = len(place.path), place.branch
+        return by_noise(lambda i, ids: step.noise(seq, before + i, branch, ids=ids), seq.sampling.temperature)
 
     def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> Limits:
         """drafted: tokens that other methods drafted in this step."""
