@@ -2,6 +2,9 @@
 
 Missing pairs of committed text are evaluated together with the first drafted token, so k drafts cost k
 forwards of the layer.
+
+A method that extends goes on where another's draft ends: the layer reads that draft's tokens one after the other, each
+behind its own state, as it reads tokens of its own. So j tokens of others and k of its own cost j + k forwards.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from spec_core.contract.values import Draft, Proposal
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn
+from spec_core.toolkit.place import COMMITTED, Place, places, reached, reached_estimate
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
 from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
@@ -28,10 +32,22 @@ BACKLOG = 256
 
 @attrs.define(eq=False)
 class PairState:
-    """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``."""
+    """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``.
+
+    reached: share of the drafts it extended that were accepted to their end.
+    """
 
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
+    reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
+
+    def fade(self) -> None:
+        self.estimate.fade()
+        self.reached.fade()
+
+    def chance(self, place: Place) -> float:
+        """That all tokens drafted before ``place`` are accepted."""
+        return self.reached.value if place.chance is None else place.chance
 
     def fork(self) -> PairState:
         """For another sequence with the same rows; its acceptance rate is its own."""
@@ -40,18 +56,28 @@ class PairState:
 
 @attrs.define(eq=False)
 class PairDraft(PartialDraft):
-    """A chain of one sequence while it is drafted; hidden: the layer's own [1, D] after its last token."""
+    """A chain of one sequence while it is drafted; hidden: the layer's own [1, D] behind the last pair it read.
+
+    read: how many drafted tokens it read, those of other methods first.
+    """
 
     memory: Any = attrs.field(kw_only=True)
     chooser: TokenDrafter = attrs.field(kw_only=True)
     watch: Any = attrs.field(kw_only=True)
     hidden: Tensor | None = None
+    read: int = 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether a token of another method stands between what was read and the last before its own."""
+        return self.read < len(self.place.path) - (self.hidden is not None)
 
     def pairs(self) -> Any:
-        """First the missing pairs of committed text, then the pairs that the layer makes, one at a time."""
-        if not self.ids:
+        """First the missing pairs of committed text, then one at a time those of drafted tokens and own states."""
+        if self.hidden is None:
             return self.memory.pairs()
-        return self.memory.own(len(self.ids), self.ids[-1], self.hidden)
+        self.read += 1
+        return self.memory.own(self.read, self.path[self.read - 1], self.hidden)
 
     def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
         """Limits of the chain made in one call; None where its tokens have to be chosen here."""
@@ -75,13 +101,15 @@ class PairDraft(PartialDraft):
 class PairDrafter:
     """The hooks of such a method. It declares the settings ``p_min`` and ``sample``, and
 
-    longest: max path of a draft. width: max children of a token, 1 drafts chains. nodes_max: max tokens of a tree.
+    extend: whether it extends the drafts of others, with chains. longest: max path of a draft. width: max children of a
+    token, 1 drafts chains. nodes_max: max tokens of a tree.
     layer: memory(), forward(parts) and draft(...) as in ``spec_kernels.model.pairs.PairLayer``.
     state: key of the sequence's state. watch: if set, called with every token of a chain and its row.
     """
 
     p_min: float | None
     sample: SampleMode
+    extend: bool = False
     width: int = 1
     nodes_max: int = 1
     layer: Any
@@ -108,18 +136,22 @@ class PairDrafter:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        drafts = [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
+        behind = [c for seq, place, budget in places(step) if (c := self._chain(step, seq, budget, place))]
+        self._read_others(step, behind)
+        drafts = [*behind, *(d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget)))]
         self._all_at_once(step, drafts)
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
             if (made := d.made()) is not None:
-                step.propose(d.seq, made)
+                d.place.add(step, d.seq, made)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             learn(seq.stash[self.state].estimate, part.draft, part.uncut.path)
+        for seq, tested in reached(step):
+            seq.stash[self.state].reached.add(tested, 1)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
@@ -139,24 +171,44 @@ class PairDrafter:
     # one draft
 
     def _begin(self, step: Step, seq: Sequence, budget: int) -> PairDraft | PairTree | None:
+        return self._tree(step, seq, budget) if self._branches(step, seq) else self._chain(step, seq, budget)
+
+    def _ready(self, step: Step, seq: Sequence, place: Place = COMMITTED) -> PairState | None:
+        """The sequence's state, if a draft that begins there is likely enough to be accepted."""
         state = seq.stash.get(self.state)
         if state is None or not state.pairs.tokens:
             return None
-        state.estimate.fade()
-        p_min = self.drafter.price(step, seq)
-        if state.estimate.value < p_min:
+        state.fade()
+        return state if state.chance(place) * state.estimate.value >= self.drafter.price(step, seq) else None
+
+    def _chain(self, step: Step, seq: Sequence, budget: int, place: Place = COMMITTED) -> PairDraft | None:
+        state, longest = self._ready(step, seq, place), min(budget, self.longest)
+        if state is None:
             return None
-        longest = min(budget, self.longest)
-        if self._branches(step, seq):
-            nodes = min(step.nodes(seq), self.nodes_max)
-            limits = TreeLimits(longest, nodes, self.width, p_min, seq.stop.tokens)
-            proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
-            return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
-        return PairDraft(seq, longest, state.estimate, memory=state.pairs, chooser=self.drafter, watch=self.watch)
+        rest = {"memory": state.pairs, "chooser": self.drafter, "watch": self.watch}
+        return PairDraft(seq, longest, state.estimate, survival=state.chance(place), place=place, **rest)
+
+    def _tree(self, step: Step, seq: Sequence, budget: int) -> PairTree | None:
+        state = self._ready(step, seq)
+        if state is None:
+            return None
+        nodes, p_min = min(step.nodes(seq), self.nodes_max), self.drafter.price(step, seq)
+        limits = TreeLimits(min(budget, self.longest), nodes, self.width, p_min, seq.stop.tokens)
+        proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
+        return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:
         """Whether a tree is drafted. Drawn tokens need a chain: leaving out an unlikely one would change q."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
+
+    def _read_others(self, step: Step, drafts: Rowing[PairDraft]) -> None:
+        """Read what other methods drafted, up to the last token before each chain: that gives the chain's first."""
+        while behind := [d for d in drafts if d.behind]:
+            parts = [d.pairs() for d in behind]
+            states = self.layer.states(parts)
+            step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))
+            for d, state in zip(behind, states.split(1), strict=True):
+                d.hidden = state
 
     def _all_at_once(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
         """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
@@ -174,7 +226,7 @@ class PairDrafter:
     def _in_one_call(self, step: Step, drafts: Rowing[tuple[PairDraft | PairTree, DraftLimits]], keep: bool) -> None:
         parts = [d.pairs() for d, _ in drafts]
         for d, limits in drafts:  # the last depth needs no places: nothing follows it
-            d.memory.room(d.memory.done + limits.width * (limits.depth - 1))
+            d.memory.room(d.memory.done + len(d.place.path) + limits.width * (limits.depth - 1))
         made = self.layer.draft(parts, [limits for _, limits in drafts], keep)
         step.report_cost(forwards=made.forwards, rows=made.rows)
         for (d, _), found in zip(drafts, made.found, strict=True):

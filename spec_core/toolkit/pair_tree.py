@@ -17,6 +17,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.toolkit.acceptance import AcceptanceEstimate
+from spec_core.toolkit.place import COMMITTED, Place
 from spec_core.toolkit.token_drafter import TokenDrafter
 from spec_core.toolkit.tree import DraftLimits, TreeLimits, TreeNode, tested
 
@@ -36,7 +37,7 @@ class PairTree:
     memory: what the layer holds. proposal: how its tokens are chosen, as ``Draft`` says it.
     trust: share of drafts that are accepted, by which every chance is cut.
     growing: nodes that are evaluated next, all of one depth; -1 is committed text.
-    finished: the draft, where it was made in one call.
+    finished: the draft, where it was made in one call. place: where it begins.
     """
 
     seq: Sequence
@@ -49,6 +50,7 @@ class PairTree:
     growing: list[int] = attrs.field(factory=lambda: [-1])
     hidden: Tensor | None = None
     finished: Draft | None = None
+    place: Place = COMMITTED
 
     @property
     def open(self) -> bool:

@@ -670,3 +670,62 @@ class ExpectsItsExtensionToBeTested(Extends):
         for part in step.parts:
             extended = [piece for piece in part.pieces if piece.source == step.asking and piece.leaf >= 0]
             assert not extended or part.seq in tested, "an extension without a verdict"
+
+
+@attrs.define(eq=False)
+class ExtendsFromStates(Extends):
+    """Healthy: what it appends follows from the last hidden state of committed text and from the drafted token."""
+
+    state: StashKey[Any] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(needs=Needs(final=True), extends=True)
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            seq.stash[self.state] = int(span.final[-1].argmax())
+
+    def behind(self, seq, token: int, count: int) -> list[int]:
+        return [seq.stash[self.state] + token // 2]
+
+    def ahead(self, seq, count: int) -> list[int]:
+        return self.behind(seq, seq.tokens[-1], count)
+
+
+@attrs.define(eq=False)
+class ReadsNoDraftedToken(ExtendsFromStates):
+    """Appends what its layer says behind committed text, whatever was drafted since."""
+
+    def behind(self, seq, token: int, count: int) -> list[int]:
+        return super().behind(seq, seq.tokens[-1], count)
+
+
+@attrs.define(eq=False)
+class ExtendsWithAModel(Extends):
+    """Healthy: pretends to run a model once for each token that it appends, all sequences together."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(extends=True, forwards=lambda k: k)
+
+    @hookimpl
+    def draft(self, step) -> None:
+        lengths = [0]
+        for seq, draft, leaf, budget in step.leaves:
+            if ids := self.behind(seq, draft.ids[leaf], min(budget, self.length)):
+                lengths.append(self.needed(len(draft), len(ids)))
+                step.extend(seq, Draft(ids), leaf)
+        step.report_cost(forwards=max(lengths))
+
+    def needed(self, before: int, own: int) -> int:
+        return own
+
+
+@attrs.define(eq=False)
+class ReadsEveryDraftedTokenTwice(ExtendsWithAModel):
+    """Runs its model twice for each token of the other method."""
+
+    def needed(self, before: int, own: int) -> int:
+        return 2 * before + own

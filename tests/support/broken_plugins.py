@@ -50,6 +50,8 @@ def drafter(check: str, broken: Any, healthy: Any = drafters.Lookup, **declared:
 DRAFTERS = [
     drafter("text_with_extensions_equals_plain_decoding", drafters.ExpectsItsExtensionToBeTested, drafters.Extends),
     drafter("extensions_follow_the_drafted_tokens", drafters.RepeatsTheDraft, drafters.Extends),
+    drafter("extensions_depend_on_the_drafted_tokens", drafters.ReadsNoDraftedToken, drafters.ExtendsFromStates),
+    drafter("forwards_of_extensions_are_as_promised", drafters.ReadsEveryDraftedTokenTwice, drafters.ExtendsWithAModel),
     drafter("one_request_is_survived", drafters.Raises),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
     drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -137,6 +137,10 @@ class PairLayer:
         """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last=False: of none."""
         found = self.executor.run(self._batch(parts, last))
         return found["final"], found["logits"]
+
+    def states(self, parts: Sequence[Pairs]) -> Tensor:
+        """State [n, D] of the last pair of every sequence, without logits."""
+        return self.executor.run(replace(self._batch(parts, True), logits=[], taps=("final",)))["final"]
 
     def draft(self, parts: Sequence[Pairs], limits: Sequence[DraftLimits], keep: bool = False) -> Drafts:
         """A draft behind the last pair of every sequence in one call, each token behind the layer's own state.

@@ -2,6 +2,7 @@
 
 It reads pairs of a hidden state and the token after it. Missing pairs of committed text are evaluated together
 with the first drafted token, so k drafts cost k forwards of one block.
+With ``extend`` it goes on where another method's draft ends: the layer reads that draft's tokens behind its own states.
 
 Example: the target chose ``cat`` after ``the``. The first forward reads (hidden state at ``the``, ``cat``) and drafts
 ``sat``; the second reads (its own hidden state, ``sat``) and drafts ``on``.
@@ -33,6 +34,7 @@ class Mtp(PairDrafter):
     )
     p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.3")
     sample: SampleMode = sample_field()
+    extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     layer: Layer | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
     state: StashKey[PairState] = attrs.field(factory=StashKey, init=False)
@@ -46,6 +48,7 @@ class Mtp(PairDrafter):
             shares=True,
             needs=Needs(final=True, weights=borrowed(holder.info.extras["nextn"]["source"].names)),
             drafts=self.drafter.proposals,
+            extends=self.extend,
             forwards=lambda k: k,
             load=lambda target: self._load(target, holder),
         )

@@ -161,16 +161,7 @@ class DraftChecks(Conformance):
     def test_forwards_are_as_promised(self) -> None:
         run = self.run([self.mine()])
         promised = next(c.compat.forwards for c in run.plugins if c.name == SUBJECT)
-
-        def look(step: Step) -> None:
-            spent = step.forwards.get(SUBJECT, 0)
-            longest = max((p.draft.depth for p in step.parts if p.draft and SUBJECT in p.sources), default=0)
-            if spent and promised is None:
-                raise Found(f"{spent} forwards in a step; declare them: Compat(forwards=lambda k: ...)")
-            if promised is not None and spent > promised(longest):
-                raise Found(f"{spent} forwards in a step that drafted {longest}; compat declares {promised(longest)}")
-
-        run.observe(look)
+        run.observe(lambda step: kept_to(step, promised))
         together(run, self.requests())
 
     @promise("compat uses only target.info and metadata: no forward, no weight, no memory of a sequence.")
@@ -281,3 +272,13 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
+
+
+def kept_to(step: Step, promised: Callable[[int], int] | None) -> None:
+    """Raise Found unless the step took no more forwards of the plugin than it promises in ``Compat.forwards``."""
+    spent = step.forwards.get(SUBJECT, 0)
+    longest = max((p.draft.depth for p in step.parts if p.draft and SUBJECT in p.sources), default=0)
+    if spent and promised is None:
+        raise Found(f"{spent} forwards in a step; declare them: Compat(forwards=lambda k: ...)")
+    if promised is not None and spent > promised(longest):
+        raise Found(f"{spent} forwards in a step that drafted {longest}; compat declares {promised(longest)}")

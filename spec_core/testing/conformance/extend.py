@@ -7,8 +7,10 @@ import pytest
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
+from spec_core.contract.values import Compat
 from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import Conformance, expect, together
+from spec_core.testing.conformance.drafts import kept_to
 from spec_core.testing.conformance.probes import SUBJECT, first
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.drafters import Oracle
@@ -22,11 +24,16 @@ Drafted = dict[tuple[int, ...], int]
 class ExtendChecks(Conformance):
     """Part of DrafterConformance."""
 
-    def extended(self, requests: list[Request], right: int) -> Run:
-        """A run in which another method drafts first, ``right`` of its tokens as the target will choose them."""
+    def answer(self) -> Compat:
+        """What it says in compat, if it extends."""
         answer = ask_compat(self.make(), SUBJECT, self.model)
         if answer is None or not answer.extends:
             pytest.skip("does not extend the drafts of others")
+        return answer
+
+    def extended(self, requests: list[Request], right: int) -> Run:
+        """A run in which another method drafts first, ``right`` of its tokens as the target will choose them."""
+        self.answer()
         known = {r.name: self.text_of(r) for r in requests}
         begins = Oracle(known, first(right), length=BEFORE, vocab=self.model.info.vocab)
         return self.run([("begins", begins), self.mine()])
@@ -37,8 +44,17 @@ class ExtendChecks(Conformance):
         for right in range(BEFORE + 1):
             self.is_plain(self.extended(requests, right), requests)
 
+    @promise("A step with extensions costs max Compat.forwards(K) forwards too, K with the tokens of other methods.")
+    def test_forwards_of_extensions_are_as_promised(self) -> None:
+        requests = self.requests()
+        run, promised = self.extended(requests, BEFORE), self.answer().forwards
+        run.observe(lambda step: kept_to(step, promised))
+        together(run, requests)
+
     @promise("An extension follows the drafted tokens: it is what the method drafts when they are committed text.")
     def test_extensions_follow_the_drafted_tokens(self) -> None:
+        if reads_states(self.answer()):
+            pytest.skip("reads hidden states, which drafted tokens do not have")
         requests = self.requests()
         behind, alone = self.extended(requests, BEFORE), self.run([self.mine()], draft_max=1)
         extensions, drafts = recorded(behind), recorded(alone)
@@ -50,6 +66,29 @@ class ExtendChecks(Conformance):
         expect(
             2 * same >= len(both), f"{same} of {len(both)} extensions begin as the draft after the same committed text"
         )
+
+    @promise("A method that reads hidden states, which drafted tokens do not have, says something else after others.")
+    def test_extensions_depend_on_the_drafted_tokens(self) -> None:
+        if not reads_states(self.answer()):
+            pytest.skip("reads no hidden states: what it says after committed tokens is held against it")
+        requests = self.requests()
+        one, other = self.after(requests, BEFORE), self.after(requests, BEFORE - 1)
+        both = [(one[text], other[text]) for text in one.keys() & other.keys()]
+        expect(bool(both), "nothing was extended; override prompts() with texts after which it has more to say")
+        same = sum(a == b for a, b in both)
+        expect(2 * same <= len(both), f"{same} of {len(both)} extensions are the same after another drafted token")
+
+    def after(self, requests: list[Request], right: int) -> Drafted:
+        """{committed text: what was appended first} where ``right`` tokens before it were right."""
+        run = self.extended(requests, right)
+        extensions = recorded(run)
+        together(run, requests)
+        return {text[:-BEFORE]: token for text, token in extensions.items()}
+
+
+def reads_states(answer: Compat) -> bool:
+    """Whether its drafts depend on hidden states of the target."""
+    return answer.needs.final or bool(answer.needs.hidden)
 
 
 def recorded(run: Run) -> Drafted:
