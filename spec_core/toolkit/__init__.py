@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
-    from spec_core.toolkit.place import COMMITTED as COMMITTED
     from spec_core.toolkit.place import Place as Place
     from spec_core.toolkit.place import places as places
     from spec_core.toolkit.place import reached as reached
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
-    "COMMITTED": "toolkit.place",
     "DraftHead": "toolkit.heads",
     "DraftLimits": "toolkit.tree",
     "PairDrafter": "toolkit.pair_drafter",

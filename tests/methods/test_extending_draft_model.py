@@ -14,7 +14,7 @@ from spec_methods.draft_model import DraftModel
 from spec_core import Refused, Run, Sampling, hookimpl, load
 from spec_core.sampling import native
 from spec_core.testing import DrafterConformance
-from spec_core.toolkit import COMMITTED, TokenDrafter
+from spec_core.toolkit import Place, TokenDrafter
 from tests.methods.extending import SAMPLINGS, Begins, Witness, extensions, ran, requests, target_of, texts_of
 from tests.support.small_models import tiny_gguf
 
@@ -88,7 +88,7 @@ def test_the_witness_finds_noise_of_another_position(monkeypatch):
     """Of the draft's own beginning, as if nothing had been drafted before it."""
     monkeypatch.setattr(native, "module", None)
     honest = TokenDrafter._sampled
-    shifted = lambda self, step, draft, row, mask: honest(self, step, attrs.evolve(draft, place=COMMITTED), row, mask)
+    shifted = lambda self, step, draft, row, mask: honest(self, step, attrs.evolve(draft, place=Place()), row, mask)
     monkeypatch.setattr(TokenDrafter, "_sampled", shifted)
     asked = requests(SAMPLINGS["sampled"])
     witness = Witness("draft-model", lambda text, drafted: alone(run, [*text, *drafted]))

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import (
-    COMMITTED,
     DraftLimits,
     PartialDraft,
     Place,
@@ -35,6 +34,8 @@ from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
 from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
 
+COMMITTED = Place()
+"""Behind committed text."""
 P_MIN = 0.35
 """Where neither the user nor a controller gives one."""
 

@@ -18,10 +18,12 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import COMMITTED, AcceptanceEstimates, Place, likeliest, p_min_field
+from spec_core.toolkit import AcceptanceEstimates, Place, likeliest, p_min_field
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
 
+COMMITTED = Place()
+"""Behind committed text."""
 P_MIN = 0.3
 """Where neither the user nor a controller gives one."""
 
