@@ -13,6 +13,7 @@ from torch import Tensor
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds, Memory
+from spec_engines.transformers.quantised import matrix
 from spec_engines.transformers.taps import Taps, tapped
 
 EVERY, CHECKPOINTS_MAX = 256, 4
@@ -64,9 +65,10 @@ class TransformersTarget:
         options = self._options(part, batch, rows)
         if self.layout.keeps:
             options["logits_to_keep"] = wanted
+        options[self.layout.cache] = part.seq.slot.state.cache
         tokens = batch.tokens[rows.start : rows.stop].clamp_min(0)[None]
         with tapped(self.layout, needs, given) as taps:
-            found = self.model(tokens, past_key_values=part.seq.slot.state.cache, use_cache=True, **options)
+            found = self.model(tokens, use_cache=True, **options)
         return (found.logits[0] if self.layout.keeps else found.logits[0, wanted]), taps
 
     def _options(self, part: Part, batch: Batch, rows: range) -> dict[str, Any]:
@@ -90,8 +92,8 @@ class TransformersTarget:
         return mask[None, None].to(self.info.device)
 
     def tensor(self, name: str) -> Tensor:
-        """``token_embd.weight`` or ``output.weight``. Raises KeyError for any other."""
-        return self.layout.tensor(name)
+        """``token_embd.weight`` or ``output.weight``, dequantised. Raises KeyError for any other."""
+        return matrix(self.layout.module(name), name, self.info.width, getattr(torch, self.info.dtype))
 
     def open(self, seq: Sequence, want: int) -> int:
         """A model with recurrent layers continues only from checkpoints of its slot."""
