@@ -18,7 +18,7 @@ from spec_core.errors import SpecError, UsageError, nearest, shown
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds
-from spec_engines.transformers.probe import takes_masks
+from spec_engines.transformers.probe import takes_batches, takes_masks
 from spec_engines.transformers.quantised import check_library
 from spec_engines.transformers.target import TransformersTarget
 
@@ -84,6 +84,7 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
     target = TransformersTarget(info, words, model, Layout.of(model), kinds)
     if info.trees and not takes_masks(target):
         target.info = attrs.evolve(info, trees=False)
+    target.batches = target.info.trees and takes_batches(target)
     return target
 
 
