@@ -115,6 +115,11 @@ def test_plain_decoding_gives_the_text_of_generate(model):
         assert found[0, given.shape[1] :].tolist() == tokens
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_no_deprecated_argument_is_passed():
+    Run(target("llama")).generate([1, 2, 3], max_tokens=2)
+
+
 @pytest.mark.parametrize("kind, model", [("eagle3", "zoo:pico"), ("dflash", "zoo:pico"), ("mtp", "zoo:pico-hybrid")])
 def test_a_head_is_accepted_as_often_as_on_the_target_that_shares_its_executor(kind, model):
     """The heads read the same hidden states and matrices, up to rounding, which may move a draft over its limit."""

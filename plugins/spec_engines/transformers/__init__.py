@@ -20,7 +20,8 @@ CHAINS = "models with sliding windows or recurrent layers take chains only"
 ENGINE = Engine(
     scheme="transformers",
     extra="transformers",
-    models="directories with config.json and safetensors of any architecture that `AutoModelForCausalLM` knows",
+    models="directories with config.json and safetensors of any architecture that `AutoModelForCausalLM` knows; "
+    "quantised ones with their library, tried with torchao",
     devices="CPU, CUDA; float32, bfloat16, float16, float64",
     logits="yes",
     hidden="between all blocks, and after the final norm",

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import attrs
-from torch import Tensor, nn
+from torch import nn
 
 from spec_core.errors import UsageError
 
@@ -16,16 +16,17 @@ class Layout:
     """Where hidden states and matrices are.
 
     decoder: the module whose ``last_hidden_state`` the output matrix reads. blocks: in order.
-    embedding, output: [V, D]; the same if tied. positions: whether the model takes ``position_ids``, as drafts that
-    branch need. keeps: whether it computes logits of some rows only.
+    embedding, output: the modules of these matrices. positions: whether the model takes ``position_ids``, as drafts
+    that branch need. keeps: whether it computes logits of some rows only. cache: its name for the cache.
     """
 
     decoder: nn.Module
     blocks: tuple[nn.Module, ...]
-    embedding: Tensor
-    output: Tensor
+    embedding: nn.Module
+    output: nn.Module
     positions: bool
     keeps: bool
+    cache: str
 
     @classmethod
     def of(cls, model: Any) -> Layout:
@@ -44,12 +45,13 @@ class Layout:
         return cls(
             decoder,
             tuple(blocks),
-            embedding.weight,
-            output.weight,
+            embedding,
+            output,
             "position_ids" in takes,
             "logits_to_keep" in takes,
+            "past_key_values" if "past_key_values" in takes else "cache",
         )
 
-    def tensor(self, name: str) -> Tensor:
-        """The matrices that draft heads read, by GGUF name. Raises KeyError for any other."""
-        return {"token_embd.weight": self.embedding, "output.weight": self.output}[name].detach()
+    def module(self, name: str) -> nn.Module:
+        """That of a matrix which draft heads read, by GGUF name. Raises KeyError for any other."""
+        return {"token_embd.weight": self.embedding, "output.weight": self.output}[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from spec_core.errors import SpecError, UsageError, nearest, shown
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds
-from spec_engines.transformers.probe import takes_masks
+from spec_engines.transformers.probe import takes_batches, takes_masks
+from spec_engines.transformers.quantised import check_library
 from spec_engines.transformers.target import TransformersTarget
 
 MAX_POSITIONS = 1 << 17
@@ -68,6 +69,7 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
     place, kind = wish.place, wish.kind
     config = _config(directory)
+    check_library(config, directory.name)
     shell = _shell(config, directory)
     kinds = Kinds.of(shell.config)
     words = load_tokenizer("hf", directory)
@@ -78,10 +80,11 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
         return TransformersTarget(info, words, None, Layout.of(shell), kinds)
     if wish.threads:
         torch.set_num_threads(wish.threads)
-    model = _model(directory, kind).to(place).eval()
+    model = _model(directory, kind, place)
     target = TransformersTarget(info, words, model, Layout.of(model), kinds)
     if info.trees and not takes_masks(target):
         target.info = attrs.evolve(info, trees=False)
+    target.batches = target.info.trees and takes_batches(target)
     return target
 
 
@@ -107,17 +110,28 @@ def _shell(config: Any, directory: Path) -> Any:
         raise _unreadable(directory, error) from error
 
 
-def _model(directory: Path, kind: torch.dtype) -> Any:
+def _model(directory: Path, kind: torch.dtype, place: torch.device) -> Any:
+    where = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+    auto: Any = AutoModelForCausalLM
     try:
         with _no_progress_bar():
-            made = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=kind, local_files_only=True, trust_remote_code=False, use_safetensors=True
-            )
+            made, report = auto.from_pretrained(directory, dtype=kind, output_loading_info=True, **where)
+        made = made.to(place).eval()
     except Exception as error:  # as above
         raise _unreadable(directory, error) from error
+    _check_complete(report["missing_keys"], directory)
     if kind == torch.float64:  # torch's grouped products take no float64
         made.config._experts_implementation = "eager"
     return made
+
+
+def _check_complete(missing: Collection[str], directory: Path) -> None:
+    """transformers itself fills missing tensors with random numbers."""
+    if missing:
+        raise UsageError(
+            f"{directory.name}: its files lack {len(missing)} tensors of the model, the first is {min(missing)}",
+            hint="get the directory again",
+        )
 
 
 @contextmanager
@@ -148,7 +162,7 @@ def _check_vocabulary(words: Tokenizer | None, info: TargetInfo) -> None:
 
 
 def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name: str) -> TargetInfo:
-    config = shell.config.get_text_config()
+    config, layout = shell.config.get_text_config(), Layout.of(shell)
     context_max = int(getattr(config, "max_position_embeddings", None) or MAX_POSITIONS)
     if wish.context > context_max:
         raise UsageError(
@@ -157,12 +171,12 @@ def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name
         )
     return TargetInfo(
         name=name,
-        vocab=Layout.of(shell).output.shape[0],
+        vocab=shell.get_output_embeddings().weight.shape[0],
         width=config.hidden_size,
         layers=config.num_hidden_layers,
         context=wish.context or min(context_max, MAX_POSITIONS),
         states=frozenset({"attention", "recurrent"} if kinds.recurrent else {"attention"}),
-        trees=kinds.plain and Layout.of(shell).positions,
+        trees=kinds.plain and layout.positions,
         vocab_id=words.identity if words is not None else "",
         dtype=str(wish.kind).removeprefix("torch."),
         device=str(wish.place),

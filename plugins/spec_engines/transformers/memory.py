@@ -1,4 +1,4 @@
-"""The memory of a slot: transformers' own cache, cut after every step."""
+"""The memory of a slot: transformers' own cache, cut after every step; several of them as one batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 import attrs
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from spec_core.errors import UsageError
@@ -95,3 +95,37 @@ class Memory:
             return
         for i, part, j, tensor in states:
             getattr(self.cache.layers[i], part)[j].copy_(tensor)
+
+
+class Shared(Cache):
+    """The caches of several sequences as one batch. Each keeps its own rows; a layer reads them padded with zeros.
+
+    rows: how many new rows of the batch belong to each sequence; those behind them are padding.
+    """
+
+    def __init__(self, caches: Sequence[Any], rows: Sequence[int]) -> None:
+        super().__init__(layers=[])
+        self.caches, self.rows = caches, rows
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """key_states, value_states: [B, H, n, D] of the new rows; returns those of all rows."""
+        held = [
+            cache.update(key_states[i : i + 1, :, :n], value_states[i : i + 1, :, :n], layer_idx, *args, **kwargs)
+            for i, (cache, n) in enumerate(zip(self.caches, self.rows, strict=True))
+        ]
+        keys, values = zip(*held, strict=True)
+        return _stacked(keys), _stacked(values)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return max(cache.get_seq_length(layer_idx) for cache in self.caches)
+
+
+def _stacked(held: Sequence[Tensor]) -> Tensor:
+    """[B, H, T, D] of [1, H, T or less, D]."""
+    length = max(rows.shape[-2] for rows in held)
+    made = held[0].new_zeros(len(held), held[0].shape[1], length, held[0].shape[3])
+    for line, rows in zip(made, held, strict=True):
+        line[:, : rows.shape[-2]] = rows[0]
+    return made

@@ -1,12 +1,17 @@
-"""Whether a model attends as a mask of the caller says: measured when it is loaded, on a few tokens."""
+"""What a model does with a mask of the caller and with a padded batch: measured when it is loaded, on a few tokens."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from spec_core import Draft, Needs, Part, Target
 from spec_core.toolkit import forward, open_sequence
+
+if TYPE_CHECKING:
+    from spec_engines.transformers.target import TransformersTarget
 
 TOKENS, SIBLINGS = [3, 1, 4, 1], [5, 2]
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -21,15 +26,38 @@ def takes_masks(target: Target) -> bool:
         tree = _last_row(target, tokens, Draft([first, second], parents=[-1, -1]))
     except Exception:  # a model that does not take such a mask may raise anything
         return False
-    chain = _last_row(target, tokens, Draft([second]))
-    off = (tree - chain).abs().max() / chain.abs().max().clamp_min(1e-6)
-    return bool(off <= TOLERANCE.get(chain.dtype, 0.1))
+    return _equal(tree, _last_row(target, tokens, Draft([second])))
 
 
-def _last_row(target: Target, tokens: list[int], draft: Draft) -> Tensor:
-    seq = open_sequence(target)
+def takes_batches(target: TransformersTarget) -> bool:
+    """Whether two sequences of different lengths have the logits together that each has alone."""
+    texts = [[t % target.info.vocab for t in text] for text in (TOKENS, SIBLINGS)]
+    alone = [_last_row(target, text, None) for text in texts]
+    target.batches = True
     try:
-        step = forward(target, [Part(seq, 0, tokens, decides=True, draft=draft)], Needs(trees=True))
-        return step.output.logits[-1].clone()
+        together = _last_rows(target, texts, None)
+    except Exception:  # as above
+        return False
     finally:
-        target.close(seq)
+        target.batches = False
+    return all(map(_equal, together, alone))
+
+
+def _equal(found: Tensor, wanted: Tensor) -> bool:
+    off = (found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-6)
+    return bool(off <= TOLERANCE.get(wanted.dtype, 0.1))
+
+
+def _last_row(target: Target, tokens: list[int], draft: Draft | None) -> Tensor:
+    return _last_rows(target, [tokens], draft)[-1]
+
+
+def _last_rows(target: Target, texts: list[list[int]], draft: Draft | None) -> Tensor:
+    """[B or more, V] logits of the last token of each text, and of the drafts behind it."""
+    seqs = [open_sequence(target) for _ in texts]
+    try:
+        parts = [Part(seq, 0, text, decides=True, draft=draft) for seq, text in zip(seqs, texts, strict=True)]
+        return forward(target, parts, Needs(trees=True)).output.logits.clone()
+    finally:
+        for seq in seqs:
+            target.close(seq)

@@ -13,7 +13,7 @@ from spec_engines.transformers.layout import Layout
 
 
 class Taps:
-    """hidden: {i: [n, D]} of the last call; final: [n, D] or None."""
+    """hidden: {i: [B, n, D]} of the last call; final: [B, n, D] or None."""
 
     def __init__(self) -> None:
         self.hidden: dict[int, Tensor] = {}
@@ -21,8 +21,8 @@ class Taps:
 
 
 @contextmanager
-def tapped(layout: Layout, needs: Needs, given: Mapping[int, Tensor]) -> Iterator[Taps]:
-    """Collect what is needed of one call. given: {row: [D]} that enters block 0 in place of the row's embedding."""
+def tapped(layout: Layout, needs: Needs, given: Mapping[tuple[int, int], Tensor]) -> Iterator[Taps]:
+    """Collect what is needed of one call. given: {(line, row): [D]} that enter block 0 in place of embeddings."""
     taps, last = Taps(), len(layout.blocks)
     with ExitStack() as stack:
         if given:
@@ -44,11 +44,11 @@ def _stream(args: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
     return args[0] if args else keywords["hidden_states"]
 
 
-def _replacing(given: Mapping[int, Tensor]) -> Any:
+def _replacing(given: Mapping[tuple[int, int], Tensor]) -> Any:
     def hook(module: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any]:
         stream = _stream(args, keywords).clone()
-        for row, embedding in given.items():
-            stream[0, row] = embedding
+        for at, embedding in given.items():
+            stream[at] = embedding
         return ((stream, *args[1:]), keywords) if args else (args, keywords | {"hidden_states": stream})
 
     return hook
@@ -56,20 +56,20 @@ def _replacing(given: Mapping[int, Tensor]) -> Any:
 
 def _entering(taps: Taps, i: int) -> Any:
     def hook(module: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        taps.hidden[i] = _stream(args, keywords)[0]
+        taps.hidden[i] = _stream(args, keywords)
 
     return hook
 
 
 def _leaving(taps: Taps, i: int) -> Any:
     def hook(module: Any, args: Any, output: Any) -> None:
-        taps.hidden[i] = (output if isinstance(output, Tensor) else output[0])[0]
+        taps.hidden[i] = output if isinstance(output, Tensor) else output[0]
 
     return hook
 
 
 def _ending(taps: Taps) -> Any:
     def hook(module: Any, args: Any, output: Any) -> None:
-        taps.final = output.last_hidden_state[0]
+        taps.final = output.last_hidden_state
 
     return hook

@@ -1,8 +1,7 @@
-"""The Target: one call of the model for the rows of each sequence, and the rollback of its cache."""
+"""The Target: calls of the model for the rows of a step, and the rollback of its cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -11,9 +10,10 @@ import torch
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
+from spec_engines.transformers.call import Caller, Found, Span, shared
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds, Memory
-from spec_engines.transformers.taps import Taps, tapped
+from spec_engines.transformers.quantised import matrix
 
 EVERY, CHECKPOINTS_MAX = 256, 4
 """A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
@@ -23,8 +23,8 @@ EVERY, CHECKPOINTS_MAX = 256, 4
 class TransformersTarget:
     """A causal language model of transformers. ``model`` is None when only metadata was read.
 
-    Each sequence has a call of its own, with its own cache; two of them with recurrent layers, whose state is copied
-    between pending rows and draft rows. Calls of several threads take turns.
+    batches: several sequences share a call, as a padded batch; else each has calls of its own. With recurrent layers
+    it has two, because state is copied between pending rows and draft rows. Calls of several threads take turns.
     """
 
     info: TargetInfo
@@ -32,66 +32,57 @@ class TransformersTarget:
     model: Any
     layout: Layout
     kinds: Kinds
+    batches: bool = False
+    caller: Caller = attrs.field(init=False)
     _turns: Lock = attrs.field(factory=Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.caller = Caller(self.model, self.layout, self.info.device, self.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what is computed; weights may be quantised."""
+        return getattr(torch, self.info.dtype)
 
     # the Target protocol
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         with self._turns, torch.inference_mode():
-            calls = [call for part in batch.parts for call in self._part(part, batch, needs)]
+            found = self._found(batch, needs)
         with torch.no_grad():  # copies outside of inference mode, so that plugins may change and train on them
             return TargetOutput(
-                logits=torch.cat([logits for logits, _ in calls]),
-                hidden={i: torch.cat([taps.hidden[i] for _, taps in calls]) for i in needs.hidden},
-                final=torch.cat([taps.final for _, taps in calls]) if needs.final else None,
+                logits=torch.cat([one.logits for one in found]),
+                hidden={i: torch.cat([one.hidden[i] for one in found]) for i in needs.hidden},
+                final=torch.cat([one.final for one in found]) if needs.final else None,
             )
 
-    def _part(self, part: Part, batch: Batch, needs: Needs) -> list[tuple[Tensor, Taps]]:
-        """Logits and hidden states of each call for a sequence's rows."""
-        memory: Memory = part.seq.slot.state
-        memory.cut(part.start)
-        end = part.spec + part.drafted
-        if not self.kinds.recurrent or not part.drafted:
-            return [self._call(part, batch, range(part.row, end), needs)]
-        pending = self._call(part, batch, range(part.row, part.spec), needs)
-        memory.before = memory.copied()
-        return [pending, self._call(part, batch, range(part.spec, end), needs)]
+    def _found(self, batch: Batch, needs: Needs) -> list[Found]:
+        """What the calls for a batch computed, in the order of its rows."""
+        for part in batch.parts:
+            part.seq.slot.state.cut(part.start)
+        if self.kinds.recurrent:
+            return [found for part in batch.parts for found in self._twice(part, batch, needs)]
+        spans = [Span.of(part, range(part.row, part.spec + part.drafted), needs) for part in batch.parts]
+        calls = shared(spans) if self.batches else [[span] for span in spans]
+        found = {
+            span.rows.start: one
+            for call in calls
+            for span, one in zip(call, self.caller.call(call, batch, needs), strict=True)
+        }
+        return [found[span.rows.start] for span in spans]
 
-    def _call(self, part: Part, batch: Batch, rows: range, needs: Needs) -> tuple[Tensor, Taps]:
-        """One call of the model for these rows of the batch, which belong to one sequence."""
-        wanted = torch.tensor(_wanted(part, rows, needs), dtype=torch.int64, device=self.info.device)
-        given = {row - rows.start: batch.embeds[row] for row in rows if row in batch.embeds} if batch.embeds else {}
-        options = self._options(part, batch, rows)
-        if self.layout.keeps:
-            options["logits_to_keep"] = wanted
-        tokens = batch.tokens[rows.start : rows.stop].clamp_min(0)[None]
-        with tapped(self.layout, needs, given) as taps:
-            found = self.model(tokens, past_key_values=part.seq.slot.state.cache, use_cache=True, **options)
-        return (found.logits[0] if self.layout.keeps else found.logits[0, wanted]), taps
-
-    def _options(self, part: Part, batch: Batch, rows: range) -> dict[str, Any]:
-        """Positions, and the mask of a draft that branches."""
-        options: dict[str, Any] = {}
-        if self.layout.positions:
-            options["position_ids"] = batch.positions[rows.start : rows.stop][None]
-        if part.draft is not None and part.draft.parents is not None:
-            options["attention_mask"] = self._mask(part)
-        return options
-
-    def _mask(self, part: Part) -> Tensor:
-        """[1, 1, n, start + n], 0 where a row attends: to committed rows before it and to its ancestors."""
-        pending, count = len(part.pending), len(part.pending) + part.drafted
-        seen = torch.ones(count, part.start + count, dtype=torch.bool).tril(part.start)
-        seen[pending:, part.end :] = False
-        for j in range(part.drafted):
-            seen[pending + j, [part.end + i for i in part.draft.ancestry(j)]] = True
-        kind = getattr(torch, self.info.dtype)
-        mask = torch.zeros(seen.shape, dtype=kind).masked_fill_(~seen, torch.finfo(kind).min)
-        return mask[None, None].to(self.info.device)
+    def _twice(self, part: Part, batch: Batch, needs: Needs) -> list[Found]:
+        """The pending rows, and the draft rows in a call of their own, before which recurrent state is copied."""
+        found = self.caller.call([Span.of(part, range(part.row, part.spec), needs)], batch, needs)
+        if part.drafted:
+            part.seq.slot.state.before = part.seq.slot.state.copied()
+            drafted = range(part.spec, part.spec + part.drafted)
+            found += self.caller.call([Span.of(part, drafted, needs)], batch, needs)
+        return found
 
     def tensor(self, name: str) -> Tensor:
-        """``token_embd.weight`` or ``output.weight``. Raises KeyError for any other."""
-        return self.layout.tensor(name)
+        """``token_embd.weight`` or ``output.weight``, dequantised. Raises KeyError for any other."""
+        return matrix(self.layout.module(name), name, self.info.width, self.dtype)
 
     def open(self, seq: Sequence, want: int) -> int:
         """A model with recurrent layers continues only from checkpoints of its slot."""
@@ -149,9 +140,3 @@ class TransformersTarget:
             kept[here] = self.checkpoint(seq)
         while len(kept) > CHECKPOINTS_MAX:
             del kept[min(kept)]
-
-
-def _wanted(part: Part, rows: Iterable[int], needs: Needs) -> list[int]:
-    """Which of these rows have logits, by their index among them."""
-    first = part.row if needs.all_logits else part.spec - 1
-    return [i for i, row in enumerate(rows) if row >= first] if part.decides or needs.all_logits else []

@@ -1,0 +1,119 @@
+"""One call of a model: rows of one sequence, or of several as a padded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from spec_core import Batch, Needs, Part
+from spec_engines.transformers.layout import Layout
+from spec_engines.transformers.masks import branches, mask
+from spec_engines.transformers.memory import Shared
+from spec_engines.transformers.taps import tapped
+
+SHARED_ROWS = 32
+"""Sequences with more rows in a step, those of a prompt, have calls of their own: more rows are not cheaper there."""
+SHORT = 256
+"""Sequences of up to as many positions share a call; longer ones do with those of half to double the length."""
+
+
+@attrs.frozen(eq=False)
+class Span:
+    """Rows of one sequence. rows: of the batch. first: from which of them on, counted from 0, logits are wanted."""
+
+    part: Part
+    rows: range
+    first: int
+
+    @classmethod
+    def of(cls, part: Part, rows: range, needs: Needs) -> Span:
+        after = part.row if needs.all_logits else part.spec - 1 if part.decides else rows.stop
+        return cls(part, rows, max(after - rows.start, 0))
+
+    def cut(self, values: Tensor) -> Tensor:
+        """Its rows of a tensor of the batch."""
+        return values[self.rows.start : self.rows.stop]
+
+
+@attrs.frozen(eq=False)
+class Found:
+    """What a call computed for a span of n rows. logits: [n - first, V]. hidden: {i: [n, D]}. final: [n, D]."""
+
+    logits: Tensor
+    hidden: Mapping[int, Tensor]
+    final: Tensor | None
+
+
+def shared(spans: Sequence[Span]) -> list[list[Span]]:
+    """Spans by call: short ones of sequences that are about equally long share one."""
+    groups: dict[Any, list[Span]] = {}
+    for span in spans:
+        many = len(span.rows) > SHARED_ROWS
+        key = span.rows if many else max(span.part.start - 1, SHORT - 1).bit_length()
+        groups.setdefault(key, []).append(span)
+    return list(groups.values())
+
+
+@attrs.frozen(eq=False)
+class Caller:
+    """A model, and the device and type of what it computes."""
+
+    model: Any
+    layout: Layout
+    device: str
+    dtype: torch.dtype
+
+    def call(self, spans: Sequence[Span], batch: Batch, needs: Needs) -> list[Found]:
+        """One call of the model, and what it computed for each span."""
+        count = max(len(span.rows) for span in spans)
+        base = min(count - 1, *(span.first for span in spans)) if self.layout.keeps else 0
+        options = self._options(spans, batch, count)
+        if self.layout.keeps:
+            options["logits_to_keep"] = count - base
+        tokens = _lines([span.cut(batch.tokens) for span in spans]).clamp_min(0)
+        with tapped(self.layout, needs, _given(spans, batch)) as taps:
+            logits = self.model(tokens, use_cache=True, **options).logits
+        return [
+            Found(
+                logits[i, span.first - base : len(span.rows) - base],
+                {at: stream[i, : len(span.rows)] for at, stream in taps.hidden.items()},
+                None if taps.final is None else taps.final[i, : len(span.rows)],
+            )
+            for i, span in enumerate(spans)
+        ]
+
+    def _options(self, spans: Sequence[Span], batch: Batch, count: int) -> dict[str, Any]:
+        """The cache, positions, and a mask if the model cannot derive it: of a batch, of a draft that branches."""
+        options: dict[str, Any] = {self.layout.cache: _cache(spans)}
+        if self.layout.positions:
+            options["position_ids"] = _lines([span.cut(batch.positions) for span in spans])
+        if len(spans) > 1 or branches(spans[0].part):
+            options["attention_mask"] = mask([span.part for span in spans], count, self.dtype, self.device)
+        return options
+
+
+def _lines(rows: list[Tensor]) -> Tensor:
+    """[B, n] a line for each span, zeros behind the shorter ones."""
+    return rows[0][None] if len(rows) == 1 else pad_sequence(rows, batch_first=True)
+
+
+def _cache(spans: Sequence[Span]) -> Any:
+    caches = [span.part.seq.slot.state.cache for span in spans]
+    return caches[0] if len(spans) == 1 else Shared(caches, [len(span.rows) for span in spans])
+
+
+def _given(spans: Sequence[Span], batch: Batch) -> dict[tuple[int, int], Tensor]:
+    """{(line, row): [D]} of rows that are given as embeddings."""
+    if not batch.embeds:
+        return {}
+    return {
+        (i, row - span.rows.start): batch.embeds[row]
+        for i, span in enumerate(spans)
+        for row in span.rows
+        if row in batch.embeds
+    }
