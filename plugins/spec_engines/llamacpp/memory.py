@@ -1,4 +1,4 @@
-"""The memory of a slot: a context of llama.cpp with one sequence."""
+"""The memory of a slot: a context of llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import torch
 from torch import Tensor
 
 from spec_core.errors import TargetError
-from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context
+from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context, Places
+from spec_engines.llamacpp.tree import Paths
 
 
 class Memory:
     """Rows of one sequence.
 
     make: a new context; with True, one whose hidden states can be read. length: rows that it holds. before: recurrent
-    state after the pending rows, where llama.cpp cannot roll it back.
+    state after the pending rows, where llama.cpp cannot roll it back. paths: sequences of llama.cpp that hold the
+    committed rows, as many as a draft had leaves. tree: the paths of a draft that branches, until it is decided.
     """
 
     def __init__(self, make: Callable[[bool], Context]) -> None:
-        self.make, self.context, self.length = make, make(False), 0
+        self.make, self.context, self.length, self.paths = make, make(False), 0, 1
         self.before: bytes | None = None
+        self.tree: Paths | None = None
 
     def tapped(self) -> Context:
         """The context, replaced by one whose hidden states can be read if it is not."""
@@ -29,6 +32,7 @@ class Memory:
             old, self.context = self.context, self.make(True)
             if self.length:
                 self.context.put(old.copied(partial=False), partial=False)
+            self.paths = 1
         return self.context
 
     def cut(self, length: int) -> None:
@@ -50,14 +54,41 @@ class Memory:
             self.context.cut(length)
         self.length = length
 
-    def evaluate(self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool]) -> Tensor:
-        """Append rows; logits [W, V] of the wanted ones. embeds: {index: [D]} of rows given as embeddings."""
-        found = []
+    def evaluate(
+        self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool], paths: Paths | None = None
+    ) -> Tensor:
+        """Append rows; logits [W, V] of the wanted ones. embeds: {index: [D]} of rows given as embeddings.
+
+        paths: of a draft that branches, whose tokens are the last rows.
+        """
+        places, found = self._places(len(tokens), paths), []
         for first, last in _runs(len(tokens), embeds):
             rows = torch.stack([embeds[i] for i in range(first, last)]) if first in embeds else tokens[first:last]
-            found.append(self.context.decode(rows, self.length, wanted[first:last]))
+            found.append(self.context.decode(rows, places.part(first, last), wanted[first:last]))
             self.length += last - first
         return joined(found)
+
+    def _places(self, count: int, paths: Paths | None) -> Places:
+        """Rows of text are in the sequences of all paths, those of a draft in the ones of their own paths."""
+        depths = () if paths is None else paths.depths
+        text = range(self.length, self.length + count - len(depths))
+        if paths is not None:
+            self._prepare(paths.count)
+        positions = [*text, *(text.stop - 1 + depth for depth in depths)]
+        if self.paths == 1:
+            return Places(positions)
+        return Places(positions, [*[range(self.paths)] * len(text), *(() if paths is None else paths.owners)])
+
+    def _prepare(self, paths: int) -> None:
+        """Let at least so many sequences hold the committed rows."""
+        self.context.share(0, range(self.paths, paths))
+        self.paths = max(self.paths, paths)
+
+    def keep(self, end: int, count: int, path: int) -> None:
+        """Of a draft that branches and follows position ``end``, keep the first ``count`` tokens of a path."""
+        self.context.share(path, [other for other in range(self.paths) if other != path], end)
+        self.context.cut(end + count)
+        self.length = end + count
 
 
 def joined(pieces: list[Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import Memory, joined, names_of
+from spec_engines.llamacpp.tree import Paths
 
 EVERY, CHECKPOINTS_MAX = 256, 4
 """A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
@@ -75,7 +76,8 @@ class LlamaCppTarget:
             memory.before = memory.context.copied()
             found = joined([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
         else:
-            found = memory.evaluate(ids, embeds, wanted)
+            memory.tree = Paths.of(part.draft) if part.draft is not None and part.draft.parents is not None else None
+            found = memory.evaluate(ids, embeds, wanted, memory.tree)
         return found[first - part.row if decides else end - part.row :] if everything else found
 
     def tensor(self, name: str) -> Tensor:
@@ -122,6 +124,8 @@ class LlamaCppTarget:
                     step.rewind(seq, part.end)
             elif self.recurrent:
                 memory.cut(part.end + len(verdict.path))
+            elif verdict.path and memory.tree is not None:
+                memory.keep(part.end, len(verdict.path), memory.tree.behind(verdict.path))
             memory.before = None
 
     @hookimpl
