@@ -35,6 +35,7 @@ FINAL = "result_norm"
 DIMENSIONS = 4
 """Models with positions in several dimensions read so many of each row given as an embedding."""
 IDS = ctypes.POINTER(ctypes.c_int32)
+Owners = Sequence[Sequence[int]] | None
 
 _base = ctypes.CDLL(str(next(_ggml.libggml_base_path.glob("*ggml-base*"))))
 _base.ggml_get_name.restype = ctypes.c_char_p
@@ -137,6 +138,7 @@ class Context:
             )
         self.memory = api.llama_get_memory(self.handle)
         self.vocab = model.facts.vocab
+        self.arrays, self.logits = Arrays(), torch.empty(0, self.vocab)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None) and api is not None:  # as above
@@ -148,23 +150,21 @@ class Context:
         """How many rows back recurrent state can be rolled; 0 without recurrent layers."""
         return int(api.llama_n_rs_seq(self.handle))
 
-    def decode(self, rows: Sequence[int] | Tensor, places: Places, wanted: Sequence[bool]) -> Tensor:
-        """Evaluate tokens, or embeddings [n, D], at ``places``; logits [W, V] of the wanted rows.
+    def decode(
+        self, rows: Sequence[int] | Tensor, positions: Sequence[int], wanted: Sequence[bool], owners: Owners = None
+    ) -> Tensor:
+        """Evaluate tokens, or embeddings [n, D]; logits [W, V] of the wanted rows, valid until the next call.
 
-        Raises TargetError if llama.cpp fails.
+        owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
-        count, given = len(rows), None
-        batch: Any = api.llama_batch(n_tokens=count, logits=(ctypes.c_int8 * count)(*wanted))
-        if isinstance(rows, Tensor):
-            given = rows.float().contiguous()
-            batch.embd = ctypes.cast(given.data_ptr(), ctypes.POINTER(ctypes.c_float))
-        else:
-            batch.token = (ctypes.c_int32 * count)(*rows)
-        places.put(batch, repeats=1 if given is None else DIMENSIONS)
+        given = rows.float().contiguous() if isinstance(rows, Tensor) else None
+        batch = self.arrays.text(rows, positions, wanted) if given is None else embedded(given, positions, wanted)
+        if owners is not None:
+            batch = owned(batch, owners)
         code = api.llama_decode(self.handle, batch)
         if code != 0:
             raise TargetError(
-                f"llama.cpp returned {code} for {count} rows at position {places.positions[0]}",
+                f"llama.cpp returned {code} for {len(rows)} rows at position {positions[0]}",
                 hint="load the model with a larger --context, or report it",
             )
         if self.taps is not None:
@@ -172,11 +172,12 @@ class Context:
         return self._logits(sum(wanted))
 
     def _logits(self, count: int) -> Tensor:
-        """A copy: llama.cpp writes to the same memory in the next call."""
-        found = torch.empty(count, self.vocab)
+        """Copied, because llama.cpp may free its memory; to one place, because allocating a tensor takes longer."""
+        if self.logits.shape[0] != count:
+            self.logits = torch.empty(count, self.vocab)
         if count:
-            ctypes.memmove(found.data_ptr(), api.llama_get_logits(self.handle), found.nbytes)
-        return found
+            ctypes.memmove(self.logits.data_ptr(), api.llama_get_logits(self.handle), 4 * count * self.vocab)
+        return self.logits
 
     def cut(self, length: int) -> bool:
         """Drop positions from ``length`` on; False if recurrent state cannot be rolled back so far."""
@@ -206,24 +207,42 @@ class Context:
             raise TargetError("llama.cpp did not restore a state that it had written", hint="report it")
 
 
-@attrs.frozen
-class Places:
-    """Positions of rows; and the sequences that each row belongs to, None where all belong to sequence 0 alone."""
+class Arrays:
+    """A batch of tokens of sequence 0, whose arrays are used again in every call."""
 
-    positions: Sequence[int]
-    owners: Sequence[Sequence[int]] | None = None
+    def __init__(self) -> None:
+        self.tokens, self.positions = (ctypes.c_int32 * ROWS)(), (ctypes.c_int32 * ROWS)()
+        self.wanted = (ctypes.c_int8 * ROWS)()
+        self.batch: Any = api.llama_batch(token=self.tokens, pos=self.positions, logits=self.wanted)
 
-    def part(self, first: int, last: int) -> Places:
-        return Places(self.positions[first:last], None if self.owners is None else self.owners[first:last])
+    def text(self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[bool]) -> Any:
+        count = self.batch.n_tokens = len(tokens)
+        self.tokens[:count], self.positions[:count], self.wanted[:count] = tokens, positions, wanted
+        return self.batch
 
-    def put(self, batch: Any, repeats: int) -> None:
-        """Into a batch of llama.cpp. repeats: how often all positions are written."""
-        count = len(self.positions)
-        batch.pos = (ctypes.c_int32 * (repeats * count))(*self.positions, *[*self.positions] * (repeats - 1))
-        if self.owners is not None:
-            arrays = [(ctypes.c_int32 * len(mine))(*mine) for mine in self.owners]
-            batch.n_seq_id = (ctypes.c_int32 * count)(*map(len, arrays))
-            batch.seq_id = (IDS * count)(*(ctypes.cast(a, IDS) for a in arrays))
+
+def embedded(rows: Tensor, positions: Sequence[int], wanted: Sequence[bool]) -> Any:
+    """A batch of embeddings [n, D], whose memory the caller keeps.
+
+    Models with positions in several dimensions read four of each row.
+    """
+    count = len(rows)
+    return api.llama_batch(
+        n_tokens=count,
+        embd=ctypes.cast(rows.data_ptr(), ctypes.POINTER(ctypes.c_float)),
+        pos=(ctypes.c_int32 * (DIMENSIONS * count))(*[*positions] * DIMENSIONS),
+        logits=(ctypes.c_int8 * count)(*wanted),
+    )
+
+
+def owned(batch: Any, owners: Sequence[Sequence[int]]) -> Any:
+    """The batch with the sequences of each row."""
+    arrays = [(ctypes.c_int32 * len(mine))(*mine) for mine in owners]
+    made: Any = api.llama_batch(batch.n_tokens, batch.token, batch.embd, batch.pos)
+    made.logits = batch.logits
+    made.n_seq_id = (ctypes.c_int32 * len(owners))(*map(len, arrays))
+    made.seq_id = (IDS * len(owners))(*(ctypes.cast(array, IDS) for array in arrays))
+    return made
 
 
 class Taps:

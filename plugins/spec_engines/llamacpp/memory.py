@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spec_core.errors import TargetError
-from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context, Places
+from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context, Owners
 from spec_engines.llamacpp.tree import Paths
 
 
@@ -57,27 +57,28 @@ class Memory:
     def evaluate(
         self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool], paths: Paths | None = None
     ) -> Tensor:
-        """Append rows; logits [W, V] of the wanted ones. embeds: {index: [D]} of rows given as embeddings.
+        """Append rows; logits [W, V] of the wanted ones, valid until the next call.
 
-        paths: of a draft that branches, whose tokens are the last rows.
+        embeds: {index: [D]} of rows given as embeddings. paths: of a draft that branches, whose tokens come last.
         """
-        places, found = self._places(len(tokens), paths), []
-        for first, last in _runs(len(tokens), embeds):
+        positions, owners = self._places(len(tokens), paths)
+        runs, found = _runs(len(tokens), embeds), []
+        for first, last in runs:
             rows = torch.stack([embeds[i] for i in range(first, last)]) if first in embeds else tokens[first:last]
-            found.append(self.context.decode(rows, places.part(first, last), wanted[first:last]))
+            mine = None if owners is None else owners[first:last]
+            logits = self.context.decode(rows, positions[first:last], wanted[first:last], mine)
+            found.append(logits if len(runs) == 1 else logits.clone())
             self.length += last - first
         return joined(found)
 
-    def _places(self, count: int, paths: Paths | None) -> Places:
-        """Rows of text are in the sequences of all paths, those of a draft in the ones of their own paths."""
-        depths = () if paths is None else paths.depths
-        text = range(self.length, self.length + count - len(depths))
-        if paths is not None:
-            self._prepare(paths.count)
-        positions = [*text, *(text.stop - 1 + depth for depth in depths)]
-        if self.paths == 1:
-            return Places(positions)
-        return Places(positions, [*[range(self.paths)] * len(text), *(() if paths is None else paths.owners)])
+    def _places(self, count: int, paths: Paths | None) -> tuple[Sequence[int], Owners]:
+        """Positions of rows, and the sequences that they belong to: rows of text to those of all paths."""
+        if paths is None:
+            return range(self.length, self.length + count), [range(self.paths)] * count if self.paths > 1 else None
+        self._prepare(paths.count)
+        text = range(self.length, self.length + count - len(paths.depths))
+        positions = [*text, *(text.stop - 1 + depth for depth in paths.depths)]
+        return positions, [*[range(self.paths)] * len(text), *paths.owners]
 
     def _prepare(self, paths: int) -> None:
         """Let at least so many sequences hold the committed rows."""
@@ -98,6 +99,8 @@ def joined(pieces: list[Tensor]) -> Tensor:
 
 def _runs(count: int, embeds: Mapping[int, Tensor]) -> list[tuple[int, int]]:
     """Ranges of rows for one call each: a call has tokens or embeddings, and a max number of rows."""
+    if not embeds and 0 < count <= ROWS:
+        return [(0, count)]
     edges = [0, *(i for i in range(1, count) if (i in embeds) != (i - 1 in embeds)), count]
     return [(start, min(start + ROWS, last)) for first, last in pairwise(edges) for start in range(first, last, ROWS)]
 

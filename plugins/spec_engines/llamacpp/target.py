@@ -63,22 +63,22 @@ class LlamaCppTarget:
         self, part: Part, memory: Memory, tokens: list[int], batch: Batch, needs: Needs, everything: bool
     ) -> Tensor:
         """Logits of the rows that decide. everything: llama.cpp computes those of all rows."""
-        first = part.row if needs.all_logits else part.spec - 1
         end = part.spec + part.drafted
-        decides = part.decides or needs.all_logits
-        wanted = [everything or (decides and row >= first) for row in range(part.row, end)]
-        embeds = {row - part.row: batch.embeds[row] for row in range(part.row, end) if row in batch.embeds}
+        count, pending = end - part.row, len(part.pending)
+        before = 0 if needs.all_logits else pending - 1 if part.decides else count  # rows without logits
+        wanted = [everything or row >= before for row in range(count)]
+        embeds = {i: batch.embeds[part.row + i] for i in range(count) if part.row + i in batch.embeds}
         ids = tokens[part.row : end]
-        pending = len(part.pending)
-        memory.before = None
+        memory.before = memory.tree = None
         if self.recurrent and part.drafted > memory.context.snapshots:
-            found = memory.evaluate(ids[:pending], embeds, wanted[:pending])
+            found = memory.evaluate(ids[:pending], embeds, wanted[:pending]).clone()
             memory.before = memory.context.copied()
             found = joined([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
         else:
-            memory.tree = Paths.of(part.draft) if part.draft is not None and part.draft.parents is not None else None
+            if part.draft is not None and part.draft.parents is not None:
+                memory.tree = Paths.of(part.draft)
             found = memory.evaluate(ids, embeds, wanted, memory.tree)
-        return found[first - part.row if decides else end - part.row :] if everything else found
+        return found[before:] if everything else found
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name. Raises KeyError if this project cannot read the architecture."""
