@@ -2,8 +2,9 @@
 
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py [-m zoo:pico] [--dtype float32] [--tensor-parallel 2] [--limit 13]``
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5``
+``VLLM_PYTHON tests/campaigns/inside_vllm.py -m random --tensor-parallel 2 --base-tensor-parallel 1 --limit 5``
 
-The model of the zoo is written as a Hugging Face directory. Each contender runs in a process of its own, greedily, or
+A model of the zoo is written as a Hugging Face directory; ``random`` is a Llama with four heads, which two ranks share. Each contender runs in a process of its own, greedily, or
 with a seed for each prompt and seed-coupled verification, where plain decoding is a method whose drafts are off; one
 sequence at a time unless --sequences says otherwise, eager, with one thread. Every first difference of a text is listed
 with the distance of the two best scores there, computed in float32. The rate is tokens per second of CPU time of the
@@ -37,6 +38,7 @@ METHODS = {
         "echo",
     ],
     "zoo:smollm2": ["ngram", "suffix", "recycling"],
+    "random": ["ngram", "suffix", "recycling"],
 }
 """The layer of pico-hybrid fits pico, which has the same sizes. echo: tests/out_of_tree/spec-echo, if installed."""
 OFF = "off"
@@ -53,19 +55,26 @@ def main() -> None:
     if args.one:
         one(args)
         return
-    from tests.support.hugging_face import directory
-
-    args.directory = str(directory(args.model))
+    args.directory = directory_of(args.model)
     base = args.base or (OFF if args.temperature else "plain")
     contenders = args.method or [*([] if args.temperature else list(OWN)[1:]), *METHODS[args.model]]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        if found := contender(base, args, out):
+        first = argparse.Namespace(**vars(args) | {"tensor_parallel": args.base_tensor_parallel or args.tensor_parallel})
+        if found := contender(base, first, out):
             report = Report(args, found["texts"])
-            print(json.dumps(report.row(base, found)), flush=True)
+            print(json.dumps(report.row(base, found) | {"ranks": first.tensor_parallel}), flush=True)
             for name in contenders:
                 if found := contender(name, args, out):
                     print(json.dumps(report.row(name, found)), flush=True)
+
+
+def directory_of(model: str) -> str:
+    """Written when it is asked for."""
+    from tests.engines.models import four_heads
+    from tests.support.hugging_face import directory
+
+    return str(four_heads() if model == "random" else directory(model))
 
 
 def arguments() -> Any:
@@ -76,6 +85,7 @@ def arguments() -> Any:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--base-tensor-parallel", type=int, help="ranks of the base; default: those of the others")
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--limit", type=int, default=13, help="prompts of each of the four families")
     parser.add_argument("-n", type=int, default=128)

@@ -42,3 +42,22 @@ def directory(arch: str) -> Path:
     path = saved(made, Path(mkdtemp()) / arch)
     (path / "tokenizer.json").write_text(tokenizer_json())
     return path
+
+
+FOUR_HEADS = {
+    "vocab_size": 320,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
+
+
+@cache
+def four_heads() -> Path:
+    """A random Llama whose heads two ranks can share, of sizes that the attention of vLLM's CPU build takes."""
+    path = saved(model("llama", **FOUR_HEADS), Path(mkdtemp()) / "four-heads")
+    (path / "tokenizer.json").write_text(tokenizer_json())
+    (path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return path

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 VERSION = "0.3.36"
 """Of llama-cpp-python. Its functions and structures are llama.cpp's own, which change without notice."""
+CHAINS = "it takes chains only; run on `llamacpp-trees:`"
 ENGINE = Engine(
     scheme="llamacpp",
     extra="llamacpp",
@@ -21,17 +22,17 @@ ENGINE = Engine(
     devices="every device that the installed llama.cpp was built for",
     logits="yes",
     hidden="between all blocks, and after the final norm",
-    trees="no",
+    trees="no; yes as `llamacpp-trees:`, and then no row is exact; not with recurrent layers",
     recurrent="by llama.cpp's snapshots; where it keeps none, copied after the pending rows",
     weights="embedding and output matrix, if this project knows the architecture",
     rules="all",
     exact="chains, if the rows that are compared when the model is loaded are equal; else no",
     serves=OWN_LOOP,
     skipped={
-        "test_tree_rows_equal_chains": "it takes chains only",
-        "test_kept_paths_are_moved_together": "it takes chains only",
+        "test_tree_rows_equal_chains": CHAINS,
+        "test_kept_paths_are_moved_together": CHAINS,
         "test_rows_are_as_exact_as_declared": "a model declares no exact rows if those that are compared when it is "
-        "loaded differ, as those of the kit's random models in float32 do",
+        "loaded differ, as those of the kit's random models in float32 do, or if drafts may branch",
         "test_a_prefix_can_be_copied": "it does not copy rows: a prefix serves one sequence at a time",
     },
 )
@@ -47,18 +48,25 @@ def load(
     threads: int = 0,
     context: int = 0,
     cache_dtype: str = "auto",
+    trees: bool = False,
     **others: Any,
 ) -> LlamaCppTarget:
     """Load a model. options: see ``spec_core.load``; those of this project's kernels are refused.
 
-    device: ``auto`` offloads all layers if the build can, ``cpu`` none. threads: 0 takes torch's number. Raises
-    UsageError for a damaged file, a model that llama.cpp cannot load, and another version of llama-cpp-python.
+    device: ``auto`` offloads all layers if the build can, ``cpu`` none. threads: 0 takes torch's number. trees: drafts
+    may branch; then no rows are exact. Raises UsageError for a damaged file, a model that llama.cpp cannot load, trees
+    on a model with recurrent layers, and another version of llama-cpp-python.
     """
     check_options(ENGINE.scheme, {"weights": weights, "dtype": dtype, **others}, ALLOWED)
     check_installed()
     from spec_engines.llamacpp.loading import Wish, loaded
 
-    return loaded(Path(location), Wish(device, threads, context, cache_dtype, weights is not False))
+    return loaded(Path(location), Wish(device, threads, context, cache_dtype, weights is not False, trees))
+
+
+def load_with_trees(location: str | Path, **options: Any) -> LlamaCppTarget:
+    """``llamacpp-trees:FILE``: as ``load``, and drafts may branch."""
+    return load(location, trees=True, **options)
 
 
 def check_installed() -> None:

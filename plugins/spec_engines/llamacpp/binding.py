@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import llama_cpp as api
-import numpy as np
 import torch
 from llama_cpp import _ggml
 from torch import Tensor
@@ -19,6 +18,12 @@ ROWS = 512
 """Max rows of one call."""
 SNAPSHOTS = 16
 """Snapshots of recurrent state in a sequence: drafts up to this length are rolled back by llama.cpp."""
+LEAVES = 64
+"""Max leaves of a draft that branches: each path from the root to a leaf is a sequence to llama.cpp."""
+NODES = 256
+"""Cells beyond those of the context, for the tokens of a draft that branches: two may have one position."""
+ANY = -1
+"""All sequences, to functions of llama.cpp that take one."""
 CACHES = {"auto": 1, "float32": 0, "float16": 1, "q8": 8}
 """Our names of cache types, and ggml's numbers."""
 FLASH_ATTENTION = 1
@@ -27,6 +32,10 @@ PARTIAL = 1
 EMBEDDING = ("embd", "inp_embd", "inp_scaled", "model.input_embed")
 """Names of what enters block 0, by architecture; the last one that is computed does."""
 FINAL = "result_norm"
+DIMENSIONS = 4
+"""Models with positions in several dimensions read so many of each row given as an embedding."""
+IDS = ctypes.POINTER(ctypes.c_int32)
+Owners = Sequence[Sequence[int]] | None
 
 _base = ctypes.CDLL(str(next(_ggml.libggml_base_path.glob("*ggml-base*"))))
 _base.ggml_get_name.restype = ctypes.c_char_p
@@ -92,15 +101,19 @@ def offloads() -> bool:
 
 @attrs.frozen
 class Size:
-    """Settings of a sequence's memory. cache: ggml's number of the type of keys and values."""
+    """Settings of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
 
     positions: int
     threads: int
     cache: int
+    trees: bool = False
 
 
 class Context:
-    """Memory of one sequence, and the calls on it; freed when it is garbage collected."""
+    """Memory of one sequence of a run, and the calls on it; freed when it is garbage collected.
+
+    With drafts that branch, llama.cpp has one sequence for each path of a draft; all of them hold the committed rows.
+    """
 
     def __init__(self, model: Model, size: Size, tapped: bool = False) -> None:
         """tapped: hidden states can be read, at the cost of a call into Python for every operation.
@@ -110,6 +123,8 @@ class Context:
         self.model, self.size, self.taps = model, size, Taps() if tapped else None
         wish = api.llama_context_default_params()
         wish.n_ctx, wish.n_batch, wish.n_ubatch, wish.n_seq_max = size.positions, ROWS, ROWS, 1
+        if size.trees:
+            wish.n_ctx, wish.n_seq_max, wish.kv_unified = size.positions + NODES, LEAVES, True
         wish.n_rs_seq, wish.flash_attn_type, wish.swa_full = SNAPSHOTS, FLASH_ATTENTION, True
         wish.n_threads = wish.n_threads_batch = size.threads
         wish.type_k = wish.type_v = size.cache
@@ -123,6 +138,7 @@ class Context:
             )
         self.memory = api.llama_get_memory(self.handle)
         self.vocab = model.facts.vocab
+        self.arrays, self.logits = Arrays(), torch.empty(0, self.vocab)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None) and api is not None:  # as above
@@ -134,38 +150,47 @@ class Context:
         """How many rows back recurrent state can be rolled; 0 without recurrent layers."""
         return int(api.llama_n_rs_seq(self.handle))
 
-    def decode(self, rows: Sequence[int] | Tensor, start: int, wanted: Sequence[bool]) -> Tensor:
-        """Evaluate tokens, or embeddings [n, D], at positions from ``start`` on; logits [W, V] of the wanted rows.
+    def decode(
+        self, rows: Sequence[int] | Tensor, positions: Sequence[int], wanted: Sequence[bool], owners: Owners = None
+    ) -> Tensor:
+        """Evaluate tokens, or embeddings [n, D]; logits [W, V] of the wanted rows, valid until the next call.
 
-        Raises TargetError if llama.cpp fails.
+        owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
-        count, given = len(rows), None
-        flags = (ctypes.c_int8 * count)(*wanted)
-        batch: Any = api.llama_batch(n_tokens=count, pos=_positions(start, count), logits=flags)  # no ids: sequence 0
-        if isinstance(rows, Tensor):
-            given = rows.float().contiguous()
-            batch.embd = ctypes.cast(given.data_ptr(), ctypes.POINTER(ctypes.c_float))
-        else:
-            batch.token = (ctypes.c_int32 * count)(*rows)
+        given = rows.float().contiguous() if isinstance(rows, Tensor) else None
+        batch = self.arrays.text(rows, positions, wanted) if given is None else embedded(given, positions, wanted)
+        if owners is not None:
+            batch = owned(batch, owners)
         code = api.llama_decode(self.handle, batch)
         if code != 0:
             raise TargetError(
-                f"llama.cpp returned {code} for {count} rows at position {start}",
+                f"llama.cpp returned {code} for {len(rows)} rows at position {positions[0]}",
                 hint="load the model with a larger --context, or report it",
             )
         if self.taps is not None:
             self.taps.collect(given)
-        if not any(wanted):
-            return torch.empty(0, self.vocab)
-        found = np.ctypeslib.as_array(api.llama_get_logits(self.handle), (sum(wanted), self.vocab))
-        return torch.from_numpy(found.copy())
+        return self._logits(sum(wanted))
+
+    def _logits(self, count: int) -> Tensor:
+        """Copied, because llama.cpp may free its memory; to one place, because allocating a tensor takes longer."""
+        if self.logits.shape[0] != count:
+            self.logits = torch.empty(count, self.vocab)
+        if count:
+            ctypes.memmove(self.logits.data_ptr(), api.llama_get_logits(self.handle), 4 * count * self.vocab)
+        return self.logits
 
     def cut(self, length: int) -> bool:
         """Drop positions from ``length`` on; False if recurrent state cannot be rolled back so far."""
         if length == 0:
             api.llama_memory_clear(self.memory, True)
             return True
-        return bool(api.llama_memory_seq_rm(self.memory, 0, length, -1))
+        return bool(api.llama_memory_seq_rm(self.memory, ANY if self.size.trees else 0, length, -1))
+
+    def share(self, source: int, others: Iterable[int], start: int = 0) -> None:
+        """The rows of sequence ``source`` from position ``start`` on become those of others; none is copied."""
+        for other in others:
+            api.llama_memory_seq_rm(self.memory, other, start, -1)
+            api.llama_memory_seq_cp(self.memory, source, other, start, -1)
 
     def copied(self, partial: bool = True) -> bytes:
         """The state as bytes that llama.cpp can read. partial: of recurrent layers only."""
@@ -182,10 +207,42 @@ class Context:
             raise TargetError("llama.cpp did not restore a state that it had written", hint="report it")
 
 
-def _positions(start: int, count: int) -> Any:
-    """Positions of rows. Models with positions in several dimensions read four of each row given as an embedding."""
-    once = [*range(start, start + count)]
-    return (ctypes.c_int32 * (4 * count))(*once, *once, *once)
+class Arrays:
+    """A batch of tokens of sequence 0, whose arrays are used again in every call."""
+
+    def __init__(self) -> None:
+        self.tokens, self.positions = (ctypes.c_int32 * ROWS)(), (ctypes.c_int32 * ROWS)()
+        self.wanted = (ctypes.c_int8 * ROWS)()
+        self.batch: Any = api.llama_batch(token=self.tokens, pos=self.positions, logits=self.wanted)
+
+    def text(self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[bool]) -> Any:
+        count = self.batch.n_tokens = len(tokens)
+        self.tokens[:count], self.positions[:count], self.wanted[:count] = tokens, positions, wanted
+        return self.batch
+
+
+def embedded(rows: Tensor, positions: Sequence[int], wanted: Sequence[bool]) -> Any:
+    """A batch of embeddings [n, D], whose memory the caller keeps.
+
+    Models with positions in several dimensions read four of each row.
+    """
+    count = len(rows)
+    return api.llama_batch(
+        n_tokens=count,
+        embd=ctypes.cast(rows.data_ptr(), ctypes.POINTER(ctypes.c_float)),
+        pos=(ctypes.c_int32 * (DIMENSIONS * count))(*[*positions] * DIMENSIONS),
+        logits=(ctypes.c_int8 * count)(*wanted),
+    )
+
+
+def owned(batch: Any, owners: Sequence[Sequence[int]]) -> Any:
+    """The batch with the sequences of each row."""
+    arrays = [(ctypes.c_int32 * len(mine))(*mine) for mine in owners]
+    made: Any = api.llama_batch(batch.n_tokens, batch.token, batch.embd, batch.pos)
+    made.logits = batch.logits
+    made.n_seq_id = (ctypes.c_int32 * len(owners))(*map(len, arrays))
+    made.seq_id = (IDS * len(owners))(*(ctypes.cast(array, IDS) for array in arrays))
+    return made
 
 
 class Taps:

@@ -20,17 +20,20 @@ from spec_engines.llamacpp.target import LlamaCppTarget
 MAX_POSITIONS = 1 << 14
 """Memory is reserved for the whole context: a larger one is reduced to this, unless it was requested."""
 DEVICES = ("auto", "cpu", "gpu")
+CHAINS = "llama.cpp is given no trees"
+TREES = "drafts may branch: llama.cpp sums rows in the order of its cells, which the kept path of a tree changes"
 
 
 @attrs.frozen
 class Wish:
-    """How a model is to be loaded; weights: False reads metadata only."""
+    """How a model is to be loaded; weights: False reads metadata only. trees: drafts may branch."""
 
     device: str = "auto"
     threads: int = 0
     context: int = 0
     cache_dtype: str = "auto"
     weights: bool = True
+    trees: bool = False
 
     @property
     def offload(self) -> bool:
@@ -63,6 +66,11 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
             f"{path.name}: context {wish.context} was requested, the model declares {facts.context}",
             hint="use a smaller context, or leave it out",
         )
+    if wish.trees and facts.recurrent:
+        raise UsageError(
+            f"{path.name}: trees were requested, a model with recurrent layers takes chains only",
+            hint=f"load it as llamacpp:{path}",
+        )
     info = TargetInfo(
         name=known.info.name if known is not None else path.stem,
         vocab=facts.vocab,
@@ -70,7 +78,7 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
         layers=facts.layers,
         context=wish.context or min(facts.context, MAX_POSITIONS),
         states=frozenset({"attention", "recurrent"} if facts.recurrent else {"attention"}),
-        trees=False,
+        trees=wish.trees,
         vocab_id=words.identity if words is not None else "",
         dtype="float32",
         family=known.info.family if known is not None else "",
@@ -83,10 +91,10 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
     if not wish.weights:
         return LlamaCppTarget(info, words, None, weights)
     model = Model(str(path), offload=offload)
-    size = Size(info.context, wish.threads or torch.get_num_threads(), cache)
+    size = Size(info.context, wish.threads or torch.get_num_threads(), cache, wish.trees)
     target = LlamaCppTarget(info, words, partial(Context, model, size), weights)
-    why = inexact(target)
-    target.info = attrs.evolve(info, exact="no" if why else "chains", exact_why=why or "llama.cpp is given no trees")
+    why = TREES if wish.trees else inexact(target)
+    target.info = attrs.evolve(info, exact="no" if why else "chains", exact_why=why or CHAINS)
     return target
 
 

@@ -1,4 +1,4 @@
-"""The memory of a slot: a context of llama.cpp with one sequence."""
+"""The memory of a slot: a context of llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import torch
 from torch import Tensor
 
 from spec_core.errors import TargetError
-from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context
+from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context, Owners
+from spec_engines.llamacpp.tree import Paths
 
 
 class Memory:
     """Rows of one sequence.
 
     make: a new context; with True, one whose hidden states can be read. length: rows that it holds. before: recurrent
-    state after the pending rows, where llama.cpp cannot roll it back.
+    state after the pending rows, where llama.cpp cannot roll it back. paths: sequences of llama.cpp that hold the
+    committed rows, as many as a draft had leaves. tree: the paths of a draft that branches, until it is decided.
     """
 
     def __init__(self, make: Callable[[bool], Context]) -> None:
-        self.make, self.context, self.length = make, make(False), 0
+        self.make, self.context, self.length, self.paths = make, make(False), 0, 1
         self.before: bytes | None = None
+        self.tree: Paths | None = None
 
     def tapped(self) -> Context:
         """The context, replaced by one whose hidden states can be read if it is not."""
@@ -29,6 +32,7 @@ class Memory:
             old, self.context = self.context, self.make(True)
             if self.length:
                 self.context.put(old.copied(partial=False), partial=False)
+            self.paths = 1
         return self.context
 
     def cut(self, length: int) -> None:
@@ -50,14 +54,42 @@ class Memory:
             self.context.cut(length)
         self.length = length
 
-    def evaluate(self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool]) -> Tensor:
-        """Append rows; logits [W, V] of the wanted ones. embeds: {index: [D]} of rows given as embeddings."""
-        found = []
-        for first, last in _runs(len(tokens), embeds):
+    def evaluate(
+        self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool], paths: Paths | None = None
+    ) -> Tensor:
+        """Append rows; logits [W, V] of the wanted ones, valid until the next call.
+
+        embeds: {index: [D]} of rows given as embeddings. paths: of a draft that branches, whose tokens come last.
+        """
+        positions, owners = self._places(len(tokens), paths)
+        runs, found = _runs(len(tokens), embeds), []
+        for first, last in runs:
             rows = torch.stack([embeds[i] for i in range(first, last)]) if first in embeds else tokens[first:last]
-            found.append(self.context.decode(rows, self.length, wanted[first:last]))
+            mine = None if owners is None else owners[first:last]
+            logits = self.context.decode(rows, positions[first:last], wanted[first:last], mine)
+            found.append(logits if len(runs) == 1 else logits.clone())
             self.length += last - first
         return joined(found)
+
+    def _places(self, count: int, paths: Paths | None) -> tuple[Sequence[int], Owners]:
+        """Positions of rows, and the sequences that they belong to: rows of text to those of all paths."""
+        if paths is None:
+            return range(self.length, self.length + count), [range(self.paths)] * count if self.paths > 1 else None
+        self._prepare(paths.count)
+        text = range(self.length, self.length + count - len(paths.depths))
+        positions = [*text, *(text.stop - 1 + depth for depth in paths.depths)]
+        return positions, [*[range(self.paths)] * len(text), *paths.owners]
+
+    def _prepare(self, paths: int) -> None:
+        """Let at least so many sequences hold the committed rows."""
+        self.context.share(0, range(self.paths, paths))
+        self.paths = max(self.paths, paths)
+
+    def keep(self, end: int, count: int, path: int) -> None:
+        """Of a draft that branches and follows position ``end``, keep the first ``count`` tokens of a path."""
+        self.context.share(path, [other for other in range(self.paths) if other != path], end)
+        self.context.cut(end + count)
+        self.length = end + count
 
 
 def joined(pieces: list[Tensor]) -> Tensor:
@@ -67,6 +99,8 @@ def joined(pieces: list[Tensor]) -> Tensor:
 
 def _runs(count: int, embeds: Mapping[int, Tensor]) -> list[tuple[int, int]]:
     """Ranges of rows for one call each: a call has tokens or embeddings, and a max number of rows."""
+    if not embeds and 0 < count <= ROWS:
+        return [(0, count)]
     edges = [0, *(i for i in range(1, count) if (i in embeds) != (i - 1 in embeds)), count]
     return [(start, min(start + ROWS, last)) for first, last in pairwise(edges) for start in range(first, last, ROWS)]
 

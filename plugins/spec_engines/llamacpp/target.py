@@ -11,6 +11,7 @@ from torch import Tensor
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import Memory, joined, names_of
+from spec_engines.llamacpp.tree import Paths
 
 EVERY, CHECKPOINTS_MAX = 256, 4
 """A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
@@ -62,21 +63,22 @@ class LlamaCppTarget:
         self, part: Part, memory: Memory, tokens: list[int], batch: Batch, needs: Needs, everything: bool
     ) -> Tensor:
         """Logits of the rows that decide. everything: llama.cpp computes those of all rows."""
-        first = part.row if needs.all_logits else part.spec - 1
         end = part.spec + part.drafted
-        decides = part.decides or needs.all_logits
-        wanted = [everything or (decides and row >= first) for row in range(part.row, end)]
-        embeds = {row - part.row: batch.embeds[row] for row in range(part.row, end) if row in batch.embeds}
+        count, pending = end - part.row, len(part.pending)
+        before = 0 if needs.all_logits else pending - 1 if part.decides else count  # rows without logits
+        wanted = [everything or row >= before for row in range(count)]
+        embeds = {i: batch.embeds[part.row + i] for i in range(count) if part.row + i in batch.embeds}
         ids = tokens[part.row : end]
-        pending = len(part.pending)
-        memory.before = None
+        memory.before = memory.tree = None
         if self.recurrent and part.drafted > memory.context.snapshots:
-            found = memory.evaluate(ids[:pending], embeds, wanted[:pending])
+            found = memory.evaluate(ids[:pending], embeds, wanted[:pending]).clone()
             memory.before = memory.context.copied()
             found = joined([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
         else:
-            found = memory.evaluate(ids, embeds, wanted)
-        return found[first - part.row if decides else end - part.row :] if everything else found
+            if part.draft is not None and part.draft.parents is not None:
+                memory.tree = Paths.of(part.draft)
+            found = memory.evaluate(ids, embeds, wanted, memory.tree)
+        return found[before:] if everything else found
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name. Raises KeyError if this project cannot read the architecture."""
@@ -122,6 +124,8 @@ class LlamaCppTarget:
                     step.rewind(seq, part.end)
             elif self.recurrent:
                 memory.cut(part.end + len(verdict.path))
+            elif verdict.path and memory.tree is not None:
+                memory.keep(part.end, len(verdict.path), memory.tree.behind(verdict.path))
             memory.before = None
 
     @hookimpl
