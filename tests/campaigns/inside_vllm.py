@@ -4,11 +4,12 @@
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5``
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py -m random --tensor-parallel 2 --base-tensor-parallel 1 --limit 5``
 
-A model of the zoo is written as a Hugging Face directory; ``random`` is a Llama with four heads, which two ranks share. Each contender runs in a process of its own, greedily, or
-with a seed for each prompt and seed-coupled verification, where plain decoding is a method whose drafts are off; one
-sequence at a time unless --sequences says otherwise, eager, with one thread. Every first difference of a text is listed
-with the distance of the two best scores there, computed in float32. The rate is tokens per second of CPU time of the
-whole process, after the engine has started; with more than one rank it is not given.
+A model of the zoo is written as a Hugging Face directory; ``random`` is a Llama with four heads, which two ranks share.
+Each contender runs in a process of its own, greedily, or with a seed for each prompt and seed-coupled verification,
+where plain decoding is a method whose drafts are off; one sequence at a time unless --sequences says otherwise, eager,
+with one thread. Every first difference of a text is listed with the distance of the two best scores there, computed in
+float32. The rate is tokens per second of CPU time of the whole process, after the engine has started; with more than
+one rank it is not given.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def main() -> None:
     contenders = args.method or [*([] if args.temperature else list(OWN)[1:]), *METHODS[args.model]]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
-        first = argparse.Namespace(**vars(args) | {"tensor_parallel": args.base_tensor_parallel or args.tensor_parallel})
+        first = argparse.Namespace(
+            **vars(args) | {"tensor_parallel": args.base_tensor_parallel or args.tensor_parallel}
+        )
         if found := contender(base, first, out):
             report = Report(args, found["texts"])
             print(json.dumps(report.row(base, found) | {"ranks": first.tensor_parallel}), flush=True)

@@ -108,4 +108,3 @@ def test_a_draft_with_more_leaves_than_sequences_is_refused(monkeypatch):
 def test_trees_on_a_model_with_recurrent_layers_are_refused():
     with pytest.raises(UsageError, match="a model with recurrent layers takes chains only"):
         load(f"llamacpp-trees:{tiny_hybrid(context=128)}", threads=1, device="cpu")
-

@@ -101,7 +101,7 @@ def offloads() -> bool:
 
 @attrs.frozen
 class Size:
-    """Settings of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
+    """Of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
 
     positions: int
     threads: int

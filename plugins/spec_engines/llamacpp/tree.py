@@ -40,4 +40,3 @@ class Paths:
     def behind(self, kept: Sequence[int]) -> int:
         """A path that holds these tokens, which follow one another."""
         return self.owners[kept[-1]][0]
-
