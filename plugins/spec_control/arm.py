@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp
 from statistics import median
 from typing import Any
 
@@ -19,8 +18,6 @@ WARM, TRIALS = 2, 8
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.05
-CALIBRATION, CALIBRATION_MAX, CALIBRATED = 0.05, 0.2, 12
-"""By how much one draft changes the price that a method is asked for; at first; and drafts by which it falls."""
 
 
 @attrs.frozen
@@ -66,7 +63,6 @@ class Arm:
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     steps: in which it drafted. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may.
-    doubt: a method that is too sure, or not enough, gets a price so many times as high.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
     for a sequence takes beside what later ones take. paid: its drafts gain time, on average over many.
     """
@@ -80,22 +76,23 @@ class Arm:
     since: int = 0
     offering: float = 1.0
     longest: int | None = None
-    doubt: float = 1.0
     standing: float = 0.0
     beginning: float = 0.0
     gain: float = 0.0
     _stood: list[float] = attrs.field(factory=list)
     _top: int = 0
     _ends: int = 0
-    _stops: int = 0
     _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
 
     # learning
 
-    def drafted(self, batch: int, length: int, aside: float) -> None:
-        """A step of ``batch`` sequences in which it alone drafted. aside: as the field. The first ones warm it up."""
+    def drafted(self, batch: int, length: int, aside: float | None) -> None:
+        """A step of ``batch`` sequences in which it alone drafted. The first ones warm it up.
+
+        aside: as the field, None where it was not measured.
+        """
         self.steps += 1
-        if self.steps <= WARM:
+        if self.steps <= WARM or aside is None:
             return
         curve = self.aside.get(batch)
         if curve is None:
@@ -116,22 +113,7 @@ class Arm:
         if rows != depth or self.branching != 1.0:
             self.branching += 0.1 * (rows / depth - self.branching)
 
-    def stopped(self, length: int, whole: bool, price: float) -> None:
-        """It ended a draft by itself, where the next token's chance was below the price. whole: it was accepted whole.
-
-        On average that should happen as often as the price says.
-        """
-        if self.priced and length != self.longest:
-            self._stops += 1
-            change = max(CALIBRATION, min(CALIBRATION_MAX, CALIBRATED / self._stops))
-            self.doubt *= exp(change * (price - whole))
-            self.doubt = min(4.0, max(0.05, self.doubt))
-
-    def asked_for(self, price: float) -> float:
-        """The price that it is given, so that its drafts end where their true chance is ``price``."""
-        return bounded(price * self.doubt)
-
-    def stands(self, seconds: float) -> None:
+    def stood(self, seconds: float) -> None:
         """It took so long in a step in which nobody drafted."""
         self._stood = [*self._stood[-4:], seconds]
         self.standing = median(self._stood)
@@ -147,6 +129,11 @@ class Arm:
     @property
     def paid(self) -> bool:
         return self.gain > 0.0
+
+    @property
+    def value(self) -> float:
+        """Plain steps that it gains in a step, those included in which it offers nothing; 0 where it loses."""
+        return max(0.0, self.gain) * self.offering
 
     def asked(self, offered: bool) -> None:
         """It might draft for a sequence, and did or did not."""
@@ -235,14 +222,15 @@ class Arm:
         share = self.offering
         return (share * forecast.tokens + 1.0 - share) / (share * forecast.time + 1.0 - share)
 
-    def price(self, times: list[float], forecast: Forecast, rate: float) -> float:
+    def price(self, times: list[float], forecast: Forecast) -> float:
         """Chance at which one more token pays, no higher than that of the whole draft that was found best.
 
-        rate: tokens per plain step of the best plan.
+        It is what the token costs in plain steps. Where drafts gain, its time is worth more than that; but methods
+        that stop by a price are too careful about as much: with the one without the other they draft too little.
         """
         last = min(max(2, forecast.length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
-        return bounded(min(rate * slope, forecast.survival) if forecast.length else rate * slope)
+        return bounded(min(slope, forecast.survival) if forecast.length else slope)
 
     def hurdle(self, times: list[float], rate: float) -> float:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""

@@ -11,12 +11,11 @@ from attrs.validators import ge, gt
 from spec_costs.file import read as read_costs
 
 from spec_control.arm import Arm
-from spec_control.held import Held
+from spec_control.learning import Learner, Memory
 from spec_control.ledger import Ledger
-from spec_control.log import Log, Made, Memory, deepest, memory_of, standing
 from spec_control.pacer import Pacer
 from spec_control.track import Grants, Track
-from spec_core import Compat, Part, Sequence, Spent, StashKey, Step, hookimpl
+from spec_core import Compat, Part, Sequence, Spent, Step, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
@@ -38,13 +37,13 @@ class Auto:
     costs: str | None = attrs.field(
         default=None, metadata={"help": "file of `spec bench step --out`, with costs to begin with"}
     )
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
     pacer: Pacer = attrs.field(init=False)
+    learner: Learner = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
-    log: Log = attrs.field(init=False)
-    _depth: int | None = attrs.field(default=None, init=False, on_setattr=NO_OP)
-    _held: Held = attrs.field(factory=Held, init=False)
+    _passed: list[Spent] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
+    _name: str = attrs.field(default="", init=False, on_setattr=NO_OP)
+    _methods: Any = attrs.field(factory=dict, init=False, on_setattr=NO_OP)
 
     def __attrs_post_init__(self) -> None:
         self._begin()
@@ -52,7 +51,7 @@ class Auto:
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
-        self.log, self._held = Log(self.memory), Held()
+        self.learner, self._passed = Learner(self.pacer), []
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             found = read_costs(Path(self.costs))
@@ -65,6 +64,7 @@ class Auto:
 
     def report(self) -> dict[str, Any]:
         """What was chosen, what it gained, and the account, in plain steps."""
+        self._learn()
         book, ledger = self.pacer.book, self.pacer.ledger
         account = {
             "balance": ledger.balance,
@@ -88,72 +88,63 @@ class Auto:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        self.private, self.log.controller = step.private, step.asking
-        self.log.timed(step)
-        if not self._held.holds(step):
-            self._plan(step)
-        for part in step.parts:
-            memory = memory_of(part.seq, self.memory)
-            if memory is not None:
-                self._limit(step, part.seq, memory.track.arms, memory.grants)
+        self.private, self._passed = step.private, step.passed
+        self._name, self._methods = step.asking, step.proposals
+        self._learn()
+        self._plan(step)
 
-    @hookimpl
-    def rollback(self, step: Step) -> None:
-        """What was accepted is learned with the next plan, or when a sequence ends, which nothing may outlive."""
-        if not step.drafting:
-            self.log.timed(step)
-            self._held.steps = 0
-        elif self._depth is not None:
-            self._held.made(step)
-            self.log.add(step, self._depth)
-        if any(part.seq.finish for part in step.parts):
-            self._learn(step)
+    def _learn(self) -> None:
+        """From all steps since the last time."""
+        self.learner.learn(self._passed, self._name, self._methods)
 
     def _plan(self, step: Step) -> None:
         """What every sequence may draft from now on."""
-        self._learn(step)
-        pacer = self.pacer
         offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
-        memories = [self._memory(step, part.seq) for part in offered]
+        memories = self._remember(step, offered)
         for part in offered:
-            if part.budget > pacer.longest:
-                pacer.longest = part.budget
-        self._depth = deepest(step.parts)
-        if self._depth is not None:
-            grants = pacer.plan([memory.track for memory in memories], len(step.parts), self._depth)
-            self._held.begin(step, pacer)
-            self._rest(step, offered, memories)
-        else:  # rows of a prompt: such a step says nothing about a plain one
-            pacer.rest()
-            grants, self._held.steps = [()] * len(offered), 0
-        for memory, granted in zip(memories, grants, strict=True):
+            if part.budget > self.pacer.longest:
+                self.pacer.longest = part.budget
+        depth = deepest(step.parts)
+        if depth is None:  # rows of a prompt: such a step says nothing about a plain one
+            grants: list[Grants] = [()] * len(offered)
+        else:
+            grants = self.pacer.plan([memory.track for memory in memories], len(step.parts), depth)
+            self._order(step, offered, memories)
+        for part, memory, granted in zip(offered, memories, grants, strict=True):
             memory.grants = granted
+            self._limit(step, part.seq, memory.track.arms, granted)
 
-    def _rest(self, step: Step, offered: list[Part], memories: list[Memory]) -> None:
-        """Nobody drafts for a while; a method that is costly even then no longer serves these sequences."""
-        if self.pacer.quiet:
-            step.rest(self.pacer.quiet, {arm.name for arm in self.pacer.arms.values() if not self.pacer.admits(arm)})
-        for arm in self.pacer.dropped:
+    def _remember(self, step: Step, offered: list[Part]) -> list[Memory]:
+        """What is known of the requests of this step; the others have ended."""
+        old = self.learner.memories
+        found = self.learner.memories = {
+            part.seq.number: old.get(part.seq.number) or self._new(step, part.seq) for part in offered
+        }
+        return list(found.values())
+
+    def _new(self, step: Step, seq: Sequence) -> Memory:
+        names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
+        arms = [self.pacer.arm(name) for name in names]
+        kept = self.pacer.service.admitted(arms)
+        for arm in arms:
+            if arm not in kept:
+                step.drop(seq, arm.name)
+        return Memory(Track(tuple(kept)))
+
+    def _order(self, step: Step, offered: list[Part], memories: list[Memory]) -> None:
+        """What the plan says of the steps that follow: nobody drafts for a while, or the same as in this one."""
+        plan = self.pacer
+        if plan.quiet:
+            without = self.pacer.service.unwanted()
+            step.rest(plan.quiet, {arm.name for arm in without}, joining=plan.joining)
+        elif plan.hold:
+            plain = plan.machine.plain
+            step.hold(plan.hold, plan.loss * plain, plain)
+        for arm in plan.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:
-                    self._drop(step, part.seq, memory, arm)
-
-    def _drop(self, step: Step, seq: Sequence, memory: Memory, arm: Arm) -> None:
-        step.drop(seq, arm.name)
-        memory.track.arms = tuple(other for other in memory.track.arms if other is not arm)
-
-    # one sequence
-
-    def _memory(self, step: Step, seq: Sequence) -> Memory:
-        found = memory_of(seq, self.memory)
-        if found is None:
-            names = (name for name, kinds in step.proposals.items() if kinds and seq.wants(name))
-            track = Track(tuple(self.pacer.arm(name) for name in names))
-            found = seq.stash[self.memory] = Memory(seq.number, track)
-            for arm in track.arms:
-                if not self.pacer.admits(arm):
-                    self._drop(step, seq, found, arm)
-        return found
+                    step.drop(part.seq, arm.name)
+                    memory.track.arms = tuple(other for other in memory.track.arms if other is not arm)
 
     def _limit(self, step: Step, seq: Sequence, arms: tuple[Arm, ...], grants: Grants) -> None:
         if not grants:
@@ -161,7 +152,7 @@ class Auto:
             return
         if len(arms) == 1:
             step.limit(seq, grants[0].length)
-            step.set_price(seq, grants[0].arm.asked_for(grants[0].price))
+            step.set_price(seq, grants[0].price)
             return
         granted = {grant.arm for grant in grants}
         for arm in arms:
@@ -169,41 +160,15 @@ class Auto:
                 step.limit(seq, 0, arm.name)
         for grant in grants:
             step.limit(seq, grant.length, grant.arm.name)
-            step.set_price(seq, grant.arm.asked_for(grant.price), grant.arm.name)
+            step.set_price(seq, grant.price, grant.arm.name)
 
-    # what was made
 
-    def _learn(self, step: Step) -> None:
-        """From all steps since the last time."""
-        for made in self.log.learn(self.pacer):
-            if made.done.rows:
-                self._settle(step, made)
-
-    def _settle(self, step: Step, made: Made) -> None:
-        """A step whose time is known. If nobody drafted, it is the last of the rest that shows what a plain one takes:
-        in the first this controller ran, and left its data in the caches.
-        """
-        done, own, last = made.done, made.own, made.last
-        assert own is not None and last is not None
-        if done.drafted:
-            mine = self._own(own, step)
-            self.pacer.settle(done, own.seconds["verify"], own.whole - mine, own=mine)
-            return
-        passed = last.number - own.number
-        if passed:
-            self.pacer.planned(own.whole)
-        if last.rows != last.sequences:  # the last one evaluated rows of a prompt
-            self.pacer.rested(passed)
-            return
-        took = standing(step, last)
-        for name, seconds in took.items() if passed else ():
-            self.pacer.arm(name).stands(seconds)
-        done.stands, done.batch, done.rows = max(1, passed), last.sequences, last.rows
-        done.tokens = done.batch
-        mine = self._own(last, step)
-        self.pacer.settle(done, last.seconds["verify"], last.whole - mine, sum(took.values()), mine)
-
-    def _own(self, spent: Spent, step: Step) -> float:
-        """Seconds of this controller."""
-        seconds = spent.seconds
-        return seconds.get(f"draft.{step.asking}", 0.0) + seconds.get(f"rollback.{step.asking}", 0.0)
+def deepest(parts: list[Part]) -> int | None:
+    """Positions of the longest sequence; None where rows are of a prompt, not of a text that has begun."""
+    depth = 0
+    for part in parts:
+        if not part.decides or len(part.seq.tokens) == part.seq.prompt_len:
+            return None
+        if part.start > depth:
+            depth = part.start
+    return depth

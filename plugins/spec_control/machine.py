@@ -122,6 +122,12 @@ class Machine:
             return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
 
+    def estimated(self, costs: Costs, rows: int, forward: float) -> float:
+        """Seconds that a plain step would have taken, from a step whose costs are known well."""
+        curve = costs.forwards
+        self.forward, self._last = forward / curve.at(rows), (costs, rows, forward)
+        return self.forward / (1.0 + curve.error(rows)) * (1.0 + (costs.overhead or 0.0))
+
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
         """Two steps in a row, one of them plain, say what the other's forward costs."""
         last = self._last
@@ -144,7 +150,7 @@ class Machine:
         if alike(ratio, curve.at(rows)):
             curve.add(rows, ratio)
         else:  # either this cost is not what was expected, or the machine's speed has changed: a plain step tells
-            self.surprised = not curve.knows(rows)
+            self.surprised = curve.knows(rows)
 
     def _learn(self, costs: Costs, rows: int, ratio: float) -> None:
         """A cost that was far off twice in a row has changed: earlier measurements are dropped, and also at the first
@@ -161,7 +167,7 @@ class Machine:
         if (changed and again) or (costs.pairs[rows] == 1 and curve.knows(rows)):
             curve.forget(rows, 1)
         curve.add(rows, ratio)
-        self.surprised = changed or not curve.knows(rows)
+        self.surprised = changed
 
 
 def alike(one: float, other: float) -> bool:

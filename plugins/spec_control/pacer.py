@@ -14,6 +14,7 @@ from spec_control.ledger import LARGE, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
+from spec_control.service import Service
 from spec_control.track import Done, Grant, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
@@ -21,12 +22,15 @@ MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 PROBE = 2
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
-QUIET, SHORT = 128, 2
+QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, YOUNG = 16, 32
-"""Steps for which a plan holds at most; steps of a method before which every step is planned."""
-ENDURED = 2.0
-"""Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
+HOLD, YOUNG = 64, 32
+"""Steps for which a plan holds at most, a quarter of those that its methods drafted in; and those from which on a method
+is known."""
+LOST = 2.0
+"""Drafts that are wholly rejected, after which a plan does not hold any more."""
+RESERVE = 4.0
+"""Plain steps of the ledger that are kept for sequences that begin: others may be easier than one that does not pay."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
 OWN = 0.02
@@ -40,10 +44,11 @@ class Pacer:
     """The controller of a run.
 
     longest: max tokens of a draft. every: max steps between two plain ones that are measured.
-    probe: the method that is probed in this step. reason: why nobody drafts, empty if somebody may.
-    quiet: how many steps that follow a plain one need no plan, as nobody may draft in them.
-    dropped: methods that shall no longer serve these sequences. hold: steps for which the plan may be used.
-    loss: plain steps that one of these may lose at most.
+    service: which methods serve a sequence. probe: the method that is probed in this step.
+    reason: why nobody drafts, empty if somebody may.
+    quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
+    hold: for how many steps after this one the plan is used. loss: plain steps that they may lose until then.
+    dropped: methods that shall no longer serve these sequences.
     planning: plain steps that a plan for nobody takes. own: plain forwards of the controller in a step with drafts.
     """
 
@@ -53,19 +58,24 @@ class Pacer:
     machine: Machine = attrs.field(factory=Machine)
     book: Book = attrs.field(factory=Book)
     arms: dict[str, Arm] = attrs.field(factory=dict)
+    service: Service = attrs.field(init=False)
     probe: Arm | None = None
     reason: str = ""
     steps: int = 0
     quiet: int = 0
-    dropped: tuple[Arm, ...] = ()
-    hold: int = 1
+    joining: bool = False
+    hold: int = 0
     loss: float = 0.0
+    dropped: tuple[Arm, ...] = ()
     planning: float = 0.0
     own: float = 0.0
     schedule: Schedule = attrs.field(factory=Schedule)
     _gain: float = 0.0
     _unprobed: float = 0.0
     _turn: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.service = Service(self.machine, self.ledger, self.arms)
 
     def arm(self, name: str) -> Arm:
         found = self.arms.get(name)
@@ -82,62 +92,58 @@ class Pacer:
         """
         costs = self.machine.costs(batch, depth)
         costs.own = self.own
-        self.probe, self.reason, self.quiet, self.dropped = None, self._forbidden(costs), 0, ()
-        self.hold = 1
+        self.probe, self.quiet, self.hold, self.joining = None, 0, 0, False
+        self.reason = self._forbidden(costs, tracks)
         if not self.reason:
             grants = self._grants(costs, tracks)
             if any(grants):
                 self._hold(costs, grants)
+                self._drop(tracks, grants)
                 return grants
             grants = self._probed(costs, tracks)
             if any(grants):
+                self.dropped = ()
                 return grants
             self.reason = LOSING
-        elif self.reason == REPAYING:
-            self.quiet = min(QUIET, int(-self.ledger.balance / self.ledger.income))
-        self._endure(tracks)
-        self.quiet = max(SHORT, self.quiet)
+        self._rest(tracks)
         return [()] * len(tracks)
 
-    def _endure(self, tracks: list[Track]) -> None:
+    def _rest(self, tracks: list[Track]) -> None:
         """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
         serving = {arm for track in tracks for arm in track.arms}
+        repaying = self.reason == REPAYING
+        if repaying:
+            self.quiet = min(QUIET, int((self._kept(tracks) - self.ledger.balance) / self.ledger.income))
+            self.joining = self.ledger.balance <= 0.0
         if not serving:
             self.quiet = QUIET
-        costly = [arm for arm in serving if self._standing(arm) > self.ledger.income]
-        self.dropped = tuple(arm for arm in costly if arm.since * self._standing(arm) >= ENDURED)
-        for arm in costly:
-            self.quiet = min(self.quiet, int(ENDURED / self._standing(arm)))
+        self.dropped = self.service.dropped(serving, self.quiet if repaying else 0)
+        endured = self.service.endured(serving.difference(self.dropped))
+        self.quiet = max(SHORT, self.quiet if endured is None else min(self.quiet, endured))
 
-    def _standing(self, arm: Arm) -> float:
-        """What a method takes in a step in which it does not draft, in plain steps."""
-        return arm.standing / self.machine.forward if self.machine.forward else 0.0
-
-    def admits(self, arm: Arm) -> bool:
-        """Whether a method may serve a sequence that begins: one that does not pay, and costs much, now and then."""
-        if self._standing(arm) <= self.ledger.income:
-            return True
-        if arm.paid:
-            return self.ledger.balance > 0.0
-        loss = ENDURED + 1.0 + arm.beginning
-        return self.ledger.balance >= loss and (arm.steps < TRIALS or arm.since * self.ledger.income >= loss)
-
-    def rest(self) -> None:
-        """A step of which nothing is planned."""
-        self.probe, self.reason, self.quiet, self.dropped = None, "", 0, ()
+    def _drop(self, tracks: list[Track], grants: list[Grants]) -> None:
+        """Methods that cost much though they do not draft, while others do."""
+        drafting = {grant.arm for each in grants for grant in each}
+        idle = [arm for arm in self.arms.values() if arm not in drafting]
+        self.dropped = self.service.dropped(idle) if idle else ()
 
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
-        """A plan of methods that are known holds for some steps."""
+        """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
         granted = [grant for each in grants for grant in each]
-        if any(grant.arm.steps < YOUNG or grant.arm.since >= YOUNG for grant in granted):
-            return
-        self.loss = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
-        self.hold = max(1, min(HOLD, self.schedule.until))
+        known = min(grant.arm.steps for grant in granted)
+        risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
+        self.loss = min(LOST * risk, self.ledger.balance - risk)
+        if self.loss > 0.0:
+            self.hold = min(HOLD, self.schedule.until - 1, known // 4)
 
-    def _forbidden(self, costs: Costs) -> str:
+    def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
             return MEASURING
-        return REPAYING if self.ledger.balance <= 0 else ""
+        return REPAYING if self.ledger.balance <= self._kept(tracks) else ""
+
+    def _kept(self, tracks: list[Track]) -> float:
+        """What these sequences must leave in the ledger."""
+        return RESERVE if tracks and all(track.loses for track in tracks) else 0.0
 
     def _grants(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
         if len(tracks) == 1:
@@ -201,13 +207,13 @@ class Pacer:
             return None
         if forecast.length == 0:
             length = self._affordable(table.times, table.reach) if track.pays(arm) else 0
-            return Grant(arm, length, arm.price(table.times, forecast, PAYS)) if length else None
+            return Grant(arm, length, arm.price(table.times, forecast)) if length else None
         length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
         length = self._affordable(table.times, max(length, forecast.length))
         if not length:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
-        return Grant(arm, length, arm.price(table.times, forecast, forecast.rate))
+        return Grant(arm, length, arm.price(table.times, forecast))
 
     def _too_late(self, track: Track, arm: Arm) -> bool:
         """The first draft for a sequence costs more than is there, or than drafts have gained so far."""
@@ -269,7 +275,7 @@ class Pacer:
         rate = (1.0 + tokens / costs.batch) / time
         if rate <= 1.0:
             return [()] * len(tracks)
-        price = arm.price(table.times, forecast, rate)
+        price = arm.price(table.times, forecast)
         if arm.priced:
             length_max = min(length_max, max(1, table.reach))
             lengths = [length_max if length else 0 for length in lengths]
@@ -289,7 +295,7 @@ class Pacer:
         period = 0.0 if arm.steps < TRIALS else (loss + self.planning) / self.ledger.income
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
-            self.quiet = min(QUIET, SHORT + int(missing + self.planning / self.ledger.income))
+            self.quiet = min(QUIET, int(missing + self.planning / self.ledger.income))
             return grants
         self._turn += 1
         arm.since = 0
@@ -346,33 +352,42 @@ class Pacer:
         self.book.step(steps, steps, steps, self.reason)
         self._over(True, steps)
 
-    def settle(self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0) -> None:
+    def settle(
+        self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0, measured: bool = True
+    ) -> None:
         """A step is over. forward, whole: seconds of the forward, and of all but this controller.
 
         others: of a plain step, seconds that it would not have taken in a run without methods.
         own: seconds of this controller, which are paid for, but are no cost of the draft.
+        measured: costs are learned from it; else they are known well enough.
         """
         self.steps += 1
         if self.steps == 1:
             return  # the first forward warms caches up
         batch, times = done.batch, done.stands
         costs = self.machine.costs(batch, done.depth)
-        plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
+        if measured:
+            plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
+        else:
+            plain = self.machine.estimated(costs, done.rows, forward)
         spent, each = times * whole / plain, times * done.tokens / batch
         self.book.step(each, spent + own / plain, times, self.reason)
         if done.drafted and spent > 1.0 + LARGE:
-            lengths = {arm: max(1, round(length / batch)) for arm, length in done.drafted.items()}
-            more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
-            more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
-            spent -= self.ledger.forgive(spent - 1.0 - more)
+            spent -= self._forgiven(costs, done, spent)
         self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
         if done.drafted:
-            self._used(done, spent, each, (whole - forward) / self.machine.forward)
-            if all(arm.steps >= YOUNG for arm in done.drafted):
-                self.own += OWN * (own / self.machine.forward - self.own)
+            self._used(done, spent, each, (whole - forward) / self.machine.forward if measured else None)
+            self.own += OWN * (own / self.machine.forward - self.own)
 
-    def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
+    def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
+        """Of a step that was disturbed: what it took beyond what was expected."""
+        lengths = {arm: max(1, round(length / done.batch)) for arm, length in done.drafted.items()}
+        more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
+        more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
+        return self.ledger.forgive(spent - 1.0 - more)
+
+    def _used(self, done: Done, spent: float, each: float, aside: float | None) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
         if len(done.drafted) == 1 and not done.cold:
             arm, length = next(iter(done.drafted.items()))

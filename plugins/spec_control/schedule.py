@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-FIRST = 4
-"""Steps before the first one; from then on up to twice as many each time."""
+FIRST, OFTEN = 4, 32
+"""Steps before the first one, from then on up to twice as many each time; and those after which it is often enough."""
 
 
 @attrs.define
@@ -26,6 +26,6 @@ class Schedule:
         else:
             if self.due and not surprised:
                 self.patience = min(apart_max, 2 * self.patience)
-            self.until = min(self.patience, max(FIRST, apart))
+            self.until = min(self.patience, max(OFTEN, apart))
         if surprised:
             self.until = min(self.until, 1)

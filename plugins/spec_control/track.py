@@ -9,6 +9,8 @@ from spec_control.arm import TRIALS, Arm
 
 QUICK, GAIN_MAX = 0.08, 2.0
 """Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
+NEW = 8
+"""Drafts of a sequence before it may be said to lose."""
 
 
 @attrs.define(eq=False)
@@ -17,13 +19,14 @@ class Track:
 
     rates: {method: chance of a token}, of those that have drafted.
     whole: how many drafts in a row were accepted whole.
-    gains: {method: plain steps that a draft gained, a quick average}.
+    gains: {method: plain steps that a draft gained, a quick average}. drafts: of all methods.
     """
 
     arms: tuple[Arm, ...]
     rates: dict[str, Rate] = attrs.field(factory=dict)
     whole: int = 0
     gains: dict[str, float] = attrs.field(factory=dict)
+    drafts: int = 0
 
     def rate(self, arm: Arm) -> float:
         found = self.rates.get(arm.name)
@@ -37,7 +40,13 @@ class Track:
         """A method that stops by a price drafts where it is sure: what its drafts gained says more than their rate."""
         return arm.priced and arm.steps >= TRIALS and self.gain(arm) > 0.0
 
+    @property
+    def loses(self) -> bool:
+        """Its drafts are known to cost more than they gain."""
+        return self.drafts >= NEW and all(gain <= 0.0 for gain in self.gains.values())
+
     def gained(self, arm: Arm, steps: float) -> None:
+        self.drafts += 1
         before = self.gain(arm)
         self.gains[arm.name] = before + QUICK * (steps - before)
 
@@ -63,7 +72,6 @@ class Done:
     what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
     """
 
-    number: int
     batch: int
     depth: int
     rows: int

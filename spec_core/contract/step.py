@@ -19,6 +19,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
+from spec_core.contract.spent import Spent
 from spec_core.contract.splice import joined, likely_first
 from spec_core.contract.trimming import wanted
 from spec_core.contract.values import Draft, Verdict
@@ -39,20 +40,6 @@ if TYPE_CHECKING:
     from spec_core.contract.target import Target
 
 
-@attrs.frozen
-class Spent:
-    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
-
-    sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
-    """
-
-    number: int
-    whole: float
-    seconds: Mapping[str, float]
-    sequences: int = 0
-    rows: int = 0
-
-
 @attrs.define(eq=False)
 class Step:
     """One step.
@@ -66,8 +53,10 @@ class Step:
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
-    before_rest: the same of the last one that was not part of a rest, see ``rest``; None in the first.
-    priced: plugins that asked for a price that a controller had set. resting: (steps, without) of ``rest``.
+    passed: what steps took since the draft hooks of controllers were called last, oldest first; of a rest only its last
+    step, and no steps in which nobody may draft. The list is the run's: it is emptied after these hooks and grows again.
+    priced: plugins that asked for a price that a controller had set.
+    resting: (steps, without, joining) of ``rest``. held: (steps, loss, per_token) of ``hold``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -88,9 +77,10 @@ class Step:
     output: TargetOutput | None = None
     number: int = 0
     before: Spent | None = None
-    before_rest: Spent | None = None
+    passed: list[Spent] = attrs.field(factory=list)
     priced: set[str] = attrs.field(factory=set)
-    resting: tuple[int, frozenset[str]] | None = None
+    resting: tuple[int, frozenset[str], bool] | None = None
+    held: tuple[int, float, float] | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -170,7 +160,7 @@ class Step:
         prices = self._by_seq[seq].prices
         prices[method] = max(float(chance), prices.get(method, 0.0))
 
-    def rest(self, steps: int, without: Iterable[str] = ()) -> None:
+    def rest(self, steps: int, without: Iterable[str] = (), joining: bool = False) -> None:
         """Nobody drafts in the next ``steps`` steps, unless a sequence joins that a method serves.
 
         It has no effect if a sequence of this step wants no control.
@@ -180,10 +170,24 @@ class Step:
         For a controller, like ``limit``, and raises the same. Another engine may ignore it.
 
         :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
+        :param joining: a sequence that joins does not end it.
         """
         self._controls("rest")
         if all(part.seq.wants(self.asking) for part in self.parts):
-            self.resting = index(steps), frozenset(without)
+            self.resting = index(steps), frozenset(without), joining
+
+    def hold(self, steps: int, loss: float, per_token: float) -> None:
+        """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
+
+        It ends when a sequence joins or ends, or when these steps lost ``loss`` seconds: took so much longer than
+        ``per_token`` seconds for each of their tokens, of all sequences on average.
+        It has no effect if a sequence of this step wants no control, or beside another controller; ``rest`` takes
+        precedence. The last call counts.
+        For a controller, like ``limit``, and raises the same. Another engine may ignore it.
+        """
+        self._controls("hold")
+        if all(part.seq.wants(self.asking) for part in self.parts):
+            self.held = index(steps), float(loss), float(per_token)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

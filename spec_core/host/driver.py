@@ -27,6 +27,7 @@ from spec_core.loop.request.arguments import parted, request_of
 from spec_core.loop.schedule import draft_limit, remaining
 from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
+from spec_core.toolkit.orders import Orders
 
 log = logging.getLogger("spec_core")
 
@@ -73,7 +74,7 @@ class Host:
         self._hooks = Hooks(self.plugins, self._failed)
         self._sequences: dict[Hashable, Sequence] = {}
         self._asked: dict[Hashable, Part] = {}
-        self._clock = Clock()
+        self._clock = Clock(Orders(self._hooks.controllers))
         self._numbers = count()
         self._observers: list[Callable[[Step], None]] = []
         self._new_step = partial(
@@ -137,7 +138,7 @@ class Host:
     def _learn(self, reported: Mapping[Hashable, Progress], rows: int | None) -> None:
         """Rollback and process for what the engine committed."""
         clock = self._clock
-        step = self._new_step(number=clock.number, before=clock.last, before_rest=clock.last)
+        step = self._new_step(number=clock.number, before=clock.last, passed=clock.orders.passed)
         for key, one in reported.items():
             step.add(verified(self._sequence(key), self._asked.get(key), one))
         step.output = output(step.parts, reported.values(), self.needs)
@@ -165,12 +166,13 @@ class Host:
 
     def _draft(self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
         clock = self._clock
-        step = self._new_step(number=clock.number, before=clock.last, before_rest=clock.last)
+        step = self._new_step(number=clock.number, before=clock.last, passed=clock.orders.passed)
         parts = {key: self._share(key, budgets) for key, one in reported.items() if one.tokens}
         for part in parts.values():
             step.add(part)
         if step.drafting:
             self._ask("draft", step, step)
+            clock.orders.take(step)
             self._count(step)
         self._asked |= {key: part for key, part in parts.items() if part.budget}
         clock.leave(step)

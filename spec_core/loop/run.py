@@ -16,7 +16,8 @@ from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence, Slot
-from spec_core.contract.step import Spent, Step
+from spec_core.contract.spent import Spent
+from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, UsageError
@@ -37,7 +38,7 @@ from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.dropped import inside, when_gone
-from spec_core.toolkit.rest import Rest
+from spec_core.toolkit.orders import Orders
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
@@ -118,7 +119,7 @@ class Run:
         )
         self._unoffered = Unoffered.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._rest, self._resting = Rest(), False
+        self._orders = Orders(self._hooks.controllers)
         self._serving = Serving(self.plugins, self.needs)
         self._idle: frozenset[str] = frozenset()
         self._unasked = self._idle
@@ -126,7 +127,6 @@ class Run:
         self._stepping = False
         self._steps = 0
         self._spent: Spent | None = None
-        self._spent_before_rest: Spent | None = None
         self._memory = when_gone(self, self.target, slots)
         weakref.finalize(self, forget, self._hooks.manager).atexit = False
 
@@ -138,7 +138,7 @@ class Run:
         if not step.parts:
             return []
         self._ask("draft", step, when=step.drafting)  # in the user's order
-        self._rest.begin(step)  # steps without drafts, if a controller says so
+        self._orders.take(step)  # what a controller said of the steps that follow
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:
@@ -154,13 +154,15 @@ class Run:
         return self._close(step, events)
 
     def _plan(self) -> Step:
-        step = self._new_step(number=self._steps, before=self._spent, before_rest=self._spent_before_rest)
+        orders = self._orders
+        step = self._new_step(number=self._steps, before=self._spent, passed=orders.passed)
         self._steps += 1
-        self._resting = self._rest.lasts(self._scheduler.running, self.proposals)
-        drafters = frozenset[str]() if self._resting else self.drafters
+        orders.begin(self._scheduler.running, self.proposals)
+        drafters = frozenset[str]() if orders.resting else self.drafters
         step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
+        orders.repeat(step)
         self._idle = self._serving.idle(step.parts)
-        self._unasked = self._idle | self._hooks.controllers if self._resting else self._idle
+        self._unasked = self._idle | self._hooks.controllers if orders.resting or orders.holding else self._idle
         return step
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
@@ -189,9 +191,7 @@ class Run:
     def _count(self, step: Step) -> None:
         """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
         whole = perf_counter() - step.began
-        self._spent = Spent(step.number, whole, step.seconds, len(step.parts), step.rows["target"])
-        if not self._resting:
-            self._spent_before_rest = self._spent
+        self._spent = self._orders.over(step, whole, step.seconds, step.rows["target"])
         self.stats.add(step)
         if self._unoffered.before:
             self._unoffered.look(step)

@@ -8,7 +8,7 @@ drafter may extend another method's draft, ``reached`` whether what it appended 
 Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
-Loops: ``Rest`` follows ``step.rest``.
+Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
 
 The first use of one of these names imports torch; importing this module does not.
 """
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from spec_core.toolkit.heads import DraftHead as DraftHead
     from spec_core.toolkit.heads import Reading as Reading
     from spec_core.toolkit.heads import draft_head as draft_head
+    from spec_core.toolkit.orders import Orders as Orders
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
     from spec_core.toolkit.place import Place as Place
     from spec_core.toolkit.place import places as places
     from spec_core.toolkit.place import reached as reached
     from spec_core.toolkit.place import reached_estimate as reached_estimate
-    from spec_core.toolkit.rest import Rest as Rest
     from spec_core.toolkit.tally import Tally as Tally
     from spec_core.toolkit.tally import drafted_and_accepted as drafted_and_accepted
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
@@ -68,12 +68,12 @@ _WHERE = {
     "AcceptanceEstimates": "toolkit.acceptance",
     "DraftHead": "toolkit.heads",
     "DraftLimits": "toolkit.tree",
+    "Orders": "toolkit.orders",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
     "Place": "toolkit.place",
     "Reading": "toolkit.heads",
-    "Rest": "toolkit.rest",
     "SampleMode": "toolkit.token_drafter",
     "Tally": "toolkit.tally",
     "TokenDrafter": "toolkit.token_drafter",

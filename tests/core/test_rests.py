@@ -40,12 +40,15 @@ class Method:
 
 @attrs.define(eq=False)
 class Controller:
-    """act: called with each step in the draft hook. asked, rolled: steps in which its hooks were called."""
+    """act: called with each step in the draft hook. asked, rolled: steps in which its hooks were called.
+
+    passed: what it could read of steps since the last call.
+    """
 
     act: object
     asked: list[int] = attrs.field(factory=list)
     rolled: list[int] = attrs.field(factory=list)
-    before_rest: list[int | None] = attrs.field(factory=list)
+    passed: list[list[int]] = attrs.field(factory=list)
 
     @hookimpl
     def compat(self):
@@ -54,7 +57,7 @@ class Controller:
     @hookimpl
     def draft(self, step):
         self.asked.append(step.number)
-        self.before_rest.append(step.before_rest and step.before_rest.number)
+        self.passed.append([spent.number for spent in step.passed])
         self.act(step)
 
     @hookimpl
@@ -82,7 +85,7 @@ def test_nobody_is_asked_for_drafts_in_a_rest():
     assert method.calls["draft"][:4] == controller.asked[:4] == [1, 2, 8, 9]
     assert controller.rolled[:5] == [0, 1, 2, 8, 9]
     assert method.calls["process"][:9] == method.calls["rollback"][:9] == list(range(9))
-    assert controller.before_rest[:4] == [0, 1, 2, 8]
+    assert controller.passed[:5] == [[], [1], [2, 7], [8], [9]]
 
 
 def test_a_sequence_that_joins_ends_a_rest_if_a_method_serves_it():
@@ -94,6 +97,22 @@ def test_a_sequence_that_joins_ends_a_rest_if_a_method_serves_it():
     list(run)
 
     assert method.calls["draft"][:3] == [1, 2, 4]
+
+
+def test_a_sequence_that_joins_does_not_end_a_rest_that_is_meant_for_it_too():
+    def rest_with_others(step):
+        if step.number == 2:
+            step.rest(5, joining=True)
+
+    run = Run(ToyTarget(recurrent=False), [("method", method := Method()), Controller(rest_with_others)])
+    run.submit(REQUEST)
+    for _ in range(4):
+        run.step()
+    joined = run.submit(Request([2, 7, 1], max_tokens=9))
+    list(run)
+
+    assert joined.wants("method")
+    assert method.calls["draft"][:3] == [1, 2, 8]
 
 
 def test_a_sequence_that_joins_a_rest_without_a_method_is_not_served_by_it():

@@ -16,7 +16,7 @@ from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
 from spec_core import Part, PluginError, Sequence, Spent, Step, Target, Verdict, hookimpl
 from spec_core.errors import SpecError
-from spec_core.toolkit import Rest, Tally
+from spec_core.toolkit import Orders, Tally
 
 
 @attrs.define
@@ -38,10 +38,7 @@ class Replayed:
 
 @attrs.define(eq=False)
 class Player:
-    """Replays the steps of one run.
-
-    before, before_rest: what the step before took, and the last one that was not part of a rest; None at the start.
-    """
+    """Replays the steps of one run. before: what the step before took; None at the start."""
 
     policy: Policy
     target: Target
@@ -49,45 +46,48 @@ class Player:
     times: StepTimes
     found: Replayed
     before: Spent | None = None
-    before_rest: Spent | None = None
-    _rest: Rest = attrs.field(factory=Rest, init=False)
+    _orders: Orders = attrs.field(init=False)
     _hooks: pluggy.PluginManager = attrs.field(init=False)
     _running: dict[int, Sequence] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._hooks = pluggy.PluginManager(hookimpl.project_name)
         self._hooks.register(self.policy.plugin, self.policy.name)
+        self._orders = Orders([self.policy.name])
 
     def play(self, steps: Iterable[RecordedStep]) -> None:
         changed = False
         for recorded in steps:
             step = self._begin(recorded, changed)
-            resting = self._rest.lasts((part.seq for part in step.parts), self.proposals)
-            if resting:
+            orders = self._orders
+            orders.begin([part.seq for part in step.parts], self.proposals)
+            asked = not (orders.resting or orders.holding)
+            if orders.resting:
                 for part in step.parts:
                     part.limits[None] = 0
+            elif orders.holding:
+                orders.repeat(step)
             elif step.drafting:
                 self._call("draft", step)
-            self._rest.begin(step)
+            orders.take(step)
             for mine, part in zip(recorded.parts, step.parts, strict=True):
                 self._judge(mine, part)
             changed = sum(part.drafted for part in step.parts) != recorded.drafted
             step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
             step.priced.update(recorded.priced)
-            if not resting:
+            if asked:
                 self._call("rollback", step)
             self._end(recorded, step, changed)
-            self.before_rest = self.before_rest if resting else self.before
 
     def _begin(self, recorded: RecordedStep, changed: bool) -> Step:
         """The step as the policy finds it. changed: the step before had another draft than the recorded one."""
+        passed = self._orders.passed
         if self.before is not None and not changed and recorded.before is not None:
             known = attrs.evolve(self.before, whole=recorded.before)
-            self.before_rest = known if self.before_rest is self.before else self.before_rest
+            if passed and passed[-1] is self.before:
+                passed[-1] = known
             self.before = known
-        step = Step(
-            self.target, self.proposals, number=recorded.number, before=self.before, before_rest=self.before_rest
-        )
+        step = Step(self.target, self.proposals, number=recorded.number, before=self.before, passed=passed)
         step.trees = any(part.draft is not None and part.draft.parents is not None for part in recorded.parts)
         for part in recorded.parts:
             step.add(self._part(part))
@@ -136,7 +136,7 @@ class Player:
         seconds, whole = dict(recorded.seconds), recorded.parts[0].seconds
         if changed and batch in times.whole:
             seconds["verify"], whole = times.verify[batch](drafted), times.whole[batch](drafted)
-        self.before = Spent(recorded.number, whole, seconds, batch, step.rows["target"])
+        self.before = self._orders.over(step, whole, seconds, step.rows["target"])
         if recorded.generates:
             for part in step.parts:
                 self.found.tally.add(part)

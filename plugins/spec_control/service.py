@@ -1,0 +1,67 @@
+"""Which methods serve a sequence at all: some take time even in steps in which they do not draft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from spec_control.arm import TRIALS, Arm
+from spec_control.ledger import Ledger
+from spec_control.machine import Machine
+
+ENDURED = 2.0
+"""Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
+
+
+@attrs.define(eq=False)
+class Service:
+    """arms: of the run, by name."""
+
+    machine: Machine
+    ledger: Ledger
+    arms: dict[str, Arm]
+
+    def standing(self, arm: Arm) -> float:
+        """What a method takes in a step in which it does not draft, in plain steps."""
+        return arm.standing / self.machine.plain if self.machine.plain else 0.0
+
+    def costly(self, arm: Arm) -> bool:
+        return self.standing(arm) > self.ledger.income
+
+    def admitted(self, arms: list[Arm]) -> list[Arm]:
+        """Of methods that might serve a sequence that begins: all that cost little, and others that gain more.
+
+        One that is not known to is tried now and then, one at a time.
+        """
+        cheap = [arm for arm in arms if not self.costly(arm)]
+        gain = max((arm.value for arm in cheap), default=0.0)
+        found, trying = [], False
+        for arm in arms:
+            if arm in cheap or self._better(arm, gain):
+                found.append(arm)
+            elif not trying and self._may_be_tried(arm):
+                trying = True
+                found.append(arm)
+        return found
+
+    def _better(self, arm: Arm, gain: float) -> bool:
+        return self.ledger.balance > 0.0 and arm.paid and arm.value - self.standing(arm) > gain
+
+    def _may_be_tried(self, arm: Arm) -> bool:
+        loss = ENDURED + 1.0 + arm.beginning
+        return self.ledger.balance >= loss and (arm.steps < TRIALS or arm.since * self.ledger.income >= loss)
+
+    def unwanted(self) -> list[Arm]:
+        """Those that shall not serve sequences that begin while nobody drafts."""
+        kept = self.admitted(list(self.arms.values()))
+        return [arm for arm in self.arms.values() if arm not in kept]
+
+    def dropped(self, arms: Iterable[Arm], steps: int = 0) -> tuple[Arm, ...]:
+        """Of methods that do not draft: those that have cost enough, or will have after so many steps."""
+        costly = [arm for arm in arms if self.costly(arm)]
+        return tuple(arm for arm in costly if (arm.since + steps) * self.standing(arm) >= ENDURED)
+
+    def endured(self, arms: Iterable[Arm]) -> int | None:
+        """Steps after which one of them has cost enough; None where none costs much."""
+        return min((int(ENDURED / self.standing(arm)) for arm in arms if self.costly(arm)), default=None)

@@ -1,0 +1,46 @@
+"""What a step took, and what became of its drafts, for a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import attrs
+
+
+@attrs.frozen
+class Tried:
+    """What one method drafted for one sequence in a step.
+
+    number: the request's. method: its name in the run. budget: longest path that it might have drafted.
+    drafted: its tokens. depth: those of its longest path. accepted: of that many tokens of a path, before the cut at
+    stop tokens and limits; None if it extended a draft whose end was rejected, so that nothing of it was tested.
+    """
+
+    number: int
+    method: str
+    budget: int
+    drafted: int
+    depth: int
+    accepted: int | None
+
+
+@attrs.frozen
+class Spent:
+    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
+
+    sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
+    tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
+    of a prompt were evaluated.
+    tried: drafts in the order of sequences and methods. priced: as in ``Step``. resting: it was part of a rest.
+    """
+
+    number: int
+    whole: float
+    seconds: Mapping[str, float]
+    sequences: int = 0
+    rows: int = 0
+    tokens: int = 0
+    depth: int | None = None
+    tried: tuple[Tried, ...] = ()
+    priced: Collection[str] = frozenset()
+    resting: bool = False

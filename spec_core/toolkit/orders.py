@@ -1,0 +1,118 @@
+"""What a controller said of the steps that follow, for a loop that makes them: rests, and limits that hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import attrs
+
+from spec_core.contract.batch import Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.spent import Spent, Tried
+from spec_core.contract.step import Step
+
+
+@attrs.define
+class Orders:
+    """Follows ``step.rest`` and ``step.hold``, and keeps what steps took until controllers are asked again.
+
+    controllers: those of the run; without any nothing is kept, and with several nothing is held.
+    resting, holding: whether the present step belongs to a rest, or is drafted as the one before.
+    passed: see ``Step``.
+    """
+
+    controllers: Collection[str] = ()
+    resting: bool = False
+    holding: bool = False
+    passed: list[Spent] = attrs.field(factory=list)
+    _rest: int = 0
+    _without: frozenset[str] = frozenset()
+    _joining: bool = False
+    _known: set[int] = attrs.field(factory=set)
+    _hold: int = 0
+    _held: dict[int, Part] = attrs.field(factory=dict)
+    _loss: float = 0.0
+    _per_token: float = 0.0
+
+    def begin(self, running: Iterable[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
+        """A step of these sequences begins. proposals: as in ``Step``."""
+        self.resting = bool(self._rest) and self._rests(running, proposals)
+        self.holding = bool(self._hold) and not self.resting and self._holds(running)
+
+    def _rests(self, running: Iterable[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
+        """A sequence that joins ends a rest, if a method serves it and ``rest`` did not say otherwise."""
+        for seq in running:
+            if seq.number not in self._known:
+                self._known.add(seq.number)
+                seq.drop(self._without, proposals)
+                if not self._joining and any(seq.wants(name) for name, kinds in proposals.items() if kinds):
+                    self._rest = 0
+                    return False
+        self._rest -= 1
+        return True
+
+    def _holds(self, running: Iterable[Sequence]) -> bool:
+        """A sequence that joins or ends ends it, and so does a loss."""
+        if self._loss < 0.0 or [seq.number for seq in running] != [*self._held]:
+            self._hold = 0
+            return False
+        self._hold -= 1
+        return True
+
+    def repeat(self, step: Step) -> None:
+        """Limits and prices of a step that is drafted as the one before."""
+        if self.holding:
+            for part in step.parts:
+                before = self._held[part.seq.number]
+                part.limits, part.prices = before.limits, before.prices
+
+    def take(self, step: Step) -> None:
+        """The draft hooks were called: take over what a controller said, and forget what it has read."""
+        if self.resting or self.holding or not step.drafting:
+            return
+        self.passed.clear()
+        self._rest = self._hold = 0
+        if step.resting is not None:
+            self._rest, self._without, self._joining = step.resting
+            self._known = {part.seq.number for part in step.parts}
+        elif step.held is not None and len(self.controllers) == 1:
+            self._hold, self._loss, self._per_token = step.held
+            self._held = {part.seq.number: part for part in step.parts}
+
+    def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:
+        """A step is over; returns what it took. whole, seconds, rows: as in ``Spent``."""
+        number, sequences = step.number, len(step.parts)
+        if not self.controllers:
+            return Spent(number, whole, seconds, sequences, rows)
+        tried = tuple(one for part in step.parts if part.draft is not None for one in attempts(part))
+        tokens = sum(len(part.emitted) for part in step.parts)
+        spent = Spent(number, whole, seconds, sequences, rows, tokens, depth(step), tried, step.priced, self.resting)
+        if self.resting and self.passed and self.passed[-1].resting:
+            self.passed[-1] = spent
+        elif step.drafting or self.resting:
+            self.passed.append(spent)
+        if self.holding:
+            self._loss -= spent.whole - self._per_token * spent.tokens / spent.sequences
+        return spent
+
+
+def depth(step: Step) -> int | None:
+    """Position of the first row of the longest sequence; None where rows of a prompt were evaluated."""
+    found = 0
+    for part in step.parts:
+        if not part.decides or part.start < part.seq.prompt_len:
+            return None
+        found = max(found, part.start)
+    return found
+
+
+def attempts(part: Part) -> Iterator[Tried]:
+    """What each method drafted in a part that has a draft and a verdict."""
+    if part.uncut is None:
+        return
+    whole = min(part.budget, part.limits.get(None, part.budget))
+    for piece in part.pieces:
+        budget = min(whole, part.limits.get(piece.source, whole))
+        drafted, path = len(piece.draft.ids), part.uncut.path
+        accepted = len(piece.own(path)) if piece.reached(path) else None
+        yield Tried(part.seq.number, piece.source, budget, drafted, piece.draft.depth, accepted)
