@@ -37,6 +37,14 @@ class Rate:
         if not -APART < self.quick - self.value < APART:
             self.value = self.quick
 
+    def learn_all(self, tested: int, accepted: int) -> None:
+        """Of several drafts, whose order is not known."""
+        if tested:
+            self.quick = averaged(self.quick, tested, accepted, FAST)
+            self.value = averaged(self.value, tested, accepted, STEADY)
+            if not -APART < self.quick - self.value < APART:
+                self.value = self.quick
+
     def trust(self) -> None:
         """A probe was accepted whole: the text may have changed to one that is easy."""
         self.value = self.quick = (1.0 + self.quick) / 2
@@ -118,6 +126,12 @@ def moved(rate: float, tested: int, accepted: int, weight: float) -> float:
     rate = 1.0 - (1.0 - rate) * (1.0 - weight) ** accepted
     if tested > accepted:
         rate *= 1.0 - weight
+    return LOW if rate < LOW else HIGH if rate > HIGH else rate
+
+
+def averaged(rate: float, tested: int, accepted: int, weight: float) -> float:
+    """A rate after tokens of which a share was accepted, in any order."""
+    rate += (1.0 - (1.0 - weight) ** tested) * (accepted / tested - rate)
     return LOW if rate < LOW else HIGH if rate > HIGH else rate
 
 

@@ -18,6 +18,8 @@ WARM, TRIALS = 2, 8
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
 PRICE_MIN = 0.05
+SLOW, OFFERS = 0.02, 0.05
+"""Weights of one step in what drafts gain, and in how often there is one."""
 
 
 @attrs.frozen
@@ -86,13 +88,10 @@ class Arm:
 
     # learning
 
-    def drafted(self, batch: int, length: int, aside: float | None) -> None:
-        """A step of ``batch`` sequences in which it alone drafted. The first ones warm it up.
-
-        aside: as the field, None where it was not measured.
-        """
+    def drafted(self, batch: int, length: int, aside: float) -> None:
+        """A step of ``batch`` sequences in which it alone drafted. aside: as the field. The first ones warm it up."""
         self.steps += 1
-        if self.steps <= WARM or aside is None:
+        if self.steps <= WARM:
             return
         curve = self.aside.get(batch)
         if curve is None:
@@ -122,9 +121,9 @@ class Arm:
         """Its first draft for a sequence took so many plain steps more than another would have."""
         self.beginning += 0.3 * (max(0.0, excess) - self.beginning)
 
-    def gained(self, steps: float) -> None:
-        """A step in which it drafted took so many plain steps less than its tokens would have."""
-        self.gain += 0.02 * (steps - self.gain)
+    def gained(self, gain: float, steps: int) -> None:
+        """Steps in which it drafted took so many plain steps less than their tokens would have, on average."""
+        self.gain += (1.0 - (1.0 - SLOW) ** steps) * (gain - self.gain)
 
     @property
     def paid(self) -> bool:
@@ -135,9 +134,9 @@ class Arm:
         """Plain steps that it gains in a step, those included in which it offers nothing; 0 where it loses."""
         return max(0.0, self.gain) * self.offering
 
-    def asked(self, offered: bool) -> None:
-        """It might draft for a sequence, and did or did not."""
-        self.offering += 0.05 * (offered - self.offering)
+    def asked(self, offered: float, steps: int = 1) -> None:
+        """It might draft for a sequence in so many steps. offered: share of those in which it did."""
+        self.offering += (1.0 - (1.0 - OFFERS) ** steps) * (offered - self.offering)
 
     # forecasts
 

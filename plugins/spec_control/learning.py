@@ -11,8 +11,10 @@ from spec_control.pacer import Pacer
 from spec_control.track import Done, Grants, Track
 from spec_core import Spent, Tried
 
-MEASURED = 8
-"""Steps of one plan whose costs are learned, its first; of the others, only what was accepted and what it gained."""
+MEASURED = 3
+"""Steps of one plan whose costs are learned, its first; of the others only sums are."""
+SAMPLED = 4
+"""Drafts of the others of which one is looked at by position."""
 
 
 @attrs.define
@@ -34,18 +36,17 @@ class Learner:
     def learn(self, passed: Iterable[Spent], controller: str, methods: Mapping[str, frozenset[str]]) -> None:
         """controller: its name in the run. methods: {plugin: kinds of proposal}; those without any are no methods."""
         fresh = [spent for spent in passed if spent.number > self.upto]
-        planned: Spent | None = None
         for i, spent in enumerate(fresh):
-            own = seconds_of(spent, controller)
-            following = fresh[i + 1] if i + 1 < len(fresh) else None
             if spent.resting:
                 self._rested(spent, methods, spent.number - self.upto)
-            elif following is not None and following.resting:
-                planned = spent
-            else:
-                self._made(spent, methods, own, i < MEASURED)
-            if planned is spent:
+            elif i + 1 < len(fresh) and fresh[i + 1].resting:
                 self.pacer.planned(spent.whole)
+            elif i < MEASURED:
+                self._made(spent, methods, seconds_of(spent, controller))
+            else:
+                self._held(fresh[i:])
+                self.upto = fresh[-1].number
+                break
             self.upto = spent.number
 
     def _rested(self, last: Spent, methods: Mapping[str, frozenset[str]], steps: int) -> None:
@@ -71,15 +72,52 @@ class Learner:
                 arm.stood(seconds)
         return whole
 
-    def _made(self, spent: Spent, methods: Mapping[str, frozenset[str]], own: float, measured: bool) -> None:
+    def _made(self, spent: Spent, methods: Mapping[str, frozenset[str]], own: float) -> None:
         """A step in which somebody might draft."""
         done = self._judged(spent)
         if done is None:
             return
-        others = self._standing(spent, methods, done.drafted) if measured else 0.0
-        if done.drafted:
-            others = 0.0
-        self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, others, own, measured)
+        others = self._standing(spent, methods, done.drafted)
+        self.pacer.settle(
+            done, spent.seconds["verify"], spent.whole - own, 0.0 if done.drafted else others, own
+        )
+
+    def _held(self, steps: list[Spent]) -> None:
+        """Steps of a plan that holds, by their sums."""
+        costs, batch = self.pacer.machine.costs(steps[0].sequences, steps[0].depth or 0), steps[0].sequences
+        factors: dict[int, float] = {}
+        whole, tokens, plains, sums = 0.0, 0, 0, dict[tuple[int, str], Sum]()
+        for spent in steps:
+            factor = factors.get(spent.rows)
+            if factor is None:
+                factor = factors[spent.rows] = self.pacer.machine.plain_by_forward(costs, spent.rows)
+            took = spent.whole / (spent.seconds["verify"] * factor)
+            whole += took
+            tokens += spent.tokens
+            plains += not spent.tried
+            for tried in spent.tried:
+                one = sums.get((tried.number, tried.method))
+                if one is None:
+                    one = sums[tried.number, tried.method] = Sum()
+                one.add(tried, took, spent.tokens / batch)
+        self.pacer.held(len(steps), plains, tokens / batch, whole)
+        for (number, method), one in sums.items():
+            self._summed(self.memories[number].track, self.pacer.arm(method), one)
+        self._offers(sums, len(steps))
+
+    def _summed(self, track: Track, arm: Arm, one: Sum) -> None:
+        self.pacer.learn_all(track, arm, one.tested, one.accepted, one.lengths)
+        self.pacer.gained(track, arm, one.steps, one.tokens, one.spent)
+        for tried in one.sample:
+            arm.shape.learn(*tested(tried))
+            arm.branched(tried.drafted, tried.depth)
+            arm.ended(tried.depth, tried.budget)
+
+    def _offers(self, sums: Mapping[tuple[int, str], Sum], steps: int) -> None:
+        for number, memory in self.memories.items():
+            for grant in memory.grants[:1]:
+                one = sums.get((number, grant.arm.name))
+                grant.arm.asked(one.steps / steps if one else 0.0, steps)
 
     def _judged(self, spent: Spent) -> Done | None:
         """Learn what was accepted. None where the time says nothing: with rows of a prompt, or drafts without control."""
@@ -107,6 +145,40 @@ class Learner:
         done.drafted[arm] = done.drafted.get(arm, 0) + tried.depth
         if tried.accepted is not None:
             self.pacer.learn(memory.track, arm, tried.drafted, tried.depth, tried.accepted, tried.budget)
+
+
+@attrs.define
+class Sum:
+    """Of the drafts of one method for one sequence. tested, accepted: tokens. lengths: {tokens: drafts}.
+
+    spent: of their steps, in plain ones. tokens: that these brought. sample: some of the drafts.
+    """
+
+    steps: int = 0
+    spent: float = 0.0
+    tokens: float = 0.0
+    tested: int = 0
+    accepted: int = 0
+    lengths: dict[int, int] = attrs.field(factory=dict)
+    sample: list[Tried] = attrs.field(factory=list)
+
+    def add(self, tried: Tried, spent: float, tokens: float) -> None:
+        depth, accepted = tried.depth, tried.accepted
+        self.steps += 1
+        self.spent += spent
+        self.tokens += tokens
+        self.lengths[depth] = self.lengths.get(depth, 0) + 1
+        if accepted is not None:
+            self.accepted += accepted
+            self.tested += accepted + (accepted < depth)
+            if self.steps % SAMPLED == 0:
+                self.sample.append(tried)
+
+
+def tested(tried: Tried) -> tuple[int, int]:
+    """Tokens of a draft that were tested, and those that were accepted."""
+    accepted = tried.accepted or 0
+    return accepted + (accepted < tried.depth), accepted
 
 
 def offered(grants: Grants, drafted: Iterable[Arm]) -> None:

@@ -122,11 +122,14 @@ class Machine:
             return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
 
-    def estimated(self, costs: Costs, rows: int, forward: float) -> float:
-        """Seconds that a plain step would have taken, from a step whose costs are known well."""
+    def plain_by_forward(self, costs: Costs, rows: int) -> float:
+        """Time of a plain step by that of a forward of so many rows."""
         curve = costs.forwards
-        self.forward, self._last = forward / curve.at(rows), (costs, rows, forward)
-        return self.forward / (1.0 + curve.error(rows)) * (1.0 + (costs.overhead or 0.0))
+        return (1.0 + (costs.overhead or 0.0)) / (curve.at(rows) * (1.0 + curve.error(rows)))
+
+    def unmeasured(self) -> None:
+        """Steps were made whose costs are not compared."""
+        self._last, self.surprised = None, False
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
         """Two steps in a row, one of them plain, say what the other's forward costs."""

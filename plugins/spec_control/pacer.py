@@ -24,9 +24,9 @@ WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, YOUNG = 64, 32
-"""Steps for which a plan holds at most, a quarter of those that its methods drafted in; and those from which on a method
-is known."""
+HOLD, BRIEF, YOUNG = 64, 8, 32
+"""Steps for which a plan holds at most, a quarter of those that its methods drafted in; also where the ledger allows only
+shorter drafts than it should; and steps from which on a method is known."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
 RESERVE = 4.0
@@ -73,6 +73,7 @@ class Pacer:
     _gain: float = 0.0
     _unprobed: float = 0.0
     _turn: int = 0
+    _cut: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.service = Service(self.machine, self.ledger, self.arms)
@@ -92,7 +93,7 @@ class Pacer:
         """
         costs = self.machine.costs(batch, depth)
         costs.own = self.own
-        self.probe, self.quiet, self.hold, self.joining = None, 0, 0, False
+        self.probe, self.quiet, self.hold, self.joining, self._cut = None, 0, 0, False, False
         self.reason = self._forbidden(costs, tracks)
         if not self.reason:
             grants = self._grants(costs, tracks)
@@ -116,7 +117,7 @@ class Pacer:
             self.quiet = min(QUIET, int((self._kept(tracks) - self.ledger.balance) / self.ledger.income))
             self.joining = self.ledger.balance <= 0.0
         if not serving:
-            self.quiet = QUIET
+            self.quiet, self.reason = QUIET, LOSING
         self.dropped = self.service.dropped(serving, self.quiet if repaying else 0)
         endured = self.service.endured(serving.difference(self.dropped))
         self.quiet = max(SHORT, self.quiet if endured is None else min(self.quiet, endured))
@@ -134,7 +135,8 @@ class Pacer:
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.loss = min(LOST * risk, self.ledger.balance - risk)
         if self.loss > 0.0:
-            self.hold = min(HOLD, self.schedule.until - 1, known // 4)
+            hold = BRIEF if self._cut else HOLD
+            self.hold = min(hold, self.schedule.until - 1, known // 4)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
@@ -244,6 +246,7 @@ class Pacer:
         time_max, length = 1.0 + self.ledger.risk, min(length, len(times) - 1)
         while length and times[length] > time_max:
             length -= 1
+            self._cut = True
         return length
 
     # several sequences and one method
@@ -352,24 +355,18 @@ class Pacer:
         self.book.step(steps, steps, steps, self.reason)
         self._over(True, steps)
 
-    def settle(
-        self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0, measured: bool = True
-    ) -> None:
+    def settle(self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0) -> None:
         """A step is over. forward, whole: seconds of the forward, and of all but this controller.
 
         others: of a plain step, seconds that it would not have taken in a run without methods.
         own: seconds of this controller, which are paid for, but are no cost of the draft.
-        measured: costs are learned from it; else they are known well enough.
         """
         self.steps += 1
         if self.steps == 1:
             return  # the first forward warms caches up
         batch, times = done.batch, done.stands
         costs = self.machine.costs(batch, done.depth)
-        if measured:
-            plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
-        else:
-            plain = self.machine.estimated(costs, done.rows, forward)
+        plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
         spent, each = times * whole / plain, times * done.tokens / batch
         self.book.step(each, spent + own / plain, times, self.reason)
         if done.drafted and spent > 1.0 + LARGE:
@@ -377,7 +374,7 @@ class Pacer:
         self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
         if done.drafted:
-            self._used(done, spent, each, (whole - forward) / self.machine.forward if measured else None)
+            self._used(done, spent, each, (whole - forward) / self.machine.forward)
             self.own += OWN * (own / self.machine.forward - self.own)
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
@@ -387,7 +384,7 @@ class Pacer:
         more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
         return self.ledger.forgive(spent - 1.0 - more)
 
-    def _used(self, done: Done, spent: float, each: float, aside: float | None) -> None:
+    def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
         if len(done.drafted) == 1 and not done.cold:
             arm, length = next(iter(done.drafted.items()))
@@ -395,15 +392,41 @@ class Pacer:
         elif len(done.drafted) == 1 and done.batch == 1:
             arm, length = next(iter(done.drafted.items()))
             arm.began(spent - arm.time(self.machine.costs(1, done.depth), length))
+        many = len(done.drafted)
         for arm in done.drafted:
-            arm.since = 0
-            arm.gained(each - spent)
-            if done.track is not None and not done.cold:
-                done.track.gained(arm, each - spent)
-            used = self.book.of(arm.name)
-            used.steps += 1
-            used.spent += spent / len(done.drafted)
-            used.tokens += each / len(done.drafted)
+            self.gained(None if done.cold else done.track, arm, 1, each, spent, many)
+
+    def gained(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: int = 1) -> None:
+        """A method drafted in so many steps. spent: their time in plain steps. many: methods that drafted in them."""
+        arm.since = 0
+        gain = (tokens - spent) / steps
+        arm.gained(gain, steps)
+        if track is not None:
+            track.gained(arm, gain, steps)
+        used = self.book.of(arm.name)
+        used.steps += steps
+        used.spent += spent / many
+        used.tokens += tokens / many
+
+    def held(self, steps: int, plain: int, tokens: float, spent: float) -> None:
+        """So many steps of a plan that holds are over, some of them plain. spent: their time in plain steps."""
+        self.steps += steps
+        self.book.step(tokens, spent, steps, self.reason)
+        self.ledger.settle(tokens, spent)
+        self.machine.unmeasured()
+        self.own *= (1.0 - OWN) ** (steps - plain)
+        self._over(False, steps)
+
+    def learn_all(self, track: Track, arm: Arm, tested: int, accepted: int, lengths: dict[int, int]) -> None:
+        """Of several drafts, as sums. lengths: {tokens: drafts}."""
+        rate = track.rates.get(arm.name)
+        if rate is None:
+            rate = track.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
+        rate.learn_all(tested, accepted)
+        arm.steps += sum(lengths.values())
+        known = self.book.of(arm.name).lengths
+        for depth, times in lengths.items():
+            known[depth] = known.get(depth, 0) + times
 
     def _over(self, plain: bool, times: int) -> None:
         """So many steps are over, with drafts or plain."""
@@ -411,4 +434,4 @@ class Pacer:
         for arm in self.arms.values():
             arm.since += times
         apart = int(2 * SHORT * self._gain / self.ledger.income)
-        self.schedule.passed(plain, self.machine.surprised, apart, self.every)
+        self.schedule.passed(plain, self.machine.surprised, apart, self.every, times)

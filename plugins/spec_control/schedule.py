@@ -19,10 +19,10 @@ class Schedule:
     def due(self) -> bool:
         return self.until <= 0
 
-    def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int) -> None:
-        """A step is over. surprised: its cost has changed. apart: steps between two plain ones that lose little."""
+    def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int, steps: int = 1) -> None:
+        """Steps are over, all of them plain or all that were not measured as such. surprised: its cost has changed. apart: steps between two plain ones that lose little."""
         if not plain:
-            self.until -= 1
+            self.until -= steps
         else:
             if self.due and not surprised:
                 self.patience = min(apart_max, 2 * self.patience)

@@ -45,10 +45,11 @@ class Track:
         """Its drafts are known to cost more than they gain."""
         return self.drafts >= NEW and all(gain <= 0.0 for gain in self.gains.values())
 
-    def gained(self, arm: Arm, steps: float) -> None:
-        self.drafts += 1
+    def gained(self, arm: Arm, gain: float, steps: int) -> None:
+        """As of ``Arm``."""
+        self.drafts += steps
         before = self.gain(arm)
-        self.gains[arm.name] = before + QUICK * (steps - before)
+        self.gains[arm.name] = before + (1.0 - (1.0 - QUICK) ** steps) * (gain - before)
 
 
 @attrs.frozen

@@ -24,9 +24,9 @@ class Tried:
     accepted: int | None
 
 
-@attrs.frozen
+@attrs.define
 class Spent:
-    """What a step took. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
+    """What a step took; not to be changed. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
 
     sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows

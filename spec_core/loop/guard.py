@@ -50,6 +50,7 @@ class Hooks:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
+        self._quiet = dict[frozenset[str], frozenset[str]]()
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
     def without(self, plugins: frozenset[str]) -> dict[str, Call]:
@@ -57,6 +58,13 @@ class Hooks:
         found = self._without.get(plugins)
         if found is None:
             found = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
+        return found
+
+    def with_controllers(self, plugins: frozenset[str]) -> frozenset[str]:
+        """These plugins and all controllers; the same object every time, whose hash is known."""
+        found = self._quiet.get(plugins)
+        if found is None:
+            found = self._quiet[plugins] = plugins | self.controllers
         return found
 
     def switch_off(self, name: str) -> None:

@@ -161,8 +161,9 @@ class Run:
         drafters = frozenset[str]() if orders.resting else self.drafters
         step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
         orders.repeat(step)
-        self._idle = self._serving.idle(step.parts)
-        self._unasked = self._idle | self._hooks.controllers if orders.resting or orders.holding else self._idle
+        self._idle = self._unasked = self._serving.idle(step.parts)
+        if orders.resting or orders.holding:
+            self._unasked = self._hooks.with_controllers(self._idle)
         return step
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:

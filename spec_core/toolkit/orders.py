@@ -84,9 +84,7 @@ class Orders:
         number, sequences = step.number, len(step.parts)
         if not self.controllers:
             return Spent(number, whole, seconds, sequences, rows)
-        tried = tuple(one for part in step.parts if part.draft is not None for one in attempts(part))
-        tokens = sum(len(part.emitted) for part in step.parts)
-        spent = Spent(number, whole, seconds, sequences, rows, tokens, depth(step), tried, step.priced, self.resting)
+        spent = Spent(number, whole, seconds, sequences, rows, *outcome(step.parts), step.priced, self.resting)
         if self.resting and self.passed and self.passed[-1].resting:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
@@ -96,14 +94,18 @@ class Orders:
         return spent
 
 
-def depth(step: Step) -> int | None:
-    """Position of the first row of the longest sequence; None where rows of a prompt were evaluated."""
-    found = 0
-    for part in step.parts:
+def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[Tried, ...]]:
+    """What the sequences of a step did: tokens, depth and tried of ``Spent``."""
+    tokens, depth, prompt, tried = 0, 0, False, ()
+    for part in parts:
+        tokens += len(part.emitted)
+        if part.start > depth:
+            depth = part.start
         if not part.decides or part.start < part.seq.prompt_len:
-            return None
-        found = max(found, part.start)
-    return found
+            prompt = True
+        if part.draft is not None:
+            tried += tuple(attempts(part))
+    return tokens, None if prompt else depth, tried
 
 
 def attempts(part: Part) -> Iterator[Tried]:
