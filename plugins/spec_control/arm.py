@@ -221,15 +221,15 @@ class Arm:
         share = self.offering
         return (share * forecast.tokens + 1.0 - share) / (share * forecast.time + 1.0 - share)
 
-    def price(self, times: list[float], forecast: Forecast) -> float:
-        """Chance at which one more token pays, no higher than that of the whole draft that was found best.
+    def price(self, times: list[float], length: int = 0, survival: float = 1.0) -> float:
+        """Chance at which one more token pays, no higher than that of the draft that was found best: its survival.
 
         It is what the token costs in plain steps. Where drafts gain, its time is worth more than that; but methods
         that stop by a price are too careful about as much: with the one without the other they draft too little.
         """
-        last = min(max(2, forecast.length), len(times) - 1)
+        last = min(max(2, length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
-        return bounded(min(slope, forecast.survival) if forecast.length else slope)
+        return bounded(min(slope, survival))
 
     def hurdle(self, times: list[float], rate: float) -> float:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from spec_control.acceptance import GRAIN, Rate, surviving
-from spec_control.arm import PRICE_MIN, TRIALS, Arm, Forecast, Table
+from spec_control.arm import TRIALS, Arm, Forecast, Table
 from spec_control.ledger import LARGE, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -202,20 +202,24 @@ class Pacer:
         """A method that has not drafted for long is asked alone, while others pay."""
         arm.since = 0
         length = self._affordable(arm.table(costs, self.longest).times, PROBE)
-        return (Grant(arm, length, PRICE_MIN),) if length else ()
+        return (self._probe(costs, arm, length),) if length else ()
+
+    def _probe(self, costs: Costs, arm: Arm, length: int) -> Grant:
+        """A short draft; a tree only as wide as it may pay."""
+        return Grant(arm, length, arm.price(arm.table(costs, self.longest).times))
 
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
         if self._too_late(track, arm):
             return None
         if forecast.length == 0:
             length = self._affordable(table.times, table.reach) if track.pays(arm) else 0
-            return Grant(arm, length, arm.price(table.times, forecast)) if length else None
+            return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival)) if length else None
         length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
         length = self._affordable(table.times, max(length, forecast.length))
         if not length:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
-        return Grant(arm, length, arm.price(table.times, forecast))
+        return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival))
 
     def _too_late(self, track: Track, arm: Arm) -> bool:
         """The first draft for a sequence costs more than is there, or than drafts have gained so far."""
@@ -278,7 +282,7 @@ class Pacer:
         rate = (1.0 + tokens / costs.batch) / time
         if rate <= 1.0:
             return [()] * len(tracks)
-        price = arm.price(table.times, forecast)
+        price = arm.price(table.times, forecast.length, forecast.survival)
         if arm.priced:
             length_max = min(length_max, max(1, table.reach))
             lengths = [length_max if length else 0 for length in lengths]
@@ -305,7 +309,7 @@ class Pacer:
         for at in range(len(tracks)):
             at = (at + self._turn) % len(tracks)
             if arm in tracks[at].arms:
-                grants[at] = (Grant(arm, PROBE, PRICE_MIN),)
+                grants[at] = (self._probe(costs, arm, PROBE),)
                 break
         self.probe = arm
         return grants
