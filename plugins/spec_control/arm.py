@@ -17,7 +17,9 @@ WARM, TRIALS = 2, 8
 """Steps of a method that are not measured; and those in which it may draft though it is not known to pay."""
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
-PRICE_MIN = 0.05
+PRICE_MIN, PRICE_MAX = 0.05, 0.9
+SLOPED = 6
+"""Tokens over which the cost of one more is averaged, at least."""
 SLOW, OFFERS = 0.02, 0.05
 """Weights of one step in what drafts gain, and in how often there is one."""
 
@@ -63,7 +65,7 @@ class Arm:
     aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
-    steps: in which it drafted. since: steps since it drafted last.
+    steps: in which it drafted. chances: in which it might. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
     for a sequence takes beside what later ones take. paid: its drafts gain time, on average over many.
@@ -75,6 +77,7 @@ class Arm:
     aside: dict[int, Curve] = attrs.field(factory=dict)
     branching: float = 1.0
     steps: int = 0
+    chances: int = 0
     since: int = 0
     offering: float = 1.0
     longest: int | None = None
@@ -136,6 +139,7 @@ class Arm:
 
     def asked(self, offered: float, steps: int = 1) -> None:
         """It might draft for a sequence in so many steps. offered: share of those in which it did."""
+        self.chances += steps
         self.offering += (1.0 - (1.0 - OFFERS) ** steps) * (offered - self.offering)
 
     # forecasts
@@ -227,7 +231,7 @@ class Arm:
         It is what the token costs in plain steps. Where drafts gain, its time is worth more than that; but methods
         that stop by a price are too careful about as much: with the one without the other they draft too little.
         """
-        last = min(max(2, length), len(times) - 1)
+        last = min(max(SLOPED, length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
         return bounded(min(slope, survival))
 
@@ -238,4 +242,4 @@ class Arm:
 
 
 def bounded(price: float) -> float:
-    return PRICE_MIN if price < PRICE_MIN else 1.0 if price > 1.0 else price
+    return PRICE_MIN if price < PRICE_MIN else PRICE_MAX if price > PRICE_MAX else price

@@ -33,6 +33,11 @@ class Ledger:
     _tokens: float = attrs.field(default=0.0, init=False)
 
     @property
+    def full(self) -> bool:
+        """Nearly: more will not allow longer drafts."""
+        return self.balance > 0.9 * self.balance_max
+
+    @property
     def risk(self) -> float:
         """Plain steps that one step may lose at most; negative while the ledger is repaid."""
         balance = self.balance

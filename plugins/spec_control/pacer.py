@@ -25,8 +25,8 @@ WHOLE = 3
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, BRIEF, YOUNG = 64, 8, 32
-"""Steps for which a plan holds at most, a quarter of those that its methods drafted in; also where the ledger allows only
-shorter drafts than it should; and steps from which on a method is known."""
+"""Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where the ledger
+allows only shorter drafts, but will allow more; and steps from which on a method is known."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
 RESERVE = 4.0
@@ -131,11 +131,11 @@ class Pacer:
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
         """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
         granted = [grant for each in grants for grant in each]
-        known = min(grant.arm.steps for grant in granted)
+        known = min(grant.arm.chances for grant in granted)
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.loss = min(LOST * risk, self.ledger.balance - risk)
         if self.loss > 0.0:
-            hold = BRIEF if self._cut else HOLD
+            hold = BRIEF if self._cut and not self.ledger.full else HOLD
             self.hold = min(hold, self.schedule.until - 1, known // 4)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
