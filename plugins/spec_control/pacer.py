@@ -10,7 +10,7 @@ import attrs
 
 from spec_control.acceptance import GRAIN, Rate, surviving
 from spec_control.arm import TRIALS, Arm, Forecast, Table
-from spec_control.ledger import LARGE, Ledger
+from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
@@ -114,7 +114,8 @@ class Pacer:
         serving = {arm for track in tracks for arm in track.arms}
         repaying = self.reason == REPAYING
         if repaying:
-            self.quiet = min(QUIET, int((self._kept(tracks) - self.ledger.balance) / self.ledger.income))
+            missing = self._kept(tracks) + self.planning + RISK_MIN - self.ledger.balance
+            self.quiet = min(QUIET, int(missing / self.ledger.income))
             self.joining = self.ledger.balance <= 0.0
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
@@ -133,7 +134,7 @@ class Pacer:
         granted = [grant for each in grants for grant in each]
         known = min(grant.arm.chances for grant in granted)
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
-        self.loss = min(LOST * risk, self.ledger.balance - risk)
+        self.loss = min(LOST * risk, self.ledger.risk, self.ledger.balance - risk)
         if self.loss > 0.0:
             hold = BRIEF if self._cut and not self.ledger.full else HOLD
             self.hold = min(hold, self.schedule.until - 1, known // 4)
