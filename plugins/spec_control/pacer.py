@@ -29,6 +29,8 @@ HOLD, BRIEF, YOUNG = 64, 8, 32
 allows only shorter drafts, but will allow more; and steps from which on a method is known."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
+TRUSTED = 2.0
+"""By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
 RESERVE = 4.0
 """Plain steps of the ledger that are kept for sequences that begin: others may be easier than one that does not pay."""
 PAYS = 1.01
@@ -213,10 +215,10 @@ class Pacer:
         if self._too_late(track, arm):
             return None
         if forecast.length == 0:
-            length = self._affordable(table.times, table.reach) if track.pays(arm) else 0
+            length = self._affordable(table.times, table.reach, TRUSTED) if track.pays(arm) else 0
             return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival)) if length else None
         length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
-        length = self._affordable(table.times, max(length, forecast.length))
+        length = self._affordable(table.times, max(length, forecast.length), TRUSTED if track.pays(arm) else 1.0)
         if not length:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
@@ -246,9 +248,9 @@ class Pacer:
         path = arm.shape.path(track.rate(arm), len(table.times) - 1)
         return arm.promising(costs, table, path, forecast)
 
-    def _affordable(self, times: list[float], length: int) -> int:
-        """The longest draft up to ``length`` whose step cannot lose more than may be risked."""
-        time_max, length = 1.0 + self.ledger.risk, min(length, len(times) - 1)
+    def _affordable(self, times: list[float], length: int, trust: float = 1.0) -> int:
+        """The longest draft up to ``length`` whose step cannot lose more than may be risked, so many times."""
+        time_max, length = 1.0 + trust * self.ledger.risk, min(length, len(times) - 1)
         while length and times[length] > time_max:
             length -= 1
             self._cut = True
