@@ -155,8 +155,20 @@ class Pacer:
             return [self._granted(costs, tracks[0])]
         arms = {arm for track in tracks for arm in track.arms}
         if len(arms) == 1:
-            return self._shared(costs, tracks, arms.pop())
-        return [self._granted(costs, track) for track in tracks]
+            grants = self._shared(costs, tracks, arms.pop())
+        else:
+            grants = [self._granted(costs, track) for track in tracks]
+        return self._first_tries(grants)
+
+    def _first_tries(self, grants: list[Grants]) -> list[Grants]:
+        """A method of which little is known drafts for one of several sequences only: one mistake costs less than many."""
+        first = [any(grant.arm.steps < TRIALS for grant in each) for each in grants]
+        if not any(first):
+            return grants
+        self._turn += 1
+        kept = [i for i, new in enumerate(first) if new]
+        one = kept[self._turn % len(kept)]
+        return [() if new and i != one else each for i, (new, each) in enumerate(zip(first, grants, strict=True))]
 
     # one sequence
 
