@@ -25,10 +25,12 @@ WHOLE = 3
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, BRIEF, YOUNG = 64, 8, 32
-"""Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where the ledger
-allows only shorter drafts, but will allow more; and steps from which on a method is known."""
+"""Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where one of them is
+new, or the ledger allows only shorter drafts, but will allow more; and steps after which a method is known."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
+CHANCES = 12
+"""Steps in which a method might draft before the next new one may."""
 TRUSTED = 2.0
 """By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
 RESERVE = 4.0
@@ -134,12 +136,12 @@ class Pacer:
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
         """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
         granted = [grant for each in grants for grant in each]
-        known = min(grant.arm.chances for grant in granted)
+        chances = [grant.arm.chances for grant in granted]
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.loss = min(LOST * risk, self.ledger.risk, self.ledger.balance - risk)
         if self.loss > 0.0:
-            hold = BRIEF if self._cut and not self.ledger.full else HOLD
-            self.hold = min(hold, self.schedule.until - 1, known // 4)
+            brief = min(chances) < YOUNG or (self._cut and not self.ledger.full)
+            self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 4)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
@@ -174,29 +176,38 @@ class Pacer:
 
     def _granted(self, costs: Costs, track: Track) -> Grants:
         """The best method; before it cheap ones, where they offer more; after it those that pay at all."""
-        if len(track.arms) == 1:
-            return self._alone(costs, track, track.arms[0])
-        tables = [arm.table(costs, self.longest) for arm in track.arms]
-        rates = [track.rate(arm) for arm in track.arms]
-        found = [arm.forecast(t, rate) for arm, t, rate in zip(track.arms, tables, rates, strict=True)]
+        arms = self._known(track)
+        if len(arms) == 1:
+            return self._alone(costs, track, arms[0])
+        tables = [arm.table(costs, self.longest) for arm in arms]
+        rates = [track.rate(arm) for arm in arms]
+        found = [arm.forecast(t, rate) for arm, t, rate in zip(arms, tables, rates, strict=True)]
         if not found:
             return ()
-        worth = [arm.worth(forecast) for arm, forecast in zip(track.arms, found, strict=True)]
-        worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(track.arms, worth, strict=True)]
+        worth = [arm.worth(forecast) for arm, forecast in zip(arms, found, strict=True)]
+        worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(arms, worth, strict=True)]
         top = max(worth)
         best = worth.index(top)
         self._gain = top - 1.0
         if top <= 1.0:
             return ()
-        idle = max(track.arms, key=lambda arm: arm.since)
+        idle = max(arms, key=lambda arm: arm.since)
         if idle.since >= max(self.every, self._probe_loss(costs, [track], idle) / self.ledger.income):
             return self._tried(costs, idle)
         grants = []
-        for i, (arm, table, forecast) in enumerate(zip(track.arms, tables, found, strict=True)):
+        for i, (arm, table, forecast) in enumerate(zip(arms, tables, found, strict=True)):
             grant = self._ahead(costs, arm, table, top) if i < best else self._own(costs, track, arm, table, forecast)
             if grant:
                 grants.append(grant)
         return tuple(grants)
+
+    def _known(self, track: Track) -> tuple[Arm, ...]:
+        """Those that had a chance to show what they bring, and the next one where the ledger is full or none pays."""
+        known = tuple(arm for arm in track.arms if arm.chances >= CHANCES)
+        if len(known) == len(track.arms) or (any(arm.paid for arm in known) and not self.ledger.full):
+            return known
+        new = next(arm for arm in track.arms if arm not in known)
+        return tuple(arm for arm in track.arms if arm is new or arm in known)
 
     def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
         """The only method."""
