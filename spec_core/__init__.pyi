@@ -17,7 +17,8 @@ from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash
 from spec_core.contract.sequence import StashKey as StashKey
-from spec_core.contract.step import Spent as Spent
+from spec_core.contract.spent import Spent as Spent
+from spec_core.contract.spent import Tried as Tried
 from spec_core.contract.step import Step as Step
 from spec_core.contract.target import Target as Target
 from spec_core.contract.target import Tokenizer as Tokenizer
@@ -70,6 +71,7 @@ __all__ = [
     "TargetInfo",
     "TargetOutput",
     "Tokenizer",
+    "Tried",
     "UsageError",
     "Verdict",
     "hookimpl",

@@ -31,7 +31,7 @@ GROUPS = {
         "Result",
     ),
     "What a plugin returns": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
-    "What a hook receives": ("Step", "Spent", "Part", "Piece", "Batch", "TargetOutput", "Rows", "Span"),
+    "What a hook receives": ("Step", "Spent", "Tried", "Part", "Piece", "Batch", "TargetOutput", "Rows", "Span"),
     "Sequences": ("Sequence", "Slot", "Stash", "StashKey"),
     "Targets": ("Target", "TargetInfo", "Tokenizer"),
     "Errors": ("SpecError", "UsageError", "Refused", "PluginError"),

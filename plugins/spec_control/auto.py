@@ -50,7 +50,8 @@ class Auto:
 
     def _begin(self, target: Any = None) -> None:
         """What is measured is of one run."""
-        self.pacer = Pacer(Ledger(self.share, self.balance), longest=1, every=self.plain_every)
+        self.pacer = Pacer(Ledger(self.share, self.balance), every=self.plain_every)
+        self.pacer.choice.longest = 1
         self.learner, self._passed = Learner(self.pacer), []
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
@@ -101,9 +102,8 @@ class Auto:
         """What every sequence may draft from now on."""
         offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
         memories = self._remember(step, offered)
-        for part in offered:
-            if part.budget > self.pacer.longest:
-                self.pacer.longest = part.budget
+        choice = self.pacer.choice
+        choice.longest = max(choice.longest, max((part.budget for part in offered), default=0))
         depth = deepest(step.parts)
         if depth is None:  # rows of a prompt: such a step says nothing about a plain one
             grants: list[Grants] = [()] * len(offered)

@@ -78,9 +78,7 @@ class Learner:
         if done is None:
             return
         others = self._standing(spent, methods, done.drafted)
-        self.pacer.settle(
-            done, spent.seconds["verify"], spent.whole - own, 0.0 if done.drafted else others, own
-        )
+        self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, 0.0 if done.drafted else others, own)
 
     def _held(self, steps: list[Spent]) -> None:
         """Steps of a plan that holds, by their sums."""
@@ -120,7 +118,7 @@ class Learner:
                 grant.arm.asked(one.steps / steps if one else 0.0, steps)
 
     def _judged(self, spent: Spent) -> Done | None:
-        """Learn what was accepted. None where the time says nothing: with rows of a prompt, or drafts without control."""
+        """Learn what was accepted. None where the time says nothing: rows of a prompt, or drafts without control."""
         if spent.depth is None:
             return None
         done = Done(spent.sequences, spent.depth, spent.rows, spent.tokens, {}, False, 1)

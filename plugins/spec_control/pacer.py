@@ -8,46 +8,36 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control.acceptance import GRAIN, Rate, surviving
-from spec_control.arm import TRIALS, Arm, Forecast, Table
+from spec_control.acceptance import Rate
+from spec_control.arm import TRIALS, Arm
+from spec_control.choice import PROBE, YOUNG, Choice
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
 from spec_control.service import Service
-from spec_control.track import Done, Grant, Grants, Track
+from spec_control.track import Done, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
-PROBE = 2
-WHOLE = 3
-"""Drafts accepted whole, one after the other, after which a longer one is tried."""
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, BRIEF, YOUNG = 64, 8, 32
-"""Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where one of them is
-new, or the ledger allows only shorter drafts, but will allow more; and steps after which a method is known."""
+HOLD, BRIEF = 64, 8
+"""Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where one of them
+is new, or the ledger allows only shorter drafts, but will allow more."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
-CHANCES = 12
-"""Steps in which a method might draft before the next new one may."""
-TRUSTED = 2.0
-"""By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
 RESERVE = 4.0
 """Plain steps of the ledger that are kept for sequences that begin: others may be easier than one that does not pay."""
-PAYS = 1.01
-"""Tokens per plain step of a method that pays, but is not expected to by its rate."""
 OWN = 0.02
 """By how much one step changes what the controller is expected to take."""
-CHEAP = 0.05
-"""Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 
 
 @attrs.define(eq=False)
 class Pacer:
     """The controller of a run.
 
-    longest: max tokens of a draft. every: max steps between two plain ones that are measured.
+    every: max steps between two plain ones that are measured. choice: which methods draft how many tokens.
     service: which methods serve a sequence. probe: the method that is probed in this step.
     reason: why nobody drafts, empty if somebody may.
     quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
@@ -57,11 +47,11 @@ class Pacer:
     """
 
     ledger: Ledger = attrs.field(factory=Ledger)
-    longest: int = 16
     every: int = 128
     machine: Machine = attrs.field(factory=Machine)
     book: Book = attrs.field(factory=Book)
     arms: dict[str, Arm] = attrs.field(factory=dict)
+    choice: Choice = attrs.field(init=False)
     service: Service = attrs.field(init=False)
     probe: Arm | None = None
     reason: str = ""
@@ -74,12 +64,11 @@ class Pacer:
     planning: float = 0.0
     own: float = 0.0
     schedule: Schedule = attrs.field(factory=Schedule)
-    _gain: float = 0.0
     _unprobed: float = 0.0
     _turn: int = 0
-    _cut: bool = False
 
     def __attrs_post_init__(self) -> None:
+        self.choice = Choice(self.ledger, every=self.every)
         self.service = Service(self.machine, self.ledger, self.arms)
 
     def arm(self, name: str) -> Arm:
@@ -97,10 +86,10 @@ class Pacer:
         """
         costs = self.machine.costs(batch, depth)
         costs.own = self.own
-        self.probe, self.quiet, self.hold, self.joining, self._cut = None, 0, 0, False, False
+        self.probe, self.quiet, self.hold, self.joining = None, 0, 0, False
         self.reason = self._forbidden(costs, tracks)
         if not self.reason:
-            grants = self._grants(costs, tracks)
+            grants = self.choice.grants(costs, tracks)
             if any(grants):
                 self._hold(costs, grants)
                 self._drop(tracks, grants)
@@ -140,7 +129,7 @@ class Pacer:
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.loss = min(LOST * risk, self.ledger.risk, self.ledger.balance - risk)
         if self.loss > 0.0:
-            brief = min(chances) < YOUNG or (self._cut and not self.ledger.full)
+            brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
             self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 4)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
@@ -152,169 +141,6 @@ class Pacer:
         """What these sequences must leave in the ledger."""
         return RESERVE if tracks and all(track.loses for track in tracks) else 0.0
 
-    def _grants(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
-        if len(tracks) == 1:
-            return [self._granted(costs, tracks[0])]
-        arms = {arm for track in tracks for arm in track.arms}
-        if len(arms) == 1:
-            grants = self._shared(costs, tracks, arms.pop())
-        else:
-            grants = [self._granted(costs, track) for track in tracks]
-        return self._first_tries(grants)
-
-    def _first_tries(self, grants: list[Grants]) -> list[Grants]:
-        """A method of which little is known drafts for one of several sequences only: one mistake costs less than many."""
-        first = [any(grant.arm.steps < TRIALS for grant in each) for each in grants]
-        if not any(first):
-            return grants
-        self._turn += 1
-        kept = [i for i, new in enumerate(first) if new]
-        one = kept[self._turn % len(kept)]
-        return [() if new and i != one else each for i, (new, each) in enumerate(zip(first, grants, strict=True))]
-
-    # one sequence
-
-    def _granted(self, costs: Costs, track: Track) -> Grants:
-        """The best method; before it cheap ones, where they offer more; after it those that pay at all."""
-        arms = self._known(track)
-        if len(arms) == 1:
-            return self._alone(costs, track, arms[0])
-        tables = [arm.table(costs, self.longest) for arm in arms]
-        rates = [track.rate(arm) for arm in arms]
-        found = [arm.forecast(t, rate) for arm, t, rate in zip(arms, tables, rates, strict=True)]
-        if not found:
-            return ()
-        worth = [arm.worth(forecast) for arm, forecast in zip(arms, found, strict=True)]
-        worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(arms, worth, strict=True)]
-        top = max(worth)
-        best = worth.index(top)
-        self._gain = top - 1.0
-        if top <= 1.0:
-            return ()
-        idle = max(arms, key=lambda arm: arm.since)
-        if idle.since >= max(self.every, self._probe_loss(costs, [track], idle) / self.ledger.income):
-            return self._tried(costs, idle)
-        grants = []
-        for i, (arm, table, forecast) in enumerate(zip(arms, tables, found, strict=True)):
-            grant = self._ahead(costs, arm, table, top) if i < best else self._own(costs, track, arm, table, forecast)
-            if grant:
-                grants.append(grant)
-        return tuple(grants)
-
-    def _known(self, track: Track) -> tuple[Arm, ...]:
-        """Those that had a chance to show what they bring, and the next one where the ledger is full or none pays."""
-        known = tuple(arm for arm in track.arms if arm.chances >= CHANCES)
-        if len(known) == len(track.arms) or (any(arm.paid for arm in known) and not self.ledger.full):
-            return known
-        new = next(arm for arm in track.arms if arm not in known)
-        return tuple(arm for arm in track.arms if arm is new or arm in known)
-
-    def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
-        """The only method."""
-        table, rate = arm.table(costs, self.longest), track.rate(arm)
-        usual = track.whole < WHOLE and not track.pays(arm) and 1.0 + self.ledger.risk >= table.times[-1]
-        key = int(rate * GRAIN)
-        if usual and (known := table.granted.get(key)) is not None:
-            return known
-        forecast = arm.forecast(table, rate)
-        self._gain = forecast.rate - 1.0
-        grant = self._own(costs, track, arm, table, forecast)
-        granted: Grants = (grant,) if grant else ()
-        if usual:
-            table.granted[key] = granted
-        return granted
-
-    def _tried(self, costs: Costs, arm: Arm) -> Grants:
-        """A method that has not drafted for long is asked alone, while others pay."""
-        arm.since = 0
-        length = self._affordable(arm.table(costs, self.longest).times, PROBE)
-        return (self._probe(costs, arm, length),) if length else ()
-
-    def _probe(self, costs: Costs, arm: Arm, length: int) -> Grant:
-        """A short draft; a tree only as wide as it may pay."""
-        return Grant(arm, length, arm.price(arm.table(costs, self.longest).times))
-
-    def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
-        if self._too_late(track, arm):
-            return None
-        if forecast.length == 0:
-            length = self._affordable(table.times, table.reach, TRUSTED) if track.pays(arm) else 0
-            return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival)) if length else None
-        length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
-        length = self._affordable(table.times, max(length, forecast.length), TRUSTED if track.pays(arm) else 1.0)
-        if not length:
-            return None
-        length += length == arm.longest  # one more than it is known to make, to see whether it makes more
-        return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival))
-
-    def _too_late(self, track: Track, arm: Arm) -> bool:
-        """The first draft for a sequence costs more than is there, or than drafts have gained so far."""
-        if arm.name in track.rates or arm.steps < YOUNG:
-            return False
-        return arm.beginning > self.ledger.balance or (arm.beginning > 1.0 and arm.gain < 0.0)
-
-    def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
-        """A method that is asked before a better one: it must offer more than is expected of that one."""
-        aside = arm.aside.get(costs.batch)
-        cheap = aside is None or aside.at(1) - (costs.overhead or 0.0) < CHEAP * (1.0 + (costs.overhead or 0.0))
-        hurdle = arm.hurdle(table.times, rate)
-        if not (arm.priced and cheap and hurdle < 1.0):
-            return None
-        length = self._affordable(table.times, table.reach)
-        return Grant(arm, length, hurdle) if length else None
-
-    def _further(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> int:
-        """After some drafts that were accepted whole, a length that was never measured and may be better."""
-        if track.whole < WHOLE:
-            return forecast.length
-        track.whole = 0
-        path = arm.shape.path(track.rate(arm), len(table.times) - 1)
-        return arm.promising(costs, table, path, forecast)
-
-    def _affordable(self, times: list[float], length: int, trust: float = 1.0) -> int:
-        """The longest draft up to ``length`` whose step cannot lose more than may be risked, so many times."""
-        time_max, length = 1.0 + trust * self.ledger.risk, min(length, len(times) - 1)
-        while length and times[length] > time_max:
-            length -= 1
-            self._cut = True
-        return length
-
-    # several sequences and one method
-
-    def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
-        """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
-        table = arm.table(costs, self.longest)
-        rates = [track.rate(arm) if track.arms else 0.0 for track in tracks]
-        mean = sum(rates) / len(rates)
-        upper = [rate for rate in rates if rate >= 0.999 * mean]
-        typical = sum(upper) / len(upper)
-        forecast = arm.forecast(table, typical)
-        self._gain = forecast.rate - 1.0
-        if forecast.length == 0:
-            return [()] * len(tracks)
-        survival_min = 0.98 * forecast.survival
-        length_max = self._affordable(table.times, 2 * forecast.length)
-        ends: dict[int, tuple[int, float]] = {}
-        lengths, tokens = [], 0.0
-        for rate in rates:
-            key = int(rate * GRAIN)
-            found = ends.get(key)
-            if found is None:
-                found = ends[key] = surviving(arm.shape.path(rate, length_max), survival_min, length_max)
-            lengths.append(found[0])
-            tokens += found[1]
-        drafted = sum(lengths)
-        time = table.times[min(length_max, -(-drafted // costs.batch))]
-        rate = (1.0 + tokens / costs.batch) / time
-        if rate <= 1.0:
-            return [()] * len(tracks)
-        price = arm.price(table.times, forecast.length, forecast.survival)
-        if arm.priced:
-            length_max = min(length_max, max(1, table.reach))
-            lengths = [length_max if length else 0 for length in lengths]
-        more = length_max == arm.longest
-        return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
-
     # probes
 
     def _probed(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
@@ -324,7 +150,7 @@ class Pacer:
         if not arms:
             return grants
         arm = max(arms, key=lambda a: a.since)
-        loss = self._probe_loss(costs, tracks, arm)
+        loss = self.choice.probe_loss(costs, tracks, arm)
         period = 0.0 if arm.steps < TRIALS else (loss + self.planning) / self.ledger.income
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
@@ -335,15 +161,10 @@ class Pacer:
         for at in range(len(tracks)):
             at = (at + self._turn) % len(tracks)
             if arm in tracks[at].arms:
-                grants[at] = (self._probe(costs, arm, PROBE),)
+                grants[at] = (self.choice.probe(costs, arm, PROBE),)
                 break
         self.probe = arm
         return grants
-
-    def _probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm) -> float:
-        """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
-        known = any(arm.name in track.rates for track in tracks)
-        return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)
 
     # after a step
 
@@ -463,5 +284,5 @@ class Pacer:
         self._unprobed += times
         for arm in self.arms.values():
             arm.since += times
-        apart = int(2 * SHORT * self._gain / self.ledger.income)
+        apart = int(2 * SHORT * self.choice.gain / self.ledger.income)
         self.schedule.passed(plain, self.machine.surprised, apart, self.every, times)

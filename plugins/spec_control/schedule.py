@@ -20,7 +20,10 @@ class Schedule:
         return self.until <= 0
 
     def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int, steps: int = 1) -> None:
-        """Steps are over, all of them plain or all that were not measured as such. surprised: its cost has changed. apart: steps between two plain ones that lose little."""
+        """So many steps are over, plain ones that were measured, or others.
+
+        surprised: a cost has changed. apart: steps between two plain ones that lose little.
+        """
         if not plain:
             self.until -= steps
         else:

@@ -26,8 +26,9 @@ class Tried:
 
 @attrs.define
 class Spent:
-    """What a step took; not to be changed. number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
+    """What a step took; not to be changed.
 
+    number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
     sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
     of a prompt were evaluated.

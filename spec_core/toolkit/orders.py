@@ -96,7 +96,8 @@ class Orders:
 
 def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[Tried, ...]]:
     """What the sequences of a step did: tokens, depth and tried of ``Spent``."""
-    tokens, depth, prompt, tried = 0, 0, False, ()
+    tokens, depth, prompt = 0, 0, False
+    tried: tuple[Tried, ...] = ()
     for part in parts:
         tokens += len(part.emitted)
         if part.start > depth:

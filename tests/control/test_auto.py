@@ -48,7 +48,7 @@ def finished(run, requests):
 
 @attrs.define(eq=False)
 class Whims:
-    """A controller that limits, prices, rests and drops by nothing but chance."""
+    """A controller that limits, prices, rests, holds and drops by nothing but chance."""
 
     seed: int
     rng: random.Random = attrs.field(init=False)
@@ -68,7 +68,10 @@ class Whims:
             if self.rng.random() < 0.7:
                 step.set_price(seq, self.rng.random(), self.rng.choice([None, "ngram", "oracle"]))
         if self.rng.random() < 0.1:
-            step.rest(self.rng.randint(0, 4), self.rng.sample(["ngram", "oracle"], self.rng.randint(0, 2)))
+            without = self.rng.sample(["ngram", "oracle"], self.rng.randint(0, 2))
+            step.rest(self.rng.randint(0, 4), without, joining=self.rng.random() < 0.5)
+        if self.rng.random() < 0.2:
+            step.hold(self.rng.randint(0, 6), self.rng.choice([0.0, 1e-4, 1.0]), self.rng.choice([0.0, 1e-5]))
         if self.rng.random() < 0.05:
             step.drop(self.rng.choice(step.parts).seq, self.rng.choice(["ngram", "oracle"]))
 
@@ -355,6 +358,7 @@ def test_each_method_of_a_spliced_draft_learns_from_its_own_tokens(monkeypatch):
     monkeypatch.setattr(Pacer, "plan", all_methods)  # whatever the clock says
     run.observe(look)
     finished(run, [request])
+    controller.report()  # which learns from the last steps, too
 
     assert {name for name, _, _ in learned} == {"oracle", "ngram"}
     assert learned == pieces

@@ -17,13 +17,13 @@ def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, fl
                 for k in (0, length):
                     used = {pacer.arm(name): k * batch} if k else {}
                     forward = 1 + row * k
-                    done = Done(number, batch, 100, batch * (1 + k), batch, used, cold=False, stands=1)
+                    done = Done(batch, 100, batch * (1 + k), batch, used, cold=False, stands=1)
                     pacer.settle(done, forward, forward + 0.05 + time * bool(k))
                     number += 1
     pacer.ledger.balance = pacer.ledger.balance_max
     pacer.schedule.until, pacer._unprobed = 50, 0.0
     for arm in pacer.arms.values():
-        arm.since = 0
+        arm.since, arm.chances = 0, arm.steps
 
 
 def track(pacer: Pacer, **rates: float) -> Track:

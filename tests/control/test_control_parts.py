@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spec_control.acceptance import GRAIN, HIGH, LOW, Rate, Shape
-from spec_control.arm import Arm, Forecast
+from spec_control.arm import PRICE_MAX, Arm
 from spec_control.curve import Curve, rising
 from spec_control.ledger import Ledger
 from spec_control.machine import Machine
@@ -140,17 +140,18 @@ def test_the_best_length_is_that_of_all_lengths(rate):
     assert found.tokens == pytest.approx(tokens[wanted])
 
 
-def test_the_price_is_the_rate_times_the_cost_of_a_token():
-    times = [1.0, 1.2, 1.3, 1.4, 1.5]
+def test_the_price_is_the_cost_of_a_token_but_no_more_than_the_best_draft_survives_with():
+    times = [1.0, 1.2, 1.4, 1.6, 1.8]
 
-    assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.5), 2.0) == pytest.approx(0.2)
-    assert Arm("x").price(times, Forecast(4, 3.0, 1.5, survival=0.1), 2.0) == pytest.approx(0.1)
-    assert Arm("x").hurdle(times, 2.0) == pytest.approx((2 * 1.5 - 1) / 4)
+    assert Arm("x").price(times) == Arm("x").price(times, 4, 0.5) == pytest.approx(0.2)
+    assert Arm("x").price(times, 4, 0.1) == pytest.approx(0.1)
+    assert Arm("x").price([1.0, 2.0, 4.0, 6.0]) == PRICE_MAX
+    assert Arm("x").hurdle(times, 2.0) == pytest.approx((2 * 1.8 - 1) / 4)
 
 
 def test_the_time_of_the_controller_is_paid_for():
     """Half a plain step in one that it plans in, and in one with measured time of its own."""
-    pacer, plain = Pacer(), Done(0, 1, 100, 1, 1, {}, cold=False, stands=1)
+    pacer, plain = Pacer(), Done(1, 100, 1, 1, {}, cold=False, stands=1)
     for _ in range(3):
         pacer.settle(plain, 1.0, 1.2)
     full = pacer.ledger.balance
@@ -162,7 +163,7 @@ def test_the_time_of_the_controller_is_paid_for():
 
 
 def test_the_time_of_the_controller_is_part_of_a_step_with_drafts():
-    machine, arm, plain = Machine(), Arm("a"), Done(0, 1, 100, 1, 1, {}, cold=False, stands=1)
+    machine, arm, plain = Machine(), Arm("a"), Done(1, 100, 1, 1, {}, cold=False, stands=1)
     pacer = Pacer(machine=machine)
     for _ in range(3):
         pacer.settle(plain, 1.0, 1.0)

@@ -28,7 +28,8 @@ class Text:
     """One branch: what was emitted, and the controller as it is then."""
 
     def __init__(self, curve):
-        self.curve, self.pacer, self.text = curve, Pacer(longest=3), ()
+        self.curve, self.pacer, self.text = curve, Pacer(), ()
+        self.pacer.choice.longest = 3
         self.pacer.steps = 2
         self.track = Track((self.pacer.arm("drafter"),))
         self.track.arms[0].priced = True
@@ -37,7 +38,7 @@ class Text:
     def settle(self, tokens, drafted, used):
         forward = CURVES[self.curve](1 + drafted)
         whole = forward + HOST + DRAFTING[self.curve] * bool(drafted)
-        self.pacer.settle(Done(0, 1, 100, 1 + drafted, tokens, used, cold=False, stands=1), forward, whole)
+        self.pacer.settle(Done(1, 100, 1 + drafted, tokens, used, cold=False, stands=1), forward, whole)
 
     def after(self, ids, verdict, granted):
         """The branch in which this draft was judged so."""

@@ -157,8 +157,11 @@ class Context:
 
         owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
-        given = rows.float().contiguous() if isinstance(rows, Tensor) else None
-        batch = self.arrays.text(rows, positions, wanted) if given is None else embedded(given, positions, wanted)
+        if isinstance(rows, Tensor):
+            given = rows.float().contiguous()  # its memory is read until the call is over
+            batch = embedded(given, positions, wanted)
+        else:
+            batch = self.arrays.text(rows, positions, wanted)
         if owners is not None:
             batch = owned(batch, owners)
         code = api.llama_decode(self.handle, batch)
@@ -217,7 +220,7 @@ class Arrays:
 
     def text(self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[bool]) -> Any:
         count = self.batch.n_tokens = len(tokens)
-        self.tokens[:count], self.positions[:count], self.wanted[:count] = tokens, positions, wanted
+        self.tokens[:count], self.positions[:count], self.wanted[:count] = list(tokens), list(positions), list(wanted)
         return self.batch
 
 

@@ -1,0 +1,213 @@
+"""Which methods may draft in a step, and how many tokens: what is expected to bring the most per time."""
+
+from __future__ import annotations
+
+import attrs
+
+from spec_control.acceptance import GRAIN, surviving
+from spec_control.arm import TRIALS, Arm, Forecast, Table
+from spec_control.ledger import Ledger
+from spec_control.machine import Costs
+from spec_control.track import Grant, Grants, Track
+
+PROBE = 2
+WHOLE = 3
+"""Drafts accepted whole, one after the other, after which a longer one is tried."""
+CHANCES = 12
+"""Steps in which a method might draft before the next new one may."""
+TRUSTED = 2.0
+"""By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
+PAYS = 1.01
+"""Tokens per plain step of a method that pays, but is not expected to by its rate."""
+CHEAP = 0.05
+"""Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
+YOUNG = 32
+"""Steps of a method after which it is known."""
+
+
+@attrs.define(eq=False)
+class Choice:
+    """longest: max tokens of a draft. every: max steps between two plain ones that are measured.
+
+    gain: tokens per plain step of the last choice, without those of plain steps.
+    cut: the ledger did not allow what would have been best.
+    """
+
+    ledger: Ledger
+    longest: int = 16
+    every: int = 128
+    gain: float = 0.0
+    cut: bool = False
+    _turn: int = 0
+
+    def grants(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
+        """For each sequence the methods that may draft for it, in their order."""
+        self.cut = False
+        if len(tracks) == 1:
+            return [self._granted(costs, tracks[0])]
+        arms = {arm for track in tracks for arm in track.arms}
+        if len(arms) == 1:
+            grants = self._shared(costs, tracks, arms.pop())
+        else:
+            grants = [self._granted(costs, track) for track in tracks]
+        return self._first_tries(grants)
+
+    def _first_tries(self, grants: list[Grants]) -> list[Grants]:
+        """A method of which little is known drafts for one of several sequences only: a mistake costs less."""
+        first = [any(grant.arm.steps < TRIALS for grant in each) for each in grants]
+        if not any(first):
+            return grants
+        self._turn += 1
+        kept = [i for i, new in enumerate(first) if new]
+        one = kept[self._turn % len(kept)]
+        return [() if new and i != one else each for i, (new, each) in enumerate(zip(first, grants, strict=True))]
+
+    # one sequence
+
+    def _granted(self, costs: Costs, track: Track) -> Grants:
+        """The best method; before it cheap ones, where they offer more; after it those that pay at all."""
+        arms = self._known(track)
+        if len(arms) == 1:
+            return self._alone(costs, track, arms[0])
+        tables = [arm.table(costs, self.longest) for arm in arms]
+        rates = [track.rate(arm) for arm in arms]
+        found = [arm.forecast(t, rate) for arm, t, rate in zip(arms, tables, rates, strict=True)]
+        if not found:
+            return ()
+        worth = [arm.worth(forecast) for arm, forecast in zip(arms, found, strict=True)]
+        worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(arms, worth, strict=True)]
+        top = max(worth)
+        best = worth.index(top)
+        self.gain = top - 1.0
+        if top <= 1.0:
+            return ()
+        idle = max(arms, key=lambda arm: arm.since)
+        if idle.since >= max(self.every, self.probe_loss(costs, [track], idle) / self.ledger.income):
+            return self._tried(costs, idle)
+        grants = []
+        for i, (arm, table, forecast) in enumerate(zip(arms, tables, found, strict=True)):
+            grant = self._ahead(costs, arm, table, top) if i < best else self._own(costs, track, arm, table, forecast)
+            if grant:
+                grants.append(grant)
+        return tuple(grants)
+
+    def _known(self, track: Track) -> tuple[Arm, ...]:
+        """Those that had a chance to show what they bring, and the next one where the ledger is full or none pays."""
+        known = tuple(arm for arm in track.arms if arm.chances >= CHANCES)
+        if len(known) == len(track.arms) or (any(arm.paid for arm in known) and not self.ledger.full):
+            return known
+        new = next(arm for arm in track.arms if arm not in known)
+        return tuple(arm for arm in track.arms if arm is new or arm in known)
+
+    def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
+        """The only method."""
+        table, rate = arm.table(costs, self.longest), track.rate(arm)
+        usual = track.whole < WHOLE and not track.pays(arm) and 1.0 + self.ledger.risk >= table.times[-1]
+        key = int(rate * GRAIN)
+        if usual and (known := table.granted.get(key)) is not None:
+            return known
+        forecast = arm.forecast(table, rate)
+        self.gain = forecast.rate - 1.0
+        grant = self._own(costs, track, arm, table, forecast)
+        granted: Grants = (grant,) if grant else ()
+        if usual:
+            table.granted[key] = granted
+        return granted
+
+    def _tried(self, costs: Costs, arm: Arm) -> Grants:
+        """A method that has not drafted for long is asked alone, while others pay."""
+        arm.since = 0
+        length = self._affordable(arm.table(costs, self.longest).times, PROBE)
+        return (self.probe(costs, arm, length),) if length else ()
+
+    def probe(self, costs: Costs, arm: Arm, length: int) -> Grant:
+        """A short draft; a tree only as wide as it may pay."""
+        return Grant(arm, length, arm.price(arm.table(costs, self.longest).times))
+
+    def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
+        if self._too_late(track, arm):
+            return None
+        if forecast.length == 0:
+            length = self._affordable(table.times, table.reach, TRUSTED) if track.pays(arm) else 0
+            return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival)) if length else None
+        length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
+        length = self._affordable(table.times, max(length, forecast.length), TRUSTED if track.pays(arm) else 1.0)
+        if not length:
+            return None
+        length += length == arm.longest  # one more than it is known to make, to see whether it makes more
+        return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival))
+
+    def _too_late(self, track: Track, arm: Arm) -> bool:
+        """The first draft for a sequence costs more than is there, or than drafts have gained so far."""
+        if arm.name in track.rates or arm.steps < YOUNG:
+            return False
+        return arm.beginning > self.ledger.balance or (arm.beginning > 1.0 and arm.gain < 0.0)
+
+    def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
+        """A method that is asked before a better one: it must offer more than is expected of that one."""
+        aside = arm.aside.get(costs.batch)
+        cheap = aside is None or aside.at(1) - (costs.overhead or 0.0) < CHEAP * (1.0 + (costs.overhead or 0.0))
+        hurdle = arm.hurdle(table.times, rate)
+        if not (arm.priced and cheap and hurdle < 1.0):
+            return None
+        length = self._affordable(table.times, table.reach)
+        return Grant(arm, length, hurdle) if length else None
+
+    def _further(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> int:
+        """After some drafts that were accepted whole, a length that was never measured and may be better."""
+        if track.whole < WHOLE:
+            return forecast.length
+        track.whole = 0
+        path = arm.shape.path(track.rate(arm), len(table.times) - 1)
+        return arm.promising(costs, table, path, forecast)
+
+    def _affordable(self, times: list[float], length: int, trust: float = 1.0) -> int:
+        """The longest draft up to ``length`` whose step cannot lose more than may be risked, so many times."""
+        time_max, length = 1.0 + trust * self.ledger.risk, min(length, len(times) - 1)
+        while length and times[length] > time_max:
+            length -= 1
+            self.cut = True
+        return length
+
+    # several sequences and one method
+
+    def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
+        """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
+        table = arm.table(costs, self.longest)
+        rates = [track.rate(arm) if track.arms else 0.0 for track in tracks]
+        mean = sum(rates) / len(rates)
+        upper = [rate for rate in rates if rate >= 0.999 * mean]
+        typical = sum(upper) / len(upper)
+        forecast = arm.forecast(table, typical)
+        self.gain = forecast.rate - 1.0
+        if forecast.length == 0:
+            return [()] * len(tracks)
+        survival_min = 0.98 * forecast.survival
+        length_max = self._affordable(table.times, 2 * forecast.length)
+        ends: dict[int, tuple[int, float]] = {}
+        lengths, tokens = [], 0.0
+        for rate in rates:
+            key = int(rate * GRAIN)
+            found = ends.get(key)
+            if found is None:
+                found = ends[key] = surviving(arm.shape.path(rate, length_max), survival_min, length_max)
+            lengths.append(found[0])
+            tokens += found[1]
+        drafted = sum(lengths)
+        time = table.times[min(length_max, -(-drafted // costs.batch))]
+        rate = (1.0 + tokens / costs.batch) / time
+        if rate <= 1.0:
+            return [()] * len(tracks)
+        price = arm.price(table.times, forecast.length, forecast.survival)
+        if arm.priced:
+            length_max = min(length_max, max(1, table.reach))
+            lengths = [length_max if length else 0 for length in lengths]
+        more = length_max == arm.longest
+        return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
+
+    # probes
+
+    def probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm) -> float:
+        """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
+        known = any(arm.name in track.rates for track in tracks)
+        return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)

@@ -1,0 +1,143 @@
+"""Limits and prices that stand for more steps, in which the controller is not called; and what it can read of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_core import Compat, Draft, Request, Run, hookimpl
+from spec_core.testing import ToyTarget
+from tests.core.test_rests import REQUEST, Controller, Method
+
+SECONDS = 1e9
+"""More than any step takes."""
+
+
+class Longest(Method):
+    """Drafts as much as it may, and notes how much that is, and the price."""
+
+    @hookimpl
+    def draft(self, step):
+        self.calls["draft"].append(step.number)
+        for seq, budget in step.undrafted:
+            self.calls.setdefault("asked", []).append((step.number, budget, step.price(seq, None, 0.5)))
+            step.propose(seq, Draft([1] * budget))
+
+
+def holds(steps=5, loss=SECONDS, per_token=0.0, at=2):
+    """A limit and a price in one step, which stand for more."""
+
+    def act(step):
+        if step.number == at:
+            for part in step.parts:
+                step.limit(part.seq, 2)
+                step.set_price(part.seq, 0.25)
+            step.hold(steps, loss, per_token)
+
+    return act
+
+
+def run_of(act, *requests, controllers=(), **settings):
+    method, controller = Longest(), Controller(act)
+    run = Run(ToyTarget(recurrent=False), [("method", method), controller, *controllers], draft_max=4, **settings)
+    results = [generated.result.tokens for generated in run.generate(list(requests))]
+    assert results == [Run(ToyTarget(recurrent=False)).generate(request).result.tokens for request in requests]
+    return method, controller
+
+
+def test_limits_and_prices_stand_and_the_controller_is_not_called():
+    method, controller = run_of(holds(), REQUEST)
+
+    assert controller.asked[:4] == [1, 2, 8, 9]
+    assert controller.rolled[:5] == [0, 1, 2, 8, 9]
+    assert method.calls["asked"][:9] == [
+        (1, 4, 0.5), *((step, 2, 0.25) for step in range(2, 8)), (8, 4, 0.5), (9, 4, 0.5),
+    ]  # fmt: skip
+
+
+def test_it_ends_where_its_steps_lost_too_much():
+    """Every step takes longer than nothing at all."""
+    _, controller = run_of(holds(loss=0.0), REQUEST)
+
+    assert controller.asked[:4] == [1, 2, 4, 5]
+
+
+def test_it_does_not_end_where_tokens_are_worth_their_time():
+    _, controller = run_of(holds(loss=0.0, per_token=SECONDS), REQUEST)
+
+    assert controller.asked[:3] == [1, 2, 8]
+
+
+@pytest.mark.parametrize("other", [Request([2, 7, 1], max_tokens=9), Request([2, 7, 1], max_tokens=9, methods=())])
+def test_a_sequence_that_joins_ends_it(other):
+    run = Run(ToyTarget(recurrent=False), [("method", Longest()), controller := Controller(holds(20))])
+    run.submit(REQUEST)
+    for _ in range(4):
+        run.step()
+    run.submit(other)
+    list(run)
+
+    assert controller.asked[:3] == [1, 2, 4]
+
+
+def test_a_sequence_that_ends_ends_it():
+    """The other one begins with the same step, and has more tokens."""
+    short = Request([2, 7, 1], max_tokens=5)
+    _, controller = run_of(holds(20), short, REQUEST)
+
+    assert controller.asked[:2] == [1, 2]
+    assert controller.asked[2] < 8
+
+
+def test_a_sequence_that_wants_no_control_or_another_controller_prevents_it():
+    class Idle:
+        @hookimpl
+        def compat(self):
+            return Compat(drafts=())
+
+        @hookimpl
+        def draft(self, step):
+            pass
+
+    _, beside = run_of(holds(), REQUEST, Request([2, 7, 1], max_tokens=30, control=False))
+    _, with_another = run_of(holds(), REQUEST, controllers=[Idle()])
+
+    assert beside.asked[:5] == with_another.asked[:5] == [1, 2, 3, 4, 5]
+
+
+def test_a_rest_takes_precedence():
+    def both(step):
+        holds()(step)
+        if step.number == 2:
+            step.rest(3)
+
+    method, controller = run_of(both, REQUEST)
+
+    assert controller.asked[:3] == [1, 2, 6]
+    assert method.calls["draft"][:3] == [1, 2, 6]
+
+
+def test_a_controller_reads_what_became_of_all_steps_since_it_was_called():
+    seen, drafted = [], []
+
+    def reads(step):
+        seen.append(list(step.passed))
+        holds()(step)
+
+    method, controller = Longest(), Controller(reads)
+    run = Run(ToyTarget(recurrent=False), [("method", method), controller], draft_max=4)
+
+    def look(step):
+        part = step.parts[0]
+        if part.budget:
+            drafted.append((step.number, part.drafted, len(part.uncut.path), len(part.emitted), part.start))
+
+    run.observe(look)
+    run.generate(REQUEST).result
+    passed = [spent for found in seen for spent in found]
+
+    assert [spent.number for spent in seen[2]] == [2, 3, 4, 5, 6, 7]
+    assert [
+        (spent.number, one.drafted, one.accepted, spent.tokens, spent.depth) for spent in passed for one in spent.tried
+    ] == [one for one in drafted if one[0] <= passed[-1].number]
+    assert {(one.method, one.budget) for spent in seen[2] for one in spent.tried} == {("method", 2)}
+    assert all(spent.whole > spent.seconds["verify"] > 0 and not spent.resting for spent in passed)
