@@ -135,7 +135,7 @@ class Auto:
         """What the plan says of the steps that follow: nobody drafts for a while, or the same as in this one."""
         plan = self.pacer
         if plan.quiet:
-            without = self.pacer.service.unwanted()
+            without = plan.service.unwanted(plan.joining)
             step.rest(plan.quiet, {arm.name for arm in without}, joining=plan.joining)
         elif plan.hold:
             plain = plan.machine.plain

@@ -138,10 +138,18 @@ class Choice:
         return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival))
 
     def _too_late(self, track: Track, arm: Arm) -> bool:
-        """The first draft for a sequence costs more than is there, or than drafts have gained so far."""
-        if arm.name in track.rates or arm.steps < YOUNG:
+        """The first draft for a sequence costs more than is there, or than drafts have gained so far.
+
+        Beside a method that gains, such a draft is paid for by the income since the last one.
+        """
+        if arm.name in track.rates or arm.beginning <= 1.0:
             return False
-        return arm.beginning > self.ledger.balance or (arm.beginning > 1.0 and arm.gain < 0.0)
+        beside = any(other.paid for other in track.arms if other is not arm)
+        if arm.steps < YOUNG and not beside:
+            return False
+        if arm.beginning > self.ledger.balance:
+            return True
+        return arm.gain <= 0.0 and (not beside or arm.since * self.ledger.income < arm.beginning)
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""

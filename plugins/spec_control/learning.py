@@ -50,13 +50,17 @@ class Learner:
             self.upto = spent.number
 
     def _rested(self, last: Spent, methods: Mapping[str, frozenset[str]], steps: int) -> None:
-        """Of a rest its last step shows what a plain one takes: it is as in a run without a controller."""
+        """Of a rest its last step shows what a plain one takes: it is as in a run without a controller.
+
+        What methods took in it stands for so many steps that only their usual time counts.
+        """
         if last.rows != last.sequences or last.depth is None:
             self.pacer.rested(steps)
             return
-        others = self._standing(last, methods, ())
+        measured = self._standing(last, methods, ())
+        others = min(measured, sum(self.pacer.arms[name].standing for name in methods_of(last, methods)))
         done = Done(last.sequences, last.depth, last.rows, last.sequences, {}, False, steps)
-        self.pacer.settle(done, last.seconds["verify"], last.whole, others)
+        self.pacer.settle(done, last.seconds["verify"], last.whole - measured + others, others)
 
     def _standing(self, spent: Spent, methods: Mapping[str, frozenset[str]], drafted: Collection[Arm]) -> float:
         """Seconds of methods that drafted nothing: a run without methods has none of them."""
@@ -187,6 +191,12 @@ def offered(grants: Grants, drafted: Iterable[Arm]) -> None:
         if mine or not begun:
             grant.arm.asked(mine)
         begun = begun or mine
+
+
+def methods_of(spent: Spent, methods: Mapping[str, frozenset[str]]) -> set[str]:
+    """Methods whose hooks were called in a step."""
+    names = (label.partition(".")[2] for label in spent.seconds)
+    return {name for name in names if methods.get(name)}
 
 
 def seconds_of(spent: Spent, plugin: str) -> float:

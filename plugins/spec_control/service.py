@@ -52,10 +52,15 @@ class Service:
         loss = ENDURED + 1.0 + arm.beginning
         return self.ledger.balance >= loss and (arm.steps < TRIALS or arm.since * self.ledger.income >= loss)
 
-    def unwanted(self) -> list[Arm]:
-        """Those that shall not serve sequences that begin while nobody drafts."""
+    def unwanted(self, joining: bool) -> list[Arm]:
+        """Those that shall not serve sequences that begin while nobody drafts.
+
+        joining: nobody drafts for these sequences either, for a time; otherwise it is decided when they begin.
+        """
+        if joining:
+            return [arm for arm in self.arms.values() if self.costly(arm)]
         kept = self.admitted(list(self.arms.values()))
-        return [arm for arm in self.arms.values() if arm not in kept]
+        return [arm for arm in self.arms.values() if arm not in kept and not arm.paid]
 
     def dropped(self, arms: Iterable[Arm], steps: int = 0) -> tuple[Arm, ...]:
         """Of methods that do not draft: those that have cost enough, or will have after so many steps."""

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.auto import Auto
+from spec_control.learning import Learner
 from spec_control.pacer import QUIET, Pacer
 from spec_control.track import Grant
 from spec_methods.ngram import Ngram
 
-from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
+from spec_core import Compat, Request, Run, Sampling, Spent, UsageError, hookimpl
 from spec_core.errors import PluginError
 from spec_core.testing import ControllerConformance, Oracle, QuickTarget, RandomTrees, ToyRollback, ToyTarget
 
@@ -362,3 +363,22 @@ def test_each_method_of_a_spliced_draft_learns_from_its_own_tokens(monkeypatch):
 
     assert {name for name, _, _ in learned} == {"oracle", "ngram"}
     assert learned == pieces
+
+
+def test_a_disturbed_last_step_of_a_rest_does_not_stand_for_all_of_it():
+    """A method that was interrupted in that one step has not taken so long in a thousand."""
+    pacer = Pacer()
+    learner, methods = Learner(pacer), {"lookup": frozenset({"deterministic"})}
+
+    def rest(first, steps, process):
+        seconds = {"verify": 1e-3, "process.lookup": process}
+        planned = Spent(first, 1.2e-3, {"verify": 1e-3}, 1, 1, 1, 50)
+        last = Spent(first + steps, 1.1e-3 + process, seconds, 1, 1, 1, 50, resting=True)
+        learner.learn([planned, last], "auto", methods)
+
+    for i in range(5):
+        rest(11 * i, 10, 1e-5)
+    before = pacer.ledger.balance
+    rest(55, 1000, 5e-3)
+
+    assert pacer.ledger.balance >= before - 1.0
