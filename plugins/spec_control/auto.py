@@ -14,6 +14,7 @@ from spec_control.arm import Arm
 from spec_control.learning import Learner, Memory
 from spec_control.ledger import Ledger
 from spec_control.pacer import Pacer
+from spec_control.preemption import preemptions
 from spec_control.track import Grants, Track
 from spec_core import Compat, Part, Sequence, Spent, Step, hookimpl
 
@@ -41,6 +42,7 @@ class Auto:
     learner: Learner = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
+    _preempted: int = attrs.field(factory=preemptions, init=False, on_setattr=NO_OP)
     _passed: list[Spent] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
     _name: str = attrs.field(default="", init=False, on_setattr=NO_OP)
     _methods: Any = attrs.field(factory=dict, init=False, on_setattr=NO_OP)
@@ -96,6 +98,8 @@ class Auto:
 
     def _learn(self) -> None:
         """From all steps since the last time."""
+        before, self._preempted = self._preempted, preemptions()
+        self.pacer.ledger.excused = self._preempted - before
         self.learner.learn(self._passed, self._name, self._methods)
 
     def _plan(self, step: Step) -> None:

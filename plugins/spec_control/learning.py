@@ -93,7 +93,7 @@ class Learner:
             factor = factors.get(spent.rows)
             if factor is None:
                 factor = factors[spent.rows] = self.pacer.machine.plain_by_forward(costs, spent.rows)
-            took = spent.whole / (spent.seconds["verify"] * factor)
+            took = self.pacer.charged(spent.whole, spent.seconds["verify"] * factor)
             whole += took
             tokens += spent.tokens
             plains += not spent.tried

@@ -22,6 +22,7 @@ class Ledger:
     excess: the most that one step took beyond its forecast. Such steps are disturbances of the machine, or the first
     draft of a run, which loads and allocates. forgiven: what was not charged of them: no more than the largest, or
     ``DISTURBED`` of all tokens.
+    excused: so many steps more are not charged for their excess, as the operating system took the processor away.
     """
 
     income: float = 0.01
@@ -30,6 +31,7 @@ class Ledger:
     lowest: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
     excess: float = attrs.field(default=0.0, init=False)
     forgiven: float = attrs.field(default=0.0, init=False)
+    excused: int = attrs.field(default=0, init=False)
     _tokens: float = attrs.field(default=0.0, init=False)
 
     @property
@@ -51,6 +53,9 @@ class Ledger:
         """A step took so many plain steps more than was forecast. Returns how many of them shall not be charged."""
         if excess < LARGE:
             return 0.0
+        if self.excused > 0:
+            self.excused -= 1
+            return excess
         self.excess = max(self.excess, excess)
         found = max(0.0, min(excess, max(self.excess, DISTURBED * self._tokens) - self.forgiven))
         self.forgiven += found

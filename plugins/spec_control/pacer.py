@@ -29,6 +29,8 @@ LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
 RESERVE = 4.0
 """Plain steps of the ledger that are kept for sequences that begin: others may be easier than one that does not pay."""
+SLOWER = 4.0
+"""A forward that takes so many times as long as before was disturbed: machines do not become as slow within a plan."""
 OWN = 0.02
 """By how much one step changes what the controller is expected to take."""
 
@@ -42,6 +44,7 @@ class Pacer:
     reason: why nobody drafts, empty if somebody may.
     quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
     hold: for how many steps after this one the plan is used. loss: plain steps that they may lose until then.
+    risk: plain steps that one of them loses at most, by what is expected.
     dropped: methods that shall no longer serve these sequences.
     planning: plain steps that a plan for nobody takes. own: plain forwards of the controller in a step with drafts.
     """
@@ -60,6 +63,7 @@ class Pacer:
     joining: bool = False
     hold: int = 0
     loss: float = 0.0
+    risk: float = 0.0
     dropped: tuple[Arm, ...] = ()
     planning: float = 0.0
     own: float = 0.0
@@ -127,6 +131,7 @@ class Pacer:
         granted = [grant for each in grants for grant in each]
         chances = [grant.arm.chances for grant in granted]
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
+        self.risk = risk
         self.loss = min(LOST * risk, self.ledger.risk, self.ledger.balance - risk)
         if self.loss > 0.0:
             brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
@@ -258,6 +263,13 @@ class Pacer:
         used.steps += steps
         used.spent += spent / many
         used.tokens += tokens / many
+
+    def charged(self, whole: float, plain: float) -> float:
+        """Plain steps that a step of a plan that holds is charged with. plain: seconds, by its own forward."""
+        if plain > SLOWER * self.machine.plain:  # the forward itself was disturbed
+            plain = self.machine.plain
+        spent, expected = whole / plain, 1.0 + self.risk
+        return spent if spent < expected + LARGE else spent - self.ledger.forgive(spent - expected)
 
     def held(self, steps: int, plain: int, tokens: float, spent: float) -> None:
         """So many steps of a plan that holds are over, some of them plain. spent: their time in plain steps."""

@@ -9,6 +9,7 @@ from spec_control.curve import Curve, rising
 from spec_control.ledger import Ledger
 from spec_control.machine import Machine
 from spec_control.pacer import Pacer
+from spec_control.preemption import preemptions
 from spec_control.track import Done
 
 
@@ -181,3 +182,28 @@ def test_one_step_risks_a_part_of_the_ledger(balance, risk):
     ledger.balance = balance
 
     assert ledger.risk == risk
+
+
+def test_a_step_from_which_the_processor_was_taken_is_not_charged_for_it():
+    """As often as the operating system says; after that as other disturbances, the largest of which is forgiven."""
+    ledger = Ledger()
+    ledger.excused = 2
+
+    assert [ledger.forgive(30.0) for _ in range(4)] == [30.0, 30.0, 30.0, 0.0]
+    assert ledger.forgive(1.0) == 0.0
+
+
+def test_steps_of_a_plan_are_charged_by_their_own_forward_unless_that_was_disturbed():
+    pacer = Pacer()
+    pacer.machine.plain, pacer.risk = 1.0, 1.0
+
+    assert pacer.charged(3.0, 1.5) == 2.0  # a machine that has become slower
+    assert pacer.charged(3.5, 1.0) == 3.5
+    pacer.ledger.excused = 1
+    assert pacer.charged(21.0, 20.0) == 2.0  # the forward was interrupted: what was expected counts
+
+
+def test_the_processor_is_taken_away_from_processes_that_share_it():
+    before = preemptions()
+    assert before >= 0
+    assert preemptions() >= before
