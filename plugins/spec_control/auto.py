@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import attrs
@@ -43,6 +44,7 @@ class Auto:
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
     _preempted: int = attrs.field(factory=preemptions, init=False, on_setattr=NO_OP)
+    _lock: Lock = attrs.field(factory=Lock, init=False)
     _passed: list[Spent] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
     _name: str = attrs.field(default="", init=False, on_setattr=NO_OP)
     _methods: Any = attrs.field(factory=dict, init=False, on_setattr=NO_OP)
@@ -67,7 +69,8 @@ class Auto:
 
     def report(self) -> dict[str, Any]:
         """What was chosen, what it gained, and the account, in plain steps."""
-        self._learn()
+        with self._lock:  # another thread may ask, while the run makes steps
+            self._learn()
         book, ledger = self.pacer.book, self.pacer.ledger
         account = {
             "balance": ledger.balance,
@@ -91,10 +94,11 @@ class Auto:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        self.private, self._passed = step.private, step.passed
-        self._name, self._methods = step.asking, step.proposals
-        self._learn()
-        self._plan(step)
+        self.private = step.private
+        with self._lock:
+            self._passed, self._name, self._methods = step.passed, step.asking, step.proposals
+            self._learn()
+            self._plan(step)
 
     def _learn(self) -> None:
         """From all steps since the last time."""
