@@ -30,7 +30,7 @@ KEPT = Path(__file__).parents[1] / "build" / "inside_vllm.jsonl"
 SHARED = "suffix:shared=true"
 """Drafts from outputs of earlier requests too, as vLLM's suffix drafts."""
 METHODS = ("ngram", "suffix", SHARED, "recycling", "draft-model=zoo:pico-draft")
-PLAIN, PEER = "plain", "vllm-ngram"
+PLAIN, PEERS = "plain", ("vllm-ngram", "vllm-suffix")
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     known = {*campaign.METHODS[args.model], SHARED}
-    names = [PLAIN, PEER, "vllm-suffix", *(name for name in METHODS if name in known)]
+    names = [PLAIN, *PEERS, *(name for name in METHODS if name in known)]
     for turn in range(args.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             if (key := of(args, name, turn)) not in kept():
@@ -80,13 +80,13 @@ def measure(args: Any, name: str, key: str) -> None:
 
 
 def table(args: Any, names: list[str]) -> None:
-    """Texts and rates against vLLM alone, rates against its n-gram drafts, and microseconds of a step."""
+    """Texts and rates against vLLM alone, rates against its own drafts, and microseconds of a step."""
     known = kept()
     runs = {name: [known[of(args, name, turn)] for turn in range(args.rounds)] for name in names}
-    print("| contender | equal | of plain | of vLLM's ngram | plugins, us | host, us |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| contender | equal | of plain | of vLLM's ngram | of vLLM's suffix | plugins, us | host, us |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, made in runs.items():
-        cells = [equal(made, runs[PLAIN]), *(ratio(made, runs[base]) for base in (PLAIN, PEER))]
+        cells = [equal(made, runs[PLAIN]), *(ratio(made, runs[base]) for base in (PLAIN, *PEERS))]
         cells += [middle([run.get(f"{part}_us_per_step") for run in made]) for part in ("plugin", "host")]
         print(f"| {name} | {' | '.join(cells)} |")
 
