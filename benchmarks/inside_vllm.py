@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -26,8 +27,10 @@ from tests.campaigns import inside_vllm as campaign
 from tests.support.hugging_face import directory
 
 KEPT = Path(__file__).parents[1] / "build" / "inside_vllm.jsonl"
-METHODS = ("ngram", "suffix", "recycling", "draft-model=zoo:pico-draft")
-PLAIN, PEER = "plain", "vllm-ngram"
+SHARED = "suffix:shared=true"
+"""Drafts from outputs of earlier requests too, as vLLM's suffix drafts."""
+METHODS = ("ngram", "suffix", SHARED, "recycling", "draft-model=zoo:pico-draft")
+PLAIN, PEERS = "plain", ("vllm-ngram", "vllm-suffix")
 
 
 def main() -> None:
@@ -39,7 +42,8 @@ def main() -> None:
     args = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-    names = [PLAIN, PEER, "vllm-suffix", *(name for name in METHODS if name in campaign.METHODS[args.model])]
+    known = {*campaign.METHODS[args.model], SHARED}
+    names = [PLAIN, *PEERS, *(name for name in METHODS if name in known)]
     for turn in range(args.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             if (key := of(args, name, turn)) not in kept():
@@ -69,21 +73,29 @@ def measure(args: Any, name: str, key: str) -> None:
     made: dict[str, Any] = {"key": key, "rate": None}
     if found is not None:
         made = {"key": key, "rate": sum(map(len, found["texts"])) / found["seconds"]}
-        made |= campaign.counted(found["counts"])
+        made |= campaign.counted(found["counts"]) | {"texts": [crc32(json.dumps(t).encode()) for t in found["texts"]]}
     KEPT.parent.mkdir(exist_ok=True)
     with KEPT.open("a", encoding="utf-8") as file:
         file.write(json.dumps(made) + "\n")
 
 
 def table(args: Any, names: list[str]) -> None:
-    """Rates against vLLM alone, and against its n-gram drafts; microseconds of a step."""
+    """Texts and rates against vLLM alone, rates against its own drafts, and microseconds of a step."""
     known = kept()
     runs = {name: [known[of(args, name, turn)] for turn in range(args.rounds)] for name in names}
-    print("| contender | of plain | of vLLM's ngram | plugins, us | host, us |\n| --- | --- | --- | --- | --- |")
+    print("| contender | equal | of plain | of vLLM's ngram | of vLLM's suffix | plugins, us | host, us |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, made in runs.items():
-        cells = [ratio(made, runs[base]) for base in (PLAIN, PEER)]
+        cells = [equal(made, runs[PLAIN]), *(ratio(made, runs[base]) for base in (PLAIN, *PEERS))]
         cells += [middle([run.get(f"{part}_us_per_step") for run in made]) for part in ("plugin", "host")]
         print(f"| {name} | {' | '.join(cells)} |")
+
+
+def equal(made: list[dict[str, Any]], plain: list[dict[str, Any]]) -> str:
+    """How many texts of all rounds are those of plain decoding in the same round."""
+    rounds = [(a["texts"], b["texts"]) for a, b in zip(made, plain, strict=True) if a["rate"] and b["rate"]]
+    same = [x == y for a, b in rounds for x, y in zip(a, b, strict=True)]
+    return f"{sum(same)} of {len(same)}"
 
 
 def ratio(made: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
