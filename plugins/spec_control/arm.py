@@ -129,6 +129,11 @@ class Arm:
         self.gain += (1.0 - (1.0 - SLOW) ** steps) * (gain - self.gain)
 
     @property
+    def stands(self) -> bool:
+        """It was measured what it takes while it does not draft."""
+        return bool(self._stood)
+
+    @property
     def paid(self) -> bool:
         return self.gain > 0.0
 

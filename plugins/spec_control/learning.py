@@ -58,7 +58,7 @@ class Learner:
             self.pacer.rested(steps)
             return
         measured = self._standing(last, methods, ())
-        others = min(measured, sum(self.pacer.arms[name].standing for name in methods_of(last, methods)))
+        others = min(measured, sum(self.pacer.arm(name).standing for name in methods_of(last, methods)))
         done = Done(last.sequences, last.depth, last.rows, last.sequences, {}, False, steps)
         self.pacer.settle(done, last.seconds["verify"], last.whole - measured + others, others)
 
@@ -70,10 +70,9 @@ class Learner:
             if methods.get(name):
                 whole += seconds
                 stood[name] = stood.get(name, 0.0) + (seconds if hook != "draft" else 0.0)
-        for name, seconds in stood.items():
-            arm = self.pacer.arm(name)
-            if arm not in drafted:
-                arm.stood(seconds)
+        serving = {arm for memory in self.memories.values() for arm in memory.track.arms}
+        for arm in serving.difference(drafted):
+            arm.stood(stood.get(arm.name, 0.0))
         return whole
 
     def _made(self, spent: Spent, methods: Mapping[str, frozenset[str]], own: float) -> None:

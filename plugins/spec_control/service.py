@@ -12,6 +12,8 @@ from spec_control.machine import Machine
 
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
+FIRST = 4
+"""Steps after which it is looked at what a method takes while it does not draft, the first time."""
 
 
 @attrs.define(eq=False)
@@ -68,5 +70,7 @@ class Service:
         return tuple(arm for arm in costly if (arm.since + steps) * self.standing(arm) >= ENDURED)
 
     def endured(self, arms: Iterable[Arm]) -> int | None:
-        """Steps after which one of them has cost enough; None where none costs much."""
-        return min((int(ENDURED / self.standing(arm)) for arm in arms if self.costly(arm)), default=None)
+        """Steps after which one of them has cost enough, or its cost is looked at first; None where none costs much."""
+        found = [int(ENDURED / self.standing(arm)) for arm in arms if self.costly(arm)]
+        found += [FIRST for arm in arms if not arm.stands]
+        return min(found, default=None)

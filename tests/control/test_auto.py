@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.auto import Auto
-from spec_control.learning import Learner
+from spec_control.learning import Learner, Memory
 from spec_control.pacer import QUIET, Pacer
-from spec_control.track import Grant
+from spec_control.track import Grant, Track
 from spec_methods.ngram import Ngram
 
 from spec_core import Compat, Request, Run, Sampling, Spent, UsageError, hookimpl
@@ -369,6 +369,7 @@ def test_a_disturbed_last_step_of_a_rest_does_not_stand_for_all_of_it():
     """A method that was interrupted in that one step has not taken so long in a thousand."""
     pacer = Pacer()
     learner, methods = Learner(pacer), {"lookup": frozenset({"deterministic"})}
+    learner.memories[0] = Memory(Track((pacer.arm("lookup"),)))
 
     def rest(first, steps, process):
         seconds = {"verify": 1e-3, "process.lookup": process}
@@ -382,3 +383,14 @@ def test_a_disturbed_last_step_of_a_rest_does_not_stand_for_all_of_it():
     rest(55, 1000, 5e-3)
 
     assert pacer.ledger.balance >= before - 1.0
+
+
+def test_a_method_that_does_nothing_while_it_does_not_draft_is_known_to_cost_nothing_then():
+    """Otherwise its cost would be looked at again after a few steps, all the time."""
+    request = Request(PROMPT, max_tokens=300, name="a")
+    auto = Auto()
+    run = Run(toy(), [auto, oracle([request], right=lambda i, seq: False)])
+    run.generate(request).result
+
+    assert auto.pacer.arm("oracle").stands
+    assert auto.pacer.service.endured([auto.pacer.arm("oracle")]) is None
