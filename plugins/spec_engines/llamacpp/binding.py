@@ -211,8 +211,9 @@ class Arrays:
     """A batch of tokens of sequence 0, whose arrays are used again in every call."""
 
     def __init__(self) -> None:
-        self.tokens, self.positions = (ctypes.c_int32 * ROWS)(), (ctypes.c_int32 * ROWS)()
-        self.wanted = (ctypes.c_int8 * ROWS)()
+        self.tokens: Any = (ctypes.c_int32 * ROWS)()
+        self.positions: Any = (ctypes.c_int32 * ROWS)()
+        self.wanted: Any = (ctypes.c_int8 * ROWS)()
         self.batch: Any = api.llama_batch(token=self.tokens, pos=self.positions, logits=self.wanted)
 
     def text(self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[bool]) -> Any:

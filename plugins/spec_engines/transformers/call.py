@@ -19,7 +19,7 @@ from spec_engines.transformers.taps import tapped
 SHARED_ROWS = 32
 """Sequences with more rows in a step, those of a prompt, have calls of their own: more rows are not cheaper there."""
 SHORT = 256
-"""Sequences of up to as many positions share a call; longer ones do with those of half to double the length."""
+"""Sequences of up to as many positions share a call; a longer one does with those of more than half its length."""
 
 
 @attrs.frozen(eq=False)
@@ -51,12 +51,14 @@ class Found:
 
 def shared(spans: Sequence[Span]) -> list[list[Span]]:
     """Spans by call: short ones of sequences that are about equally long share one."""
-    groups: dict[Any, list[Span]] = {}
-    for span in spans:
-        many = len(span.rows) > SHARED_ROWS
-        key = span.rows if many else max(span.part.start - 1, SHORT - 1).bit_length()
-        groups.setdefault(key, []).append(span)
-    return list(groups.values())
+    calls: list[list[Span]] = []
+    few = [span for span in spans if len(span.rows) <= SHARED_ROWS]
+    for span in sorted(few, key=lambda span: span.part.start, reverse=True):  # the first of a call is its longest
+        if calls and max(SHORT, 2 * span.part.start - 1) >= calls[-1][0].part.start:
+            calls[-1].append(span)
+        else:
+            calls.append([span])
+    return calls + [[span] for span in spans if len(span.rows) > SHARED_ROWS]
 
 
 @attrs.frozen(eq=False)
