@@ -157,8 +157,12 @@ class Context:
 
         owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
-        given = rows.float().contiguous() if isinstance(rows, Tensor) else None
-        batch = self.arrays.text(rows, positions, wanted) if given is None else embedded(given, positions, wanted)
+        given: Tensor | None = None
+        if isinstance(rows, Tensor):
+            given = rows.float().contiguous()
+            batch = embedded(given, positions, wanted)
+        else:
+            batch = self.arrays.text(rows, positions, wanted)
         if owners is not None:
             batch = owned(batch, owners)
         code = api.llama_decode(self.handle, batch)
