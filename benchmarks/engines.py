@@ -10,7 +10,7 @@ and ``recycling`` their own thresholds. The prompt is evaluated in every measure
 one another, and each prompt begins with the next one of them. transformers: ``generate``, prompt lookup and assisted
 generation, on the very model that the target holds; the draft model is loaded by transformers on both sides.
 llama.cpp: the loop of llama-cpp-python without and with prompt lookup, and, with ``--server``, llama.cpp's own server
-without drafts and with ``ngram-simple``.
+without drafts and with ``ngram-simple``; the draft model is llama.cpp's too, llama-cpp-python has no drafts of one.
 
 A line of FILE is one prompt of one contender; lines that are there are not measured again. The table divides sums over
 the prompts that every contender has; a ratio is the median over prompts. ``loop`` is the wall time of the median step
@@ -109,14 +109,16 @@ def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, 
         return load(f"transformers:{directory(name)}", dtype="float32", device="cpu", threads=1)
 
     target: Any = opened(model)
-    config = GenerationConfig(max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=0, eos_token_id=None)
+    fixed = {"max_new_tokens": n, "min_new_tokens": n, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 
-    def own(**options: Any) -> Generate:
+    def own(assistant: Any = None, **options: Any) -> Generate:
+        config = GenerationConfig(**fixed, **options)
+
         def generate(prompt: list[int]) -> list[int]:
             ids = torch.tensor([prompt])
-            given = {"attention_mask": torch.ones_like(ids), "generation_config": config}
+            given = {"attention_mask": torch.ones_like(ids), "generation_config": config, "assistant_model": assistant}
             with torch.inference_mode():
-                return target.model.generate(ids, **given, **options)[0, len(prompt) :].tolist()
+                return target.model.generate(ids, **given)[0, len(prompt) :].tolist()
 
         return counted(generate)
 
@@ -128,7 +130,7 @@ def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, 
         assistant.generation_config.num_assistant_tokens_schedule = "constant"
         assistant.generation_config.assistant_confidence_threshold = 0.0
         file = f"transformers:{directory(DRAFTS[model])}"
-        found["assisted generation"] = own(assistant_model=assistant)
+        found["assisted generation"] = own(assistant)
         found["`draft-model`"] = ours(target, [("draft-model", {"file": file, "p_min": 0.0, "draft_max": k})], n, k)
     return target, found
 
@@ -166,7 +168,11 @@ def in_llamacpp(model: str, n: int, k: int, server: str | None) -> tuple[Target,
         ]
         found["llama-server"] = Server(server, file, n, []).generate
         found["llama-server, ngram-simple"] = Server(server, file, n, simple).generate
-    return target, found | _methods(target, n, k)
+    found |= _methods(target, n, k)
+    if model in DRAFTS:
+        draft = f"llamacpp:{path(DRAFTS[model].removeprefix('zoo:'))}"
+        found["`draft-model`"] = ours(target, [("draft-model", {"file": draft, "p_min": 0.0, "draft_max": k})], n, k)
+    return target, found
 
 
 ENGINES = {"transformers": in_transformers, "llamacpp": in_llamacpp}

@@ -88,7 +88,8 @@ def test_methods_draft_trees_and_paths_beside_the_first_are_kept():
     trees, run = [], Run(load(f"llamacpp-trees:{path('pico')}", threads=1), ["recycling"], max_sequences=1)
     run.observe(lambda step: trees.extend(part for part in step.parts if part.draft and part.draft.parents))
     for prompt in ("def add(a, b):\n    return", "one two three one two three one two three one"):
-        assert run.generate(prompt, max_tokens=64, ignore_eos=True).result
+        for seed in range(3):
+            assert run.generate(prompt, max_tokens=64, ignore_eos=True, temperature=0.8, seed=seed).result
 
     assert any(len(part.draft) > part.draft.depth for part in trees)
     assert any(part.verdict.path and part.verdict.path[-1] >= len(part.verdict.path) for part in trees)

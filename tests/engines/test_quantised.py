@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -45,6 +46,7 @@ def int8(source: Path, dtype: str = "float32"):
     return load(f"transformers:{quantised(source)}", dtype=dtype, device="cpu")
 
 
+@pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed: pip install torchao")
 class TestInt8(TargetConformance):
     """In float64, as the plain Llama: torchao multiplies by whole numbers of the target's type, then by the scale."""
 

@@ -63,6 +63,7 @@ def test_long_prompts_have_calls_of_their_own():
 def test_a_long_sequence_shares_with_those_that_are_about_as_long():
     """A line is as wide as the longest one: a short sequence would attend to padding, mostly."""
     assert calls(pico(), [1, 1, 1, 1], starts=[200, 300, 60, 400]) == [(2, 1), (2, 1)]
+    assert calls(pico(), [1, 1, 1, 1], starts=[250, 300, 270, 200]) == [(4, 1)]
 
 
 @pytest.mark.parametrize("arch", ["gemma", "qwen3next"])

@@ -157,6 +157,7 @@ class Context:
 
         owners: the sequences that each row belongs to; None: sequence 0 alone. Raises TargetError if llama.cpp fails.
         """
+        given: Tensor | None = None
         if isinstance(rows, Tensor):
             given = rows.float().contiguous()  # its memory is read until the call is over
             batch = embedded(given, positions, wanted)
@@ -214,13 +215,14 @@ class Arrays:
     """A batch of tokens of sequence 0, whose arrays are used again in every call."""
 
     def __init__(self) -> None:
-        self.tokens, self.positions = (ctypes.c_int32 * ROWS)(), (ctypes.c_int32 * ROWS)()
-        self.wanted = (ctypes.c_int8 * ROWS)()
+        self.tokens: Any = (ctypes.c_int32 * ROWS)()
+        self.positions: Any = (ctypes.c_int32 * ROWS)()
+        self.wanted: Any = (ctypes.c_int8 * ROWS)()
         self.batch: Any = api.llama_batch(token=self.tokens, pos=self.positions, logits=self.wanted)
 
     def text(self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[bool]) -> Any:
         count = self.batch.n_tokens = len(tokens)
-        self.tokens[:count], self.positions[:count], self.wanted[:count] = list(tokens), list(positions), list(wanted)
+        self.tokens[:count], self.positions[:count], self.wanted[:count] = tokens, positions, wanted
         return self.batch
 
 

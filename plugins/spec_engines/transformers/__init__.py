@@ -50,12 +50,14 @@ def load(
     dtype: str = "auto",
     threads: int = 0,
     context: int = 0,
+    compiled: bool = False,
     **others: Any,
 ) -> TransformersTarget:
     """Load a model. options: see ``spec_core.load``; those of native kernels are refused.
 
-    dtype: ``float64`` too. threads: 0 leaves torch's number. Raises UsageError for a directory without a model, an
-    architecture that transformers does not know, and an option that this target does not have.
+    dtype: ``float64`` too. threads: 0 leaves torch's number. compiled: by torch.compile, for steps in which one
+    sequence decodes. Raises UsageError for a directory without a model, an architecture that transformers does not
+    know, a model that torch cannot compile, and an option that this target does not have.
     """
     check_options(ENGINE.scheme, {"weights": weights, **others}, ALLOWED)
     try:
@@ -66,4 +68,9 @@ def load(
         ) from error
     from spec_engines.transformers.loading import Wish, loaded
 
-    return loaded(Path(location), Wish(device, dtype, threads, context, weights is not False))
+    return loaded(Path(location), Wish(device, dtype, threads, context, weights is not False, compiled))
+
+
+def load_compiled(location: str | Path, **options: Any) -> TransformersTarget:
+    """``transformers-compiled:DIRECTORY``: as ``load``, and torch compiles the steps of decoding."""
+    return load(location, compiled=True, **options)

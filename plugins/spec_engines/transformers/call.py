@@ -19,7 +19,7 @@ from spec_engines.transformers.taps import tapped
 SHARED_ROWS = 32
 """Sequences with more rows in a step, those of a prompt, have calls of their own: more rows are not cheaper there."""
 SHORT = 256
-"""Sequences of up to as many positions share a call; longer ones do with those of half to double the length."""
+"""Sequences of up to as many positions share a call; a longer one does with those of more than half its length."""
 
 
 @attrs.frozen(eq=False)
@@ -51,22 +51,28 @@ class Found:
 
 def shared(spans: Sequence[Span]) -> list[list[Span]]:
     """Spans by call: short ones of sequences that are about equally long share one."""
-    groups: dict[Any, list[Span]] = {}
-    for span in spans:
-        many = len(span.rows) > SHARED_ROWS
-        key = span.rows if many else max(span.part.start - 1, SHORT - 1).bit_length()
-        groups.setdefault(key, []).append(span)
-    return list(groups.values())
+    calls: list[list[Span]] = []
+    few = [span for span in spans if len(span.rows) <= SHARED_ROWS]
+    for span in sorted(few, key=lambda span: span.part.start, reverse=True):  # the first of a call is its longest
+        if calls and max(SHORT, 2 * span.part.start - 1) >= calls[-1][0].part.start:
+            calls[-1].append(span)
+        else:
+            calls.append([span])
+    return calls + [[span] for span in spans if len(span.rows) > SHARED_ROWS]
 
 
 @attrs.frozen(eq=False)
 class Caller:
-    """A model, and the device and type of what it computes."""
+    """A model, and the device and type of what it computes.
+
+    decode: its compiled forward, for calls in which one sequence decodes, without a mask and without hidden states.
+    """
 
     model: Any
     layout: Layout
     device: str
     dtype: torch.dtype
+    decode: Any = None
 
     def call(self, spans: Sequence[Span], batch: Batch, needs: Needs) -> list[Found]:
         """One call of the model, and what it computed for each span."""
@@ -76,8 +82,11 @@ class Caller:
         if self.layout.keeps:
             options["logits_to_keep"] = count - base
         tokens = _lines([span.cut(batch.tokens) for span in spans]).clamp_min(0)
-        with tapped(self.layout, needs, _given(spans, batch)) as taps:
-            logits = self.model(tokens, use_cache=True, **options).logits
+        given = _given(spans, batch)
+        plain = not (needs.hidden or needs.final or given or base or "attention_mask" in options)
+        model = self.decode if plain and self.decode is not None and _decodes(spans[0]) else self.model
+        with tapped(self.layout, needs, given) as taps:
+            logits = model(tokens, use_cache=True, **options).logits
         return [
             Found(
                 logits[i, span.first - base : len(span.rows) - base],
@@ -95,6 +104,11 @@ class Caller:
         if len(spans) > 1 or branches(spans[0].part):
             options["attention_mask"] = mask([span.part for span in spans], count, self.dtype, self.device)
         return options
+
+
+def _decodes(span: Span) -> bool:
+    """Whether it is a step behind the prompt: one pending row and a draft."""
+    return span.part.decides and span.part.start > 1 and len(span.part.pending) == 1
 
 
 def _lines(rows: list[Tensor]) -> Tensor:

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
 from spec_core.errors import SpecError, UsageError, nearest, shown
 from spec_engines.declared import MATRICES
+from spec_engines.transformers.compiled import compile_decoding
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds
 from spec_engines.transformers.probe import takes_batches, takes_masks
@@ -33,13 +34,14 @@ ROUNDED = "transformers multiplies rows in the shapes of a step, and libraries s
 
 @attrs.frozen
 class Wish:
-    """How a model is to be loaded; weights: False reads metadata only."""
+    """How a model is to be loaded; weights: False reads metadata only. compiled: by torch.compile."""
 
     device: str = "auto"
     dtype: str = "auto"
     threads: int = 0
     context: int = 0
     weights: bool = True
+    compiled: bool = False
 
     @property
     def place(self) -> torch.device:
@@ -85,6 +87,8 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
     if info.trees and not takes_masks(target):
         target.info = attrs.evolve(info, trees=False)
     target.batches = target.info.trees and takes_batches(target)
+    if wish.compiled:
+        compile_decoding(target)
     return target
 
 
