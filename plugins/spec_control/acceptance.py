@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 PRIOR = 0.6
-FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.02, 0.01
+FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.005, 0.01
 """Weights of one tested token: in the two rates of its sequence, in the rate of the method, in the shape."""
 APART = 0.33
 """Where the quick rate is this far from the steady one, the text has changed: the steady one restarts from it."""

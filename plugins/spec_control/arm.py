@@ -20,7 +20,7 @@ ENDS = 4
 PRICE_MIN, PRICE_MAX = 0.05, 0.9
 SLOPED = 6
 """Tokens over which the cost of one more is averaged, at least."""
-SLOW, OFFERS = 0.02, 0.05
+SLOW, OFFERS = 0.005, 0.05
 """Weights of one step in what drafts gain, and in how often there is one."""
 
 
