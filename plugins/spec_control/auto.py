@@ -43,7 +43,7 @@ class Auto:
     learner: Learner = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
-    _preempted: int = attrs.field(factory=preemptions, init=False, on_setattr=NO_OP)
+    _preempted: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
     _lock: Lock = attrs.field(factory=Lock, init=False)
     _passed: list[Spent] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
     _name: str = attrs.field(default="", init=False, on_setattr=NO_OP)
@@ -56,7 +56,7 @@ class Auto:
         """What is measured is of one run."""
         self.pacer = Pacer(Ledger(self.share, self.balance), every=self.plain_every)
         self.pacer.choice.longest = 1
-        self.learner, self._passed = Learner(self.pacer), []
+        self.learner, self._passed, self._preempted = Learner(self.pacer), [], preemptions()
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             found = read_costs(Path(self.costs))

@@ -28,6 +28,14 @@ def rows(comparison, controls=(), lengths=(), chances=(), contenders=()):
     return replayed(comparison, controls, lengths, chances, contenders)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def undisturbed():
+    """A record has no interruptions by the operating system, which ``auto`` does not charge for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spec_control.auto.preemptions", lambda: 0)
+        yield
+
+
 @pytest.fixture(scope="module")
 def controlled(tmp_path_factory):
     """Recorded with a controller whose choices depend on times, two texts at once, in two runs."""
