@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control.acceptance import Rate
 from spec_control.arm import TRIALS, Arm
 from spec_control.choice import PROBE, YOUNG, Choice
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
@@ -179,9 +178,7 @@ class Pacer:
         granted: tokens that it might have had.
         """
         tested = accepted + 1 if accepted < depth else depth
-        rate = track.rates.get(arm.name)
-        if rate is None:
-            rate = track.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
+        rate = track.rating(arm)
         rate.learn(tested, accepted)
         track.whole = track.whole + 1 if accepted == depth else 0
         if self.probe is arm:
@@ -282,10 +279,7 @@ class Pacer:
 
     def learn_all(self, track: Track, arm: Arm, tested: int, accepted: int, lengths: dict[int, int]) -> None:
         """Of several drafts, as sums. lengths: {tokens: drafts}."""
-        rate = track.rates.get(arm.name)
-        if rate is None:
-            rate = track.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
-        rate.learn_all(tested, accepted)
+        track.rating(arm).learn_all(tested, accepted)
         arm.steps += sum(lengths.values())
         known = self.book.of(arm.name).lengths
         for depth, times in lengths.items():

@@ -32,6 +32,13 @@ class Track:
         found = self.rates.get(arm.name)
         return arm.shape.rate if found is None else found.value
 
+    def rating(self, arm: Arm) -> Rate:
+        """Its rate, to learn from a draft; the first begins as the method's own."""
+        found = self.rates.get(arm.name)
+        if found is None:
+            found = self.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
+        return found
+
     def gain(self, arm: Arm) -> float:
         found = self.gains.get(arm.name)
         return min(arm.gain, GAIN_MAX) if found is None else found
