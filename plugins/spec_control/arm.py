@@ -225,10 +225,11 @@ class Arm:
                     length, best = k, hoped
         return length
 
-    def worth(self, forecast: Forecast) -> float:
-        """Tokens per plain step where it is asked: steps in which it offers nothing are plain."""
+    def worth(self, forecast: Forecast, standing: float = 0.0) -> float:
+        """Tokens per plain step where it is asked: steps in which it offers nothing are plain, but for ``standing``."""
         share = self.offering
-        return (share * forecast.tokens + 1.0 - share) / (share * forecast.time + 1.0 - share)
+        idle = 1.0 - share
+        return (share * forecast.tokens + idle) / (share * forecast.time + idle * (1.0 + standing))
 
     def price(self, times: list[float], length: int = 0, survival: float = 1.0) -> float:
         """Chance at which one more token pays, no higher than that of the draft that was found best: its survival.

@@ -8,6 +8,7 @@ from spec_control.acceptance import GRAIN, surviving
 from spec_control.arm import TRIALS, Arm, Forecast, Table
 from spec_control.ledger import Ledger
 from spec_control.machine import Costs
+from spec_control.service import Service
 from spec_control.track import Grant, Grants, Track
 
 PROBE = 2
@@ -34,6 +35,7 @@ class Choice:
     """
 
     ledger: Ledger
+    service: Service
     longest: int = 16
     every: int = 128
     gain: float = 0.0
@@ -74,10 +76,10 @@ class Choice:
         found = [arm.forecast(t, rate) for arm, t, rate in zip(arms, tables, rates, strict=True)]
         if not found:
             return ()
-        worth = [arm.worth(forecast) for arm, forecast in zip(arms, found, strict=True)]
+        worth = [arm.worth(one, self.service.standing(arm)) for arm, one in zip(arms, found, strict=True)]
         worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(arms, worth, strict=True)]
         top = max(worth)
-        best = worth.index(top)
+        best = self._best(track, arms, worth)
         self.gain = top - 1.0
         if top <= 1.0:
             return ()
@@ -90,6 +92,18 @@ class Choice:
             if grant:
                 grants.append(grant)
         return tuple(grants)
+
+    def _best(self, track: Track, arms: tuple[Arm, ...], worth: list[float]) -> int:
+        """The method to draft: by what is expected, or of several that have gained, by how much."""
+        paying = [i for i, each in enumerate(worth) if each > 1.0]
+        if len(paying) > 1 and all(arms[i].paid and arms[i].chances >= YOUNG for i in paying):
+            return max(paying, key=lambda i: self._net(track, arms[i]))
+        return worth.index(max(worth))
+
+    def _net(self, track: Track, arm: Arm) -> float:
+        """Plain steps that a step gains, those included in which it offers nothing."""
+        gain = track.gains.get(arm.name, arm.gain)
+        return gain * arm.offering - (1.0 - arm.offering) * self.service.standing(arm)
 
     def _known(self, track: Track) -> tuple[Arm, ...]:
         """Those that had a chance to show what they bring, and the next one where the ledger is full or none pays."""

@@ -71,8 +71,8 @@ class Pacer:
     _turn: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.choice = Choice(self.ledger, every=self.every)
         self.service = Service(self.machine, self.ledger, self.arms)
+        self.choice = Choice(self.ledger, self.service, every=self.every)
 
     def arm(self, name: str) -> Arm:
         found = self.arms.get(name)
@@ -102,8 +102,13 @@ class Pacer:
                 self.dropped = ()
                 return grants
             self.reason = LOSING
+            self.joining = not self._hopeful(costs)
         self._rest(tracks)
         return [()] * len(tracks)
+
+    def _hopeful(self, costs: Costs) -> bool:
+        """Whether anybody would draft for a sequence of which nothing is known."""
+        return any(self.choice.grants(costs, [Track(tuple(self.arms.values()))]))
 
     def _rest(self, tracks: list[Track]) -> None:
         """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
