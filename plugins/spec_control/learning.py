@@ -86,8 +86,8 @@ class Learner:
     def _held(self, steps: list[Spent]) -> None:
         """Steps of a plan that holds, by their sums."""
         costs, batch = self.pacer.machine.costs(steps[0].sequences, steps[0].depth or 0), steps[0].sequences
-        factors: dict[int, float] = {}
-        whole, tokens, plains, sums = 0.0, 0, 0, dict[tuple[int, str], Sum]()
+        factors, gains, sums = dict[int, float](), dict[str, Gain](), dict[tuple[int, str], Sum]()
+        whole, tokens, plains = 0.0, 0, 0
         for spent in steps:
             factor = factors.get(spent.rows)
             if factor is None:
@@ -100,15 +100,19 @@ class Learner:
                 one = sums.get((tried.number, tried.method))
                 if one is None:
                     one = sums[tried.number, tried.method] = Sum()
-                one.add(tried, took, spent.tokens / batch)
+                one.add(tried)
+            for method in {tried.method for tried in spent.tried}:
+                gains.setdefault(method, Gain()).add(spent.tokens / batch, took)
         self.pacer.held(len(steps), plains, tokens / batch, whole)
         for (number, method), one in sums.items():
             self._summed(self.memories[number].track, self.pacer.arm(method), one)
+        track = next(iter(self.memories.values())).track if batch == 1 else None
+        for method, gain in gains.items():
+            self.pacer.gained_all(track, self.pacer.arm(method), gain.steps, gain.tokens, gain.spent, len(gains))
         self._offers(sums, len(steps))
 
     def _summed(self, track: Track, arm: Arm, one: Sum) -> None:
         self.pacer.learn_all(track, arm, one.tested, one.accepted, one.lengths)
-        self.pacer.gained(track, arm, one.steps, one.tokens, one.spent)
         for tried in one.sample:
             arm.shape.learn(*tested(tried))
             arm.branched(tried.drafted, tried.depth)
@@ -118,7 +122,7 @@ class Learner:
         for number, memory in self.memories.items():
             for grant in memory.grants[:1]:
                 one = sums.get((number, grant.arm.name))
-                grant.arm.asked(one.steps / steps if one else 0.0, steps)
+                grant.arm.asked(one.drafts / steps if one else 0.0, steps)
 
     def _judged(self, spent: Spent) -> Done | None:
         """Learn what was accepted. None where the time says nothing: rows of a prompt, or drafts without control."""
@@ -152,28 +156,38 @@ class Learner:
 class Sum:
     """Of the drafts of one method for one sequence. tested, accepted: tokens. lengths: {tokens: drafts}.
 
-    spent: of their steps, in plain ones. tokens: that these brought. sample: some of the drafts.
+    sample: some of the drafts.
     """
 
-    steps: int = 0
-    spent: float = 0.0
-    tokens: float = 0.0
+    drafts: int = 0
     tested: int = 0
     accepted: int = 0
     lengths: dict[int, int] = attrs.field(factory=dict)
     sample: list[Tried] = attrs.field(factory=list)
 
-    def add(self, tried: Tried, spent: float, tokens: float) -> None:
+    def add(self, tried: Tried) -> None:
         depth, accepted = tried.depth, tried.accepted
-        self.steps += 1
-        self.spent += spent
-        self.tokens += tokens
+        self.drafts += 1
         self.lengths[depth] = self.lengths.get(depth, 0) + 1
         if accepted is not None:
             self.accepted += accepted
             self.tested += accepted + (accepted < depth)
-            if self.steps % SAMPLED == 0:
+            if self.drafts % SAMPLED == 0:
                 self.sample.append(tried)
+
+
+@attrs.define
+class Gain:
+    """Of the steps in which a method drafted. tokens: of each sequence, on average. spent: time in plain steps."""
+
+    steps: int = 0
+    tokens: float = 0.0
+    spent: float = 0.0
+
+    def add(self, tokens: float, spent: float) -> None:
+        self.steps += 1
+        self.tokens += tokens
+        self.spent += spent
 
 
 def tested(tried: Tried) -> tuple[int, int]:

@@ -266,6 +266,11 @@ class Pacer:
         used.spent += spent / many
         used.tokens += tokens / many
 
+    def gained_all(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: int) -> None:
+        """Steps of a plan that holds, whose costs were not measured."""
+        arm.steps += steps
+        self.gained(track, arm, steps, tokens, spent, many)
+
     def charged(self, whole: float, plain: float) -> float:
         """Plain steps that a step of a plan that holds is charged with. plain: seconds, by its own forward."""
         if plain > SLOWER * self.machine.plain:  # the forward itself was disturbed
@@ -285,7 +290,6 @@ class Pacer:
     def learn_all(self, track: Track, arm: Arm, tested: int, accepted: int, lengths: dict[int, int]) -> None:
         """Of several drafts, as sums. lengths: {tokens: drafts}."""
         track.rating(arm).learn_all(tested, accepted)
-        arm.steps += sum(lengths.values())
         known = self.book.of(arm.name).lengths
         for depth, times in lengths.items():
             known[depth] = known.get(depth, 0) + times

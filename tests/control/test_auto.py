@@ -394,3 +394,13 @@ def test_a_method_that_does_nothing_while_it_does_not_draft_is_known_to_cost_not
 
     assert auto.pacer.arm("oracle").stands
     assert auto.pacer.service.endured([auto.pacer.arm("oracle")]) is None
+
+
+def test_a_step_counts_once_for_a_method_however_many_sequences_it_drafts_for():
+    requests = [Request([*PROMPT, i], max_tokens=80, name=str(i)) for i in range(3)]
+    run = Run(toy(), [oracle(requests)], control="auto", max_sequences=3)
+    finished(run, requests)
+    report = run.stats.report()["reports"]["auto"]
+
+    assert 0 < report["methods"]["oracle"]["steps"] <= report["steps"]
+    assert report["methods"]["oracle"]["time_share"] <= 1.0
