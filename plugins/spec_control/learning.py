@@ -101,14 +101,15 @@ class Learner:
                 if one is None:
                     one = sums[tried.number, tried.method] = Sum()
                 one.add(tried)
-            for method in {tried.method for tried in spent.tried}:
-                gains.setdefault(method, Gain()).add(spent.tokens / batch, took)
+            drafting = {tried.method for tried in spent.tried}
+            for method in drafting:
+                gains.setdefault(method, Gain()).add(spent.tokens / batch, took, 1.0 / len(drafting))
         self.pacer.held(len(steps), plains, tokens / batch, whole)
         for (number, method), one in sums.items():
             self._summed(self.memories[number].track, self.pacer.arm(method), one)
         track = next(iter(self.memories.values())).track if batch == 1 else None
         for method, gain in gains.items():
-            self.pacer.gained_all(track, self.pacer.arm(method), gain.steps, gain.tokens, gain.spent, len(gains))
+            self.pacer.gained_all(track, self.pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
         self._offers(sums, len(steps))
 
     def _summed(self, track: Track, arm: Arm, one: Sum) -> None:
@@ -183,11 +184,19 @@ class Gain:
     steps: int = 0
     tokens: float = 0.0
     spent: float = 0.0
+    shares: float = 0.0
 
-    def add(self, tokens: float, spent: float) -> None:
+    def add(self, tokens: float, spent: float, share: float) -> None:
+        """share: of the step, where several methods drafted in it."""
         self.steps += 1
         self.tokens += tokens
         self.spent += spent
+        self.shares += share
+
+    @property
+    def many(self) -> float:
+        """Methods that drafted in a step, on average."""
+        return self.steps / self.shares
 
 
 def tested(tried: Tried) -> tuple[int, int]:

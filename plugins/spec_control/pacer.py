@@ -254,7 +254,7 @@ class Pacer:
         for arm in done.drafted:
             self.gained(None if done.cold else done.track, arm, 1, each, spent, many)
 
-    def gained(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: int = 1) -> None:
+    def gained(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: float = 1) -> None:
         """A method drafted in so many steps. spent: their time in plain steps. many: methods that drafted in them."""
         arm.since = 0
         gain = (tokens - spent) / steps
@@ -266,7 +266,7 @@ class Pacer:
         used.spent += spent / many
         used.tokens += tokens / many
 
-    def gained_all(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: int) -> None:
+    def gained_all(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: float) -> None:
         """Steps of a plan that holds, whose costs were not measured."""
         arm.steps += steps
         self.gained(track, arm, steps, tokens, spent, many)
