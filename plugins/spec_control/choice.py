@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from spec_control.acceptance import GRAIN, surviving
@@ -196,7 +198,9 @@ class Choice:
     def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
         """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
         table = arm.table(costs, self.longest)
-        rates = [track.rate(arm) if track.arms else 0.0 for track in tracks]
+        rates = [
+            track.rate(arm) if ready else 0.0 for track, ready in zip(tracks, self._ready(tracks, arm), strict=True)
+        ]
         mean = sum(rates) / len(rates)
         upper = [rate for rate in rates if rate >= 0.999 * mean]
         typical = sum(upper) / len(upper)
@@ -226,6 +230,16 @@ class Choice:
             lengths = [length_max if length else 0 for length in lengths]
         more = length_max == arm.longest
         return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
+
+    def _ready(self, tracks: list[Track], arm: Arm) -> Iterator[bool]:
+        """Whether it may draft for each: first drafts that take long are made for as many as the ledger allows."""
+        left = self.ledger.balance / 2
+        for track in tracks:
+            ready = arm in track.arms
+            if ready and arm.beginning > 1.0 and arm.name not in track.rates:
+                left -= arm.beginning
+                ready = left >= 0.0 and not self._too_late(track, arm)
+            yield ready
 
     # probes
 

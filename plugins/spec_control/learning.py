@@ -59,7 +59,7 @@ class Learner:
             return
         measured = self._standing(last, methods, ())
         others = min(measured, sum(self.pacer.arm(name).standing for name in methods_of(last, methods)))
-        done = Done(last.sequences, last.depth, last.rows, last.sequences, {}, False, steps)
+        done = Done(last.sequences, last.depth, last.rows, last.sequences, {}, 0, steps)
         self.pacer.settle(done, last.seconds["verify"], last.whole - measured + others, others)
 
     def _standing(self, spent: Spent, methods: Mapping[str, frozenset[str]], drafted: Collection[Arm]) -> float:
@@ -129,7 +129,7 @@ class Learner:
         """Learn what was accepted. None where the time says nothing: rows of a prompt, or drafts without control."""
         if spent.depth is None:
             return None
-        done = Done(spent.sequences, spent.depth, spent.rows, spent.tokens, {}, False, 1)
+        done = Done(spent.sequences, spent.depth, spent.rows, spent.tokens, {}, 0, 1)
         drafted: dict[int, set[Arm]] = {}
         for tried in spent.tried:
             memory = self.memories.get(tried.number)
@@ -147,7 +147,7 @@ class Learner:
         return done
 
     def _tried(self, tried: Tried, arm: Arm, memory: Memory, done: Done) -> None:
-        done.cold |= arm.name not in memory.track.rates
+        done.cold += arm.name not in memory.track.rates
         done.drafted[arm] = done.drafted.get(arm, 0) + tried.depth
         if tried.accepted is not None:
             self.pacer.learn(memory.track, arm, tried.drafted, tried.depth, tried.accepted, tried.budget)

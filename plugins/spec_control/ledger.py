@@ -49,11 +49,14 @@ class Ledger:
         """Whether a step may be made that loses this many plain steps at most."""
         return self.balance >= loss
 
-    def forgive(self, excess: float) -> float:
-        """A step took so many plain steps more than was forecast. Returns how many of them shall not be charged."""
+    def forgive(self, excess: float, excusable: bool = True) -> float:
+        """A step took so many plain steps more than was forecast. Returns how many of them shall not be charged.
+
+        excusable: it may have been an interruption; a first draft, which takes long by itself, is not.
+        """
         if excess < LARGE:
             return 0.0
-        if self.excused > 0:
+        if excusable and self.excused > 0:
             self.excused -= 1
             return excess
         self.excess = max(self.excess, excess)

@@ -239,17 +239,18 @@ class Pacer:
         """Of a step that was disturbed: what it took beyond what was expected."""
         lengths = {arm: max(1, round(length / done.batch)) for arm, length in done.drafted.items()}
         more = sum((arm.time(costs, length) - 1.0 for arm, length in lengths.items()), 0.0)
-        more += sum(arm.beginning for arm in lengths) if done.cold else 0.0
-        return self.ledger.forgive(spent - 1.0 - more)
+        more += done.cold * sum(arm.beginning for arm in lengths)
+        return self.ledger.forgive(spent - 1.0 - more, excusable=not done.cold)
 
     def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
         if len(done.drafted) == 1 and not done.cold:
             arm, length = next(iter(done.drafted.items()))
             arm.drafted(done.batch, max(1, round(length / done.batch)), aside)
-        elif len(done.drafted) == 1 and done.batch == 1:
+        elif len(done.drafted) == 1:
             arm, length = next(iter(done.drafted.items()))
-            arm.began(spent - arm.time(self.machine.costs(1, done.depth), length))
+            usual = arm.time(self.machine.costs(done.batch, done.depth), max(1, round(length / done.batch)))
+            arm.began((spent - usual) / done.cold)
         many = len(done.drafted)
         for arm in done.drafted:
             self.gained(None if done.cold else done.track, arm, 1, each, spent, many)

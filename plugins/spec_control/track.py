@@ -76,7 +76,7 @@ class Done:
     """A step of which only the time is missing.
 
     depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
-    drafted: {method: tokens of its paths}. cold: a method drafted for a sequence for the first time, and evaluated
+    drafted: {method: tokens of its paths}. cold: first drafts of a method for a sequence, which evaluate
     what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
     """
 
@@ -85,6 +85,6 @@ class Done:
     rows: int
     tokens: int
     drafted: dict[Arm, int]
-    cold: bool
+    cold: int
     stands: int
     track: Track | None = None

@@ -102,7 +102,7 @@ class Simulation:
         if k:
             self.pacer.learn(self.track, self.track.arms[0], k, k, accepted, k)
         used = {self.track.arms[0]: k} if k else {}
-        done = Done(1, 100, 1 + k, accepted + 1, used, cold=False, stands=1)
+        done = Done(1, 100, 1 + k, accepted + 1, used, cold=0, stands=1)
         self.pacer.settle(done, forward, forward + drafting + host)
         self.step += 1
         self.spent.append(forward + drafting + host)

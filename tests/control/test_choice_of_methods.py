@@ -17,7 +17,7 @@ def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, fl
                 for k in (0, length):
                     used = {pacer.arm(name): k * batch} if k else {}
                     forward = 1 + row * k
-                    done = Done(batch, 100, batch * (1 + k), batch, used, cold=False, stands=1)
+                    done = Done(batch, 100, batch * (1 + k), batch, used, cold=0, stands=1)
                     pacer.settle(done, forward, forward + 0.05 + time * bool(k))
                     number += 1
     pacer.ledger.balance = pacer.ledger.balance_max

@@ -152,7 +152,7 @@ def test_the_price_is_the_cost_of_a_token_but_no_more_than_the_best_draft_surviv
 
 def test_the_time_of_the_controller_is_paid_for():
     """Half a plain step in one that it plans in, and in one with measured time of its own."""
-    pacer, plain = Pacer(), Done(1, 100, 1, 1, {}, cold=False, stands=1)
+    pacer, plain = Pacer(), Done(1, 100, 1, 1, {}, cold=0, stands=1)
     for _ in range(3):
         pacer.settle(plain, 1.0, 1.2)
     full = pacer.ledger.balance
@@ -164,7 +164,7 @@ def test_the_time_of_the_controller_is_paid_for():
 
 
 def test_the_time_of_the_controller_is_part_of_a_step_with_drafts():
-    machine, arm, plain = Machine(), Arm("a"), Done(1, 100, 1, 1, {}, cold=False, stands=1)
+    machine, arm, plain = Machine(), Arm("a"), Done(1, 100, 1, 1, {}, cold=0, stands=1)
     pacer = Pacer(machine=machine)
     for _ in range(3):
         pacer.settle(plain, 1.0, 1.0)

@@ -38,7 +38,7 @@ class Text:
     def settle(self, tokens, drafted, used):
         forward = CURVES[self.curve](1 + drafted)
         whole = forward + HOST + DRAFTING[self.curve] * bool(drafted)
-        self.pacer.settle(Done(1, 100, 1 + drafted, tokens, used, cold=False, stands=1), forward, whole)
+        self.pacer.settle(Done(1, 100, 1 + drafted, tokens, used, cold=0, stands=1), forward, whole)
 
     def after(self, ids, verdict, granted):
         """The branch in which this draft was judged so."""
