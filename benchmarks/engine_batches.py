@@ -30,10 +30,10 @@ from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
 from spec_compare.prompts import chosen, shipped
 
+from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row
 from spec_core import Run, load
 from tests.support.hugging_face import directory
-from tests.support.recorded import lines
 
 METHODS: dict[str, list[Any]] = {"plain": [], "`ngram`": [("ngram", {"n_min": 1, "n_max": 2, "p_min": 0.0})]}
 CALLS = {"one": True, "each": False}
@@ -109,15 +109,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-n", type=int, default=64)
     parser.add_argument("-k", type=int, default=5)
-    parser.add_argument("--core", type=int, help="where to run; the default is the first that is allowed")
-    parser.add_argument("-o", "--output", type=Path, help="lines of JSON, to which measurements are added")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="print the table of a file, measure nothing")
-    args = parser.parse_args()
-    if args.table is None and args.output is None:
-        parser.error("give -o FILE or --table FILE")
-    if args.table is None:
-        measure(args)
-    print("\n".join(table(lines(args.table or args.output))))
+    measuring.run(parser, measure, table)
 
 
 if __name__ == "__main__":

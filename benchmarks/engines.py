@@ -43,6 +43,7 @@ from spec_compare.prompts import chosen, shipped
 from spec_zoo import path
 
 from benchmarks.serving import free_port, spent
+from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row
 from spec_core import Run, Step, Target, load
 from tests.support.recorded import lines
@@ -309,15 +310,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=4, help="prompts of a family")
     parser.add_argument("-n", type=int, default=128)
     parser.add_argument("-k", type=int, default=5)
-    parser.add_argument("--core", type=int, help="where to run; the default is the first that is allowed")
-    parser.add_argument("-o", "--output", type=Path, help="lines of JSON; what is there is not measured again")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="print the tables of a file, measure nothing")
-    args = parser.parse_args()
-    if args.table is None and args.output is None:
-        parser.error("give -o FILE or --table FILE")
-    if args.table is None:
-        measure(args)
-    print("\n".join(table(lines(args.table or args.output))))
+    measuring.run(parser, measure, table)
 
 
 if __name__ == "__main__":

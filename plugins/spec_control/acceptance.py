@@ -129,6 +129,11 @@ def moved(rate: float, tested: int, accepted: int, weight: float) -> float:
     return LOW if rate < LOW else HIGH if rate > HIGH else rate
 
 
+def tested(depth: int, accepted: int) -> int:
+    """Tokens of a path that were tested: the accepted ones, and the first that was not."""
+    return accepted + (accepted < depth)
+
+
 def averaged(rate: float, tested: int, accepted: int, weight: float) -> float:
     """A rate after tokens of which a share was accepted, in any order."""
     rate += (1.0 - (1.0 - weight) ** tested) * (accepted / tested - rate)

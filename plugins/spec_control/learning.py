@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
+from spec_control.acceptance import tested
 from spec_control.arm import Arm
 from spec_control.pacer import Pacer
+from spec_control.sums import Drafts, Sums
 from spec_control.track import Done, Grants, Track
 from spec_core import Spent, Tried
 
 MEASURED = 3
 """Steps of one plan whose costs are learned, its first; of the others only sums are."""
-SAMPLED = 4
-"""Drafts of the others of which one is looked at by position."""
 
 
 @attrs.define
@@ -84,46 +84,36 @@ class Learner:
         self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, 0.0 if done.drafted else others, own)
 
     def _held(self, steps: list[Spent]) -> None:
-        """Steps of a plan that holds, by their sums."""
-        costs, batch = self.pacer.machine.costs(steps[0].sequences, steps[0].depth or 0), steps[0].sequences
-        factors, gains, sums = dict[int, float](), dict[str, Gain](), dict[tuple[int, str], Sum]()
-        whole, tokens, plains = 0.0, 0, 0
+        """Steps of a plan that holds."""
+        pacer, sums, factors = self.pacer, Sums(), dict[int, float]()
+        costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
         for spent in steps:
             factor = factors.get(spent.rows)
             if factor is None:
-                factor = factors[spent.rows] = self.pacer.machine.plain_by_forward(costs, spent.rows)
-            took = self.pacer.charged(spent.whole, spent.seconds["verify"] * factor)
-            whole += took
-            tokens += spent.tokens
-            plains += not spent.tried
-            for tried in spent.tried:
-                one = sums.get((tried.number, tried.method))
-                if one is None:
-                    one = sums[tried.number, tried.method] = Sum()
-                one.add(tried)
-            drafting = {tried.method for tried in spent.tried}
-            for method in drafting:
-                gains.setdefault(method, Gain()).add(spent.tokens / batch, took, 1.0 / len(drafting))
-        self.pacer.held(len(steps), plains, tokens / batch, whole)
-        for (number, method), one in sums.items():
-            self._summed(self.memories[number].track, self.pacer.arm(method), one)
-        track = next(iter(self.memories.values())).track if batch == 1 else None
-        for method, gain in gains.items():
-            self.pacer.gained_all(track, self.pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
-        self._offers(sums, len(steps))
+                factor = factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
+            sums.add(spent, pacer.charged(spent.whole, spent.seconds["verify"] * factor))
+        pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent)
+        for (number, method), drafts in sums.drafts.items():
+            self._drafts(self.memories[number].track, pacer.arm(method), drafts)
+        track = next(iter(self.memories.values())).track if costs.batch == 1 else None
+        for method, gain in sums.gains.items():
+            pacer.gained_all(track, pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
+        self._offers(sums)
 
-    def _summed(self, track: Track, arm: Arm, one: Sum) -> None:
-        self.pacer.learn_all(track, arm, one.tested, one.accepted, one.lengths)
-        for tried in one.sample:
-            arm.shape.learn(*tested(tried))
+    def _drafts(self, track: Track, arm: Arm, drafts: Drafts) -> None:
+        self.pacer.learn_all(track, arm, drafts.tested, drafts.accepted, drafts.lengths)
+        for tried in drafts.sample:
+            accepted = tried.accepted or 0
+            arm.shape.learn(tested(tried.depth, accepted), accepted)
             arm.branched(tried.drafted, tried.depth)
             arm.ended(tried.depth, tried.budget)
 
-    def _offers(self, sums: Mapping[tuple[int, str], Sum], steps: int) -> None:
+    def _offers(self, sums: Sums) -> None:
+        """How often the first method that might draft did."""
         for number, memory in self.memories.items():
             for grant in memory.grants[:1]:
-                one = sums.get((number, grant.arm.name))
-                grant.arm.asked(one.drafts / steps if one else 0.0, steps)
+                drafts = sums.drafts.get((number, grant.arm.name))
+                grant.arm.asked(drafts.drafts / sums.steps if drafts else 0.0, sums.steps)
 
     def _judged(self, spent: Spent) -> Done | None:
         """Learn what was accepted. None where the time says nothing: rows of a prompt, or drafts without control."""
@@ -151,58 +141,6 @@ class Learner:
         done.drafted[arm] = done.drafted.get(arm, 0) + tried.depth
         if tried.accepted is not None:
             self.pacer.learn(memory.track, arm, tried.drafted, tried.depth, tried.accepted, tried.budget)
-
-
-@attrs.define
-class Sum:
-    """Of the drafts of one method for one sequence. tested, accepted: tokens. lengths: {tokens: drafts}.
-
-    sample: some of the drafts.
-    """
-
-    drafts: int = 0
-    tested: int = 0
-    accepted: int = 0
-    lengths: dict[int, int] = attrs.field(factory=dict)
-    sample: list[Tried] = attrs.field(factory=list)
-
-    def add(self, tried: Tried) -> None:
-        depth, accepted = tried.depth, tried.accepted
-        self.drafts += 1
-        self.lengths[depth] = self.lengths.get(depth, 0) + 1
-        if accepted is not None:
-            self.accepted += accepted
-            self.tested += accepted + (accepted < depth)
-            if self.drafts % SAMPLED == 0:
-                self.sample.append(tried)
-
-
-@attrs.define
-class Gain:
-    """Of the steps in which a method drafted. tokens: of each sequence, on average. spent: time in plain steps."""
-
-    steps: int = 0
-    tokens: float = 0.0
-    spent: float = 0.0
-    shares: float = 0.0
-
-    def add(self, tokens: float, spent: float, share: float) -> None:
-        """share: of the step, where several methods drafted in it."""
-        self.steps += 1
-        self.tokens += tokens
-        self.spent += spent
-        self.shares += share
-
-    @property
-    def many(self) -> float:
-        """Methods that drafted in a step, on average."""
-        return self.steps / self.shares
-
-
-def tested(tried: Tried) -> tuple[int, int]:
-    """Tokens of a draft that were tested, and those that were accepted."""
-    accepted = tried.accepted or 0
-    return accepted + (accepted < tried.depth), accepted
 
 
 def offered(grants: Grants, drafted: Iterable[Arm]) -> None:

@@ -45,10 +45,6 @@ class Ledger:
         balance = self.balance
         return max(balance / RISK, min(balance, RISK_MIN))
 
-    def affords(self, loss: float) -> bool:
-        """Whether a step may be made that loses this many plain steps at most."""
-        return self.balance >= loss
-
     def forgive(self, excess: float, excusable: bool = True) -> float:
         """A step took so many plain steps more than was forecast. Returns how many of them shall not be charged.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from spec_control.acceptance import tested
 from spec_control.arm import TRIALS, Arm
 from spec_control.choice import PROBE, YOUNG, Choice
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
@@ -107,8 +108,10 @@ class Pacer:
         return [()] * len(tracks)
 
     def _hopeful(self, costs: Costs) -> bool:
-        """Whether anybody would draft for a sequence of which nothing is known."""
-        return any(self.choice.grants(costs, [Track(tuple(self.arms.values()))]))
+        """Whether anybody is expected to pay for a sequence of which nothing is known."""
+        new = Track(tuple(self.arms.values()))
+        tables = ((arm, arm.table(costs, self.choice.longest)) for arm in new.arms)
+        return any(new.pays(arm) or arm.forecast(table, new.rate(arm)).length for arm, table in tables)
 
     def _rest(self, tracks: list[Track]) -> None:
         """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
@@ -182,9 +185,9 @@ class Pacer:
 
         granted: tokens that it might have had.
         """
-        tested = accepted + 1 if accepted < depth else depth
+        judged = tested(depth, accepted)
         rate = track.rating(arm)
-        rate.learn(tested, accepted)
+        rate.learn(judged, accepted)
         track.whole = track.whole + 1 if accepted == depth else 0
         if self.probe is arm:
             if track.whole:
@@ -193,7 +196,7 @@ class Pacer:
             else:
                 self._unprobed = 0.0
             self.book.of(arm.name).probes += 1
-        arm.shape.learn(tested, accepted)
+        arm.shape.learn(judged, accepted)
         arm.branched(rows, depth)
         arm.ended(depth, granted)
         lengths = self.book.of(arm.name).lengths

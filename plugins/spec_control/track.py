@@ -76,8 +76,8 @@ class Done:
     """A step of which only the time is missing.
 
     depth: positions of the longest sequence. rows: of the forward. tokens: emitted by all ``batch`` sequences.
-    drafted: {method: tokens of its paths}. cold: first drafts of a method for a sequence, which evaluate
-    what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
+    drafted: {method: tokens of its paths}. cold: first drafts of a method for a sequence, which
+    evaluate what it had missed. stands: for so many plain steps like it. track: where there is but one sequence.
     """
 
     batch: int

@@ -28,6 +28,8 @@ class Tried:
 class Spent:
     """What a step took; not to be changed.
 
+    Not frozen, as one is made in every step and that would take three times as long.
+
     number: the step's. whole: seconds from its plan to its end. seconds: as in ``Step``.
     sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows

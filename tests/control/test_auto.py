@@ -10,12 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.auto import Auto
-from spec_control.learning import Learner, Memory
-from spec_control.pacer import QUIET, Pacer
-from spec_control.track import Grant, Track
 from spec_methods.ngram import Ngram
 
-from spec_core import Compat, Request, Run, Sampling, Spent, UsageError, hookimpl
+from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
 from spec_core.errors import PluginError
 from spec_core.testing import ControllerConformance, Oracle, QuickTarget, RandomTrees, ToyRollback, ToyTarget
 
@@ -312,95 +309,3 @@ def test_a_second_run_begins_anew():
 
     Run(QuickTarget(), [auto, Ngram(n_min=1)])
     assert auto.pacer.steps == 0
-
-
-def test_the_last_step_of_a_rest_is_measured_and_stands_for_the_others():
-    """The report counts every step, but for a rest that is not over."""
-    request = Request(PROMPT, max_tokens=300, name="a")
-    auto = Auto()
-    run = Run(toy(), [auto, oracle([request], right=lambda i, seq: False)])
-    steps = []
-    run.observe(lambda step: steps.append(step))
-    run.generate(request).result
-
-    assert auto.pacer.steps < len(steps)
-    assert len(steps) - QUIET - 12 <= auto.pacer.book.steps <= len(steps)
-
-
-def test_a_drafter_that_is_always_wrong_is_soon_left_alone():
-    request = Request(PROMPT, max_tokens=300, name="a")
-    wrong = oracle([request], right=lambda i, seq: False)
-    kept = Run(toy(), [wrong], control="auto").generate(request).result.stats
-    free = Run(toy(), [wrong]).generate(request).result.stats
-
-    assert kept["drafted"] < free["drafted"] / 10
-
-
-def test_each_method_of_a_spliced_draft_learns_from_its_own_tokens(monkeypatch):
-    request = Request([*PROMPT, *PROMPT, *PROMPT], max_tokens=80, name="a")
-    controller, learned, pieces = Auto(), [], []
-    run = Run(toy(), [controller, oracle([request], length=2), Ngram(n_min=1, extend=True)])
-    learn = Pacer.learn
-
-    def recorded(self, track, arm, rows, depth, accepted, granted):
-        learned.append((arm.name, rows, accepted))
-        learn(self, track, arm, rows, depth, accepted, granted)
-
-    def look(step):
-        for part in step.parts:
-            if part.uncut is not None:
-                kept = part.uncut.path
-                pieces.extend((p.source, len(p.draft), len(p.own(kept))) for p in part.pieces if p.reached(kept))
-
-    def all_methods(self, tracks, batch, depth):
-        return [tuple(Grant(arm, 6, 0.0) for arm in track.arms) for track in tracks]
-
-    monkeypatch.setattr(Pacer, "learn", recorded)
-    monkeypatch.setattr(Pacer, "plan", all_methods)  # whatever the clock says
-    run.observe(look)
-    finished(run, [request])
-    controller.report()  # which learns from the last steps, too
-
-    assert {name for name, _, _ in learned} == {"oracle", "ngram"}
-    assert learned == pieces
-
-
-def test_a_disturbed_last_step_of_a_rest_does_not_stand_for_all_of_it():
-    """A method that was interrupted in that one step has not taken so long in a thousand."""
-    pacer = Pacer()
-    learner, methods = Learner(pacer), {"lookup": frozenset({"deterministic"})}
-    learner.memories[0] = Memory(Track((pacer.arm("lookup"),)))
-
-    def rest(first, steps, process):
-        seconds = {"verify": 1e-3, "process.lookup": process}
-        planned = Spent(first, 1.2e-3, {"verify": 1e-3}, 1, 1, 1, 50)
-        last = Spent(first + steps, 1.1e-3 + process, seconds, 1, 1, 1, 50, resting=True)
-        learner.learn([planned, last], "auto", methods)
-
-    for i in range(5):
-        rest(11 * i, 10, 1e-5)
-    before = pacer.ledger.balance
-    rest(55, 1000, 5e-3)
-
-    assert pacer.ledger.balance >= before - 1.0
-
-
-def test_a_method_that_does_nothing_while_it_does_not_draft_is_known_to_cost_nothing_then():
-    """Otherwise its cost would be looked at again after a few steps, all the time."""
-    request = Request(PROMPT, max_tokens=300, name="a")
-    auto = Auto()
-    run = Run(toy(), [auto, oracle([request], right=lambda i, seq: False)])
-    run.generate(request).result
-
-    assert auto.pacer.arm("oracle").stands
-    assert auto.pacer.service.endured([auto.pacer.arm("oracle")]) is None
-
-
-def test_a_step_counts_once_for_a_method_however_many_sequences_it_drafts_for():
-    requests = [Request([*PROMPT, i], max_tokens=80, name=str(i)) for i in range(3)]
-    run = Run(toy(), [oracle(requests)], control="auto", max_sequences=3)
-    finished(run, requests)
-    report = run.stats.report()["reports"]["auto"]
-
-    assert 0 < report["methods"]["oracle"]["steps"] <= report["steps"]
-    assert report["methods"]["oracle"]["time_share"] <= 1.0
