@@ -31,7 +31,7 @@ from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
 from spec_core.loop.schedule import Scheduler, plan
-from spec_core.loop.serving import Serving
+from spec_core.loop.serving import NOBODY, Serving
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
 from spec_core.loop.unoffered import Unoffered
@@ -121,7 +121,7 @@ class Run:
         self._observers: list[Callable[[Step], None]] = []
         self._orders = Orders(self._hooks.controllers)
         self._serving = Serving(self.plugins, self.needs)
-        self._idle: frozenset[str] = frozenset()
+        self._idle = NOBODY
         self._unasked = self._idle
         self._lock = FairLock()
         self._stepping = False
@@ -158,7 +158,7 @@ class Run:
         step = self._new_step(number=self._steps, before=self._spent, passed=orders.passed)
         self._steps += 1
         orders.begin(self._scheduler.running, self.proposals)
-        drafters = frozenset[str]() if orders.resting else self.drafters
+        drafters = NOBODY if orders.resting else self.drafters
         step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
         orders.repeat(step)
         self._idle = self._unasked = self._serving.idle(step.parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
@@ -24,13 +23,15 @@ class Serving:
     _idle_by: dict[frozenset[str], frozenset[str]] = attrs.field(factory=dict)
     _read_by: dict[frozenset[str], Needs] = attrs.field(factory=dict)
 
-    def idle(self, parts: Iterable[Part]) -> frozenset[str]:
+    def idle(self, parts: list[Part]) -> frozenset[str]:
         """Methods that serve none of these sequences, and own nothing."""
-        serving = NOBODY
+        serving = parts[0].seq.methods if parts else NOBODY
         for part in parts:
-            if part.seq.methods is None:
+            methods = part.seq.methods
+            if serving is None or methods is None:
                 return NOBODY
-            serving |= part.seq.methods
+            if methods is not serving:
+                serving |= methods
         found = self._idle_by.get(serving)
         if found is None:
             methods = (c for c in self.plugins if c.proposals and not c.compat.owns and "accept" not in c.hooks)
