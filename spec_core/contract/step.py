@@ -54,7 +54,8 @@ class Step:
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
     passed: what steps took since the draft hooks of controllers were called last, oldest first: of a rest its last step
-    only, and no other steps in which nobody may draft. The run empties the list after these hooks, and fills it again.
+    only, without tokens and depth where the rest ended early, and no other steps in which nobody may draft. The run
+    empties the list after these hooks, and fills it again.
     priced: plugins that asked for a price that a controller had set.
     resting: (steps, without, joining) of ``rest``. held: (steps, loss, per_token) of ``hold``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.

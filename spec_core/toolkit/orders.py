@@ -29,29 +29,33 @@ class Orders:
     _without: frozenset[str] = frozenset()
     _joining: bool = False
     _known: set[int] = attrs.field(factory=set)
+    _newest: int = -1
     _hold: int = 0
     _held: dict[int, Part] = attrs.field(factory=dict)
     _loss: float = 0.0
     _per_token: float = 0.0
 
-    def begin(self, running: Iterable[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
-        """A step of these sequences begins. proposals: as in ``Step``."""
-        self.resting = bool(self._rest) and self._rests(running, proposals)
+    def begin(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
+        """A step of these sequences begins, the one that joined last at the end. proposals: as in ``Step``."""
+        if self._rest and running and running[-1].number != self._newest:
+            self._join(running, proposals)
+        self.resting = bool(self._rest)
+        if self.resting:
+            self._rest -= 1
         self.holding = bool(self._hold) and not self.resting and self._holds(running)
 
-    def _rests(self, running: Iterable[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
+    def _join(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A sequence that joins ends a rest, if a method serves it and ``rest`` did not say otherwise."""
+        self._newest = running[-1].number
         for seq in running:
             if seq.number not in self._known:
                 self._known.add(seq.number)
                 seq.drop(self._without, proposals)
                 if not self._joining and any(seq.wants(name) for name, kinds in proposals.items() if kinds):
                     self._rest = 0
-                    return False
-        self._rest -= 1
-        return True
+                    return
 
-    def _holds(self, running: Iterable[Sequence]) -> bool:
+    def _holds(self, running: list[Sequence]) -> bool:
         """A sequence that joins or ends ends it, and so does a loss."""
         if self._loss < 0.0 or [seq.number for seq in running] != [*self._held]:
             self._hold = 0
@@ -74,17 +78,20 @@ class Orders:
         self._rest = self._hold = 0
         if step.resting is not None:
             self._rest, self._without, self._joining = step.resting
-            self._known = {part.seq.number for part in step.parts}
+            self._known, self._newest = {part.seq.number for part in step.parts}, -1
         elif step.held is not None and len(self.controllers) == 1:
             self._hold, self._loss, self._per_token = step.held
             self._held = {part.seq.number: part for part in step.parts}
 
     def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:
         """A step is over; returns what it took. whole, seconds, rows: as in ``Spent``."""
-        number, sequences = step.number, len(step.parts)
+        spent = Spent(step.number, whole, seconds, len(step.parts), rows)
         if not self.controllers:
-            return Spent(number, whole, seconds, sequences, rows)
-        spent = Spent(number, whole, seconds, sequences, rows, *outcome(step.parts), step.priced, self.resting)
+            return spent
+        spent.resting = self.resting
+        if not (self.resting and self._rest):  # steps within a rest shall take as long as those without a controller
+            spent.tokens, spent.depth, spent.tried = outcome(step.parts)
+            spent.priced = step.priced
         if self.resting and self.passed and self.passed[-1].resting:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
