@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from spec_control.acceptance import GRAIN, Shape
-from spec_control.curve import Curve
+from spec_control.curve import SURE, Curve
 from spec_control.machine import Costs
 
 YOUNG, OLD = 4, 32
@@ -91,15 +91,21 @@ class Arm:
 
     # learning
 
-    def drafted(self, batch: int, length: int, aside: float) -> None:
-        """A step of ``batch`` sequences in which it alone drafted. aside: as the field. The first ones warm it up."""
+    def drafted(self, batch: int, length: int, aside: float | None) -> None:
+        """A step of ``batch`` sequences in which it alone drafted. aside: as the field, None where it is not known.
+
+        The first ones warm it up.
+        """
         self.steps += 1
-        if self.steps <= WARM:
-            return
+        if self.steps > WARM and aside is not None:
+            self.took(batch, length, aside)
+
+    def took(self, batch: int, length: int, aside: float, steps: int = 1) -> None:
+        """As of ``drafted``, the median of so many steps."""
         curve = self.aside.get(batch)
         if curve is None:
             curve = self.aside[batch] = Curve()
-        curve.add(length, aside)
+        curve.add(length, aside, min(SURE, steps))
 
     def ended(self, length: int, granted: int) -> None:
         """A draft of this many tokens, where more were granted: the longest it makes is learned from where it ends."""

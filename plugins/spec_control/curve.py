@@ -38,16 +38,15 @@ class Curve:
     numbers: list[int] = attrs.field(factory=list, init=False)
     values: list[float] = attrs.field(factory=list, init=False)
 
-    def add(self, n: int, value: float) -> None:
-        """One more measurement."""
+    def add(self, n: int, value: float, times: int = 1) -> None:
+        """One more measurement, or as many as this is the median of."""
         recent = self.measured.get(n)
         if recent is None:
             recent = self.measured[n] = []
             self.expected[n] = self.at(n) if self.numbers else value
-        recent.append(value)
+        recent += [value] * times
         self.added += 1
-        if len(recent) > RECENT:
-            del recent[0]
+        del recent[:-RECENT]
         if len(recent) <= FIT or n not in self.typical or self.added % FIT == 0:
             self._fit(n)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from statistics import median
 
 import attrs
 
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
+from spec_control.machine import Costs
 from spec_control.pacer import Pacer
 from spec_control.sums import Drafts, Sums
 from spec_control.track import Done, Grants, Track
 from spec_core import Spent, Tried
 
-MEASURED = 3
-"""Steps of one plan whose costs are learned, its first; of the others only sums are."""
+USUAL = 4
+"""Lengths of drafts whose costs are learned from the steps of one plan, those that were most often."""
 
 
 @attrs.define
@@ -41,13 +43,21 @@ class Learner:
                 self._rested(spent, methods, spent.number - self.upto)
             elif i + 1 < len(fresh) and fresh[i + 1].resting:
                 self.pacer.planned(spent.whole)
-            elif i < MEASURED:
-                self._made(spent, methods, seconds_of(spent, controller))
+            elif len(fresh) == 1 or (i == 0 and self._begins(spent)):
+                self._made(spent, methods, seconds_of(spent, controller), usual=len(fresh) == 1)
             else:
-                self._held(fresh[i:])
+                self._held(fresh[i:], seconds_of(spent, controller))
                 self.upto = fresh[-1].number
                 break
             self.upto = spent.number
+
+    def _begins(self, spent: Spent) -> bool:
+        """A method drafted for a sequence for the first time, or may have: such a step is like no other."""
+        memories = [self.memories.get(tried.number) for tried in spent.tried]
+        return spent.depth is None or any(
+            memory is None or tried.method not in memory.track.rates
+            for memory, tried in zip(memories, spent.tried, strict=True)
+        )
 
     def _rested(self, last: Spent, methods: Mapping[str, frozenset[str]], steps: int) -> None:
         """Of a rest its last step shows what a plain one takes: it is as in a run without a controller.
@@ -75,30 +85,47 @@ class Learner:
             arm.stood(stood.get(arm.name, 0.0))
         return whole
 
-    def _made(self, spent: Spent, methods: Mapping[str, frozenset[str]], own: float) -> None:
-        """A step in which somebody might draft."""
+    def _made(self, spent: Spent, methods: Mapping[str, frozenset[str]], own: float, usual: bool) -> None:
+        """A step in which somebody might draft, after the controller has planned."""
         done = self._judged(spent)
         if done is None:
             return
         others = self._standing(spent, methods, done.drafted)
-        self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, 0.0 if done.drafted else others, own)
+        usual = usual and bool(done.drafted)
+        others = 0.0 if done.drafted else others
+        self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, others, own, usual)
 
-    def _held(self, steps: list[Spent]) -> None:
-        """Steps of a plan that holds."""
+    def _held(self, steps: list[Spent], own: float) -> None:
+        """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
         pacer, sums, factors = self.pacer, Sums(), dict[int, float]()
         costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
         for spent in steps:
             factor = factors.get(spent.rows)
             if factor is None:
                 factor = factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
-            sums.add(spent, pacer.charged(spent.whole, spent.seconds["verify"] * factor))
-        pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent)
+            whole = spent.whole - own if spent is steps[0] else spent.whole
+            sums.add(spent, whole, pacer.charged(whole, spent.seconds["verify"] * factor))
+        for tried in steps[0].tried:
+            pacer.arm(tried.method).priced = tried.method in steps[0].priced
+        pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own)
+        pacer.machine.held(costs, sums.forwards)
+        self._beside(costs, sums)
         for (number, method), drafts in sums.drafts.items():
             self._drafts(self.memories[number].track, pacer.arm(method), drafts)
         track = next(iter(self.memories.values())).track if costs.batch == 1 else None
         for method, gain in sums.gains.items():
             pacer.gained_all(track, pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
         self._offers(sums)
+
+    def _beside(self, costs: Costs, sums: Sums) -> None:
+        """Time beside the forward, of methods that had nothing to catch up on."""
+        cold = {method for number, method in sums.drafts if method not in self.memories[number].track.rates}
+        usual = sorted(sums.beside, key=lambda key: len(sums.beside[key]))[-USUAL:]
+        for method, length in usual:
+            if method not in cold:
+                seconds = sums.beside[method, length]
+                aside = median(seconds) / self.pacer.machine.forward
+                self.pacer.arm(method).took(costs.batch, length, aside, len(seconds))
 
     def _drafts(self, track: Track, arm: Arm, drafts: Drafts) -> None:
         self.pacer.learn_all(track, arm, drafts.tested, drafts.accepted, drafts.lengths)

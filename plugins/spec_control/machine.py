@@ -1,12 +1,12 @@
 """What steps cost on this machine at this moment, in plain steps.
 
-A plain step of a batch is the unit. What a forward of n rows costs against a plain one is learned from steps that
-follow each other directly, one plain and one not; how fast the machine is at the moment, from every forward.
+A plain step of a batch is the unit. What a forward of n rows costs against a plain one is learned from steps that are
+close to each other, plain ones and others; how fast the machine is at the moment, from every forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 import attrs
@@ -16,6 +16,8 @@ from spec_control.curve import FIT, RECENT, SURE, Curve
 
 SLOPE = 0.05
 """Cost of a row, in plain steps of one sequence, where nothing but plain steps was measured."""
+USUAL = 4
+"""Numbers of rows whose costs are learned from the steps of one plan, those that were most often."""
 DIFFERENT = 1.25
 """A forward that costs this much more or less than predicted is measured again soon."""
 
@@ -55,7 +57,7 @@ class Machine:
     """Costs by number of sequences and depth.
 
     forward: seconds of a plain forward at the moment, from the last step whose cost is known.
-    plain: seconds of the last plain step that was measured.
+    plain: seconds of a plain step at the moment.
     surprised: the last pair of steps showed a cost that has changed, or is not known for sure.
     """
 
@@ -64,6 +66,7 @@ class Machine:
     plain: float = 0.0
     surprised: bool = False
     _last: tuple[Costs, int, float] | None = None
+    _medians: dict[int, tuple[float, int]] = attrs.field(factory=dict)
     _odd: tuple[int, int] | None = None
 
     def costs(self, batch: int, depth: int) -> Costs:
@@ -116,7 +119,7 @@ class Machine:
             self.forward = forward / costs.forwards.at(rows)
         # n rows never cost more than n forwards of one: what took longer was the machine
         self.forward = max(self.forward, forward * costs.batch / rows)
-        self._last = costs, rows, forward
+        self._last, self._medians = (costs, rows, forward), {}
         if plain:
             self.plain = forward + overhead
             return self.plain
@@ -127,9 +130,35 @@ class Machine:
         curve = costs.forwards
         return (1.0 + (costs.overhead or 0.0)) / (curve.at(rows) * (1.0 + curve.error(rows)))
 
-    def unmeasured(self) -> None:
-        """Steps were made whose costs are not compared."""
-        self._last, self.surprised = None, False
+    def expected(self, costs: Costs, rows: int, forward: float) -> float:
+        """Seconds of a plain step, by a step from which nothing is learned."""
+        return forward * self.plain_by_forward(costs, rows)
+
+    def held(self, costs: Costs, forwards: Mapping[int, list[float]]) -> None:
+        """Learn from steps in which a plan held. forwards: {rows: seconds of each}.
+
+        Their medians are compared with that of plain ones among them, or else with the next plain step.
+        """
+        usual = sorted(forwards, key=lambda rows: len(forwards[rows]))[-USUAL:]
+        medians = {rows: (median(forwards[rows]), min(SURE, len(forwards[rows]))) for rows in usual}
+        plain, times = medians.pop(costs.batch, (0.0, 0))
+        self._last, self._medians, self.surprised = None, medians, False
+        if times == SURE:
+            self._last, self.forward = (costs, costs.batch, plain), plain
+            self._compare_medians(costs, plain)
+        elif medians:
+            known = max(medians, key=lambda rows: (costs.compared(rows), medians[rows][1]))
+            self.forward = medians[known][0] / costs.forwards.at(known)
+            self._last = costs, known, medians[known][0]
+        self.plain = self.forward * (1.0 + (costs.overhead or 0.0))
+
+    def _compare_medians(self, costs: Costs, plain: float) -> None:
+        """plain: seconds of a plain forward soon before or after."""
+        surprised = False
+        for rows, (seconds, times) in self._medians.items():
+            self._learn(costs, rows, seconds / plain, times)
+            surprised = surprised or self.surprised
+        self._medians, self.surprised = {}, surprised
 
     def _compare(self, costs: Costs, rows: int, forward: float, plain: bool) -> None:
         """Two steps in a row, one of them plain, say what the other's forward costs."""
@@ -138,7 +167,9 @@ class Machine:
         if last is None or last[0] is not costs:
             return
         before, seconds = last[1], last[2]
-        if plain and before != rows:
+        if plain and self._medians:
+            self._compare_medians(costs, forward)
+        elif plain and before != rows:
             self._learn(costs, before, seconds / forward)
         elif not plain and before == costs.batch:
             self._learn(costs, rows, forward / seconds)
@@ -155,21 +186,22 @@ class Machine:
         else:  # either this cost is not what was expected, or the machine's speed has changed: a plain step tells
             self.surprised = curve.knows(rows)
 
-    def _learn(self, costs: Costs, rows: int, ratio: float) -> None:
-        """A cost that was far off twice in a row has changed: earlier measurements are dropped, and also at the first
-        comparison with a plain step.
+    def _learn(self, costs: Costs, rows: int, ratio: float, times: int = 1) -> None:
+        """ratio: to a plain forward, the median of so many times.
 
-        Rows at once never cost more than one after the other: more was a disturbance.
+        A cost that was far off twice in a row has changed: earlier measurements are dropped, and also at the first
+        comparison with a plain step. Rows at once never cost more than one after the other: more was a disturbance.
         """
         curve = costs.forwards
-        costs.pairs[rows] = costs.pairs.get(rows, 0) + 1
+        before = costs.pairs.get(rows, 0)
+        costs.pairs[rows] = before + times
         ratio = min(ratio, rows / costs.batch)
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
         changed = curve.knows(rows) and not alike(ratio, expected)
         self._odd = (id(curve), rows) if changed else None
-        if (changed and again) or (costs.pairs[rows] == 1 and curve.knows(rows)):
+        if (changed and again) or (before == 0 and curve.knows(rows)):
             curve.forget(rows, 1)
-        curve.add(rows, ratio)
+        curve.add(rows, ratio, times)
         self.surprised = changed
 
 

@@ -22,7 +22,7 @@ MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, BRIEF = 64, 8
+HOLD, BRIEF = 64, 16
 """Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where one of them
 is new, or the ledger allows only shorter drafts, but will allow more."""
 LOST = 2.0
@@ -216,18 +216,24 @@ class Pacer:
         self.book.step(steps, steps, steps, self.reason)
         self._over(True, steps)
 
-    def settle(self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0) -> None:
+    def settle(
+        self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0, usual: bool = True
+    ) -> None:
         """A step is over. forward, whole: seconds of the forward, and of all but this controller.
 
         others: of a plain step, seconds that it would not have taken in a run without methods.
         own: seconds of this controller, which are paid for, but are no cost of the draft.
+        usual: it took as long as others like it; one in which the controller planned does not, if it seldom does.
         """
         self.steps += 1
         if self.steps == 1:
             return  # the first forward warms caches up
         batch, times = done.batch, done.stands
         costs = self.machine.costs(batch, done.depth)
-        plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
+        if usual or not self.machine.plain:
+            plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
+        else:
+            plain = self.machine.expected(costs, done.rows, forward)
         spent, each = times * whole / plain, times * done.tokens / batch
         self.book.step(each, spent + own / plain, times, self.reason)
         if done.drafted and spent > 1.0 + LARGE:
@@ -235,7 +241,7 @@ class Pacer:
         self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
         if done.drafted:
-            self._used(done, spent, each, (whole - forward) / self.machine.forward)
+            self._used(done, spent, each, (whole - forward) / self.machine.forward if usual else None)
             self.own += OWN * (own / self.machine.forward - self.own)
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
@@ -245,7 +251,7 @@ class Pacer:
         more += done.cold * sum(arm.beginning for arm in lengths)
         return self.ledger.forgive(spent - 1.0 - more, excusable=not done.cold)
 
-    def _used(self, done: Done, spent: float, each: float, aside: float) -> None:
+    def _used(self, done: Done, spent: float, each: float, aside: float | None) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
         if len(done.drafted) == 1 and not done.cold:
             arm, length = next(iter(done.drafted.items()))
@@ -282,13 +288,19 @@ class Pacer:
         spent, expected = whole / plain, 1.0 + self.risk
         return spent if spent < expected + LARGE else spent - self.ledger.forgive(spent - expected)
 
-    def held(self, steps: int, plain: int, tokens: float, spent: float) -> None:
-        """So many steps of a plan that holds are over, some of them plain. spent: their time in plain steps."""
+    def held(self, steps: int, plain: int, tokens: float, spent: float, own: float) -> None:
+        """So many steps of a plan that holds are over, some of them plain. spent: their time in plain steps.
+
+        own: seconds of this controller.
+        """
         self.steps += steps
-        self.book.step(tokens, spent, steps, self.reason)
-        self.ledger.settle(tokens, spent)
-        self.machine.unmeasured()
-        self.own *= (1.0 - OWN) ** (steps - plain)
+        mine = own / self.machine.plain
+        self.book.step(tokens, spent + mine, steps, self.reason)
+        self.ledger.settle(tokens, spent + mine - self.ledger.forgive(mine))
+        drafted = steps - plain
+        if drafted:
+            share = 1.0 - (1.0 - OWN) ** drafted
+            self.own += share * (own / (self.machine.forward * drafted) - self.own)
         self._over(False, steps)
 
     def learn_all(self, track: Track, arm: Arm, tested: int, accepted: int, lengths: dict[int, int]) -> None:

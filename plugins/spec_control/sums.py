@@ -47,6 +47,12 @@ class Gain:
     spent: float = 0.0
     shares: float = 0.0
 
+    def add(self, tokens: float, spent: float, methods: int) -> None:
+        self.steps += 1
+        self.tokens += tokens
+        self.spent += spent
+        self.shares += 1.0 / methods
+
     @property
     def many(self) -> float:
         """Methods that drafted in a step, on average."""
@@ -57,29 +63,51 @@ class Gain:
 class Sums:
     """drafts: {(request, method): its drafts}. gains: {method: of its steps}.
 
+    forwards: {rows: seconds of each forward}. beside: {(method, length): seconds beside the forward of each step in
+    which it alone drafted, so many tokens for a sequence on average}.
     steps, plain: how many there were, and without a draft. tokens, spent: as of ``Gain``.
     """
 
     drafts: dict[tuple[int, str], Drafts] = attrs.field(factory=dict)
     gains: dict[str, Gain] = attrs.field(factory=dict)
+    forwards: dict[int, list[float]] = attrs.field(factory=dict)
+    beside: dict[tuple[str, int], list[float]] = attrs.field(factory=dict)
     steps: int = 0
     plain: int = 0
     tokens: float = 0.0
     spent: float = 0.0
 
-    def add(self, step: Spent, spent: float) -> None:
-        """spent: the step's time in plain steps."""
-        tokens = step.tokens / step.sequences
+    def add(self, step: Spent, whole: float, spent: float) -> None:
+        """whole: seconds, without those of the controller. spent: the same in plain steps."""
+        tokens, forward, rows = step.tokens / step.sequences, step.seconds["verify"], step.rows
         self.steps += 1
-        self.plain += not step.tried
         self.tokens += tokens
         self.spent += spent
+        if rows in self.forwards:
+            self.forwards[rows].append(forward)
+        else:
+            self.forwards[rows] = [forward]
+        if not step.tried:
+            self.plain += 1
+            return
         for tried in step.tried:
-            self.drafts.setdefault((tried.number, tried.method), Drafts()).add(tried)
+            self._drafts(tried).add(tried)
         methods = {tried.method for tried in step.tried}
         for method in methods:
-            gain = self.gains.setdefault(method, Gain())
-            gain.steps += 1
-            gain.tokens += tokens
-            gain.spent += spent
-            gain.shares += 1.0 / len(methods)
+            self._gain(method).add(tokens, spent, len(methods))
+        if len(methods) == 1:
+            length = max(1, round(sum(tried.depth for tried in step.tried) / step.sequences))
+            self.beside.setdefault((step.tried[0].method, length), []).append(whole - forward)
+
+    def _drafts(self, tried: Tried) -> Drafts:
+        key = tried.number, tried.method
+        found = self.drafts.get(key)
+        if found is None:
+            found = self.drafts[key] = Drafts()
+        return found
+
+    def _gain(self, method: str) -> Gain:
+        found = self.gains.get(method)
+        if found is None:
+            found = self.gains[method] = Gain()
+        return found

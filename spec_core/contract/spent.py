@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import attrs
 
 
-@attrs.frozen
-class Tried:
+class Tried(NamedTuple):
     """What one method drafted for one sequence in a step.
 
     number: the request's. method: its name in the run. budget: longest path that it might have drafted.

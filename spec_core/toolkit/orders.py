@@ -120,9 +120,13 @@ def attempts(part: Part) -> Iterator[Tried]:
     """What each method drafted in a part that has a draft and a verdict."""
     if part.uncut is None:
         return
-    whole = min(part.budget, part.limits.get(None, part.budget))
+    limits, path, alone = part.limits, part.uncut.path, len(part.pieces) == 1
+    whole = min(part.budget, limits.get(None, part.budget))
     for piece in part.pieces:
-        budget = min(whole, part.limits.get(piece.source, whole))
-        drafted, path = len(piece.draft.ids), part.uncut.path
-        accepted = len(piece.own(path)) if piece.reached(path) else None
-        yield Tried(part.seq.number, piece.source, budget, drafted, piece.draft.depth, accepted)
+        draft, accepted = piece.draft, None
+        if alone:
+            accepted = len(path)
+        elif piece.reached(path):
+            accepted = len(piece.own(path))
+        budget = min(whole, limits.get(piece.source, whole))
+        yield Tried(part.seq.number, piece.source, budget, len(draft.ids), draft.depth, accepted)
