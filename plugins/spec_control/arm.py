@@ -68,7 +68,8 @@ class Arm:
     steps: in which it drafted. chances: in which it might. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
-    for a sequence takes beside what later ones take. paid: its drafts gain time, on average over many.
+    for a sequence takes beside what later ones take. held: its costs were measured in steps in which a plan held.
+    paid: its drafts gain time, on average over many.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Arm:
     longest: int | None = None
     standing: float = 0.0
     beginning: float = 0.0
+    held: bool = False
     gain: float = 0.0
     _stood: list[float] = attrs.field(factory=list)
     _top: int = 0
@@ -94,18 +96,25 @@ class Arm:
     def drafted(self, batch: int, length: int, aside: float | None) -> None:
         """A step of ``batch`` sequences in which it alone drafted. aside: as the field, None where it is not known.
 
-        The first ones warm it up.
+        The first ones warm it up. One in which the controller planned takes longer than those in which a plan holds:
+        it does not count any more once there are such.
         """
         self.steps += 1
-        if self.steps > WARM and aside is not None:
-            self.took(batch, length, aside)
+        if self.steps > WARM and aside is not None and not self.held:
+            self._curve(batch).add(length, aside)
 
-    def took(self, batch: int, length: int, aside: float, steps: int = 1) -> None:
-        """As of ``drafted``, the median of so many steps."""
-        curve = self.aside.get(batch)
-        if curve is None:
-            curve = self.aside[batch] = Curve()
-        curve.add(length, aside, min(SURE, steps))
+    def took(self, batch: int, length: int, aside: float, steps: int) -> None:
+        """As ``drafted``, the median of so many steps in which a plan held."""
+        if not self.held:
+            self.held = True
+            self.aside.clear()
+        self._curve(batch).add(length, aside, min(SURE, steps))
+
+    def _curve(self, batch: int) -> Curve:
+        found = self.aside.get(batch)
+        if found is None:
+            found = self.aside[batch] = Curve()
+        return found
 
     def ended(self, length: int, granted: int) -> None:
         """A draft of this many tokens, where more were granted: the longest it makes is learned from where it ends."""
@@ -128,7 +137,8 @@ class Arm:
 
     def began(self, excess: float) -> None:
         """Its first draft for a sequence took so many plain steps more than another would have."""
-        self.beginning += 0.3 * (max(0.0, excess) - self.beginning)
+        weight = 0.3 if self.beginning else 1.0
+        self.beginning += weight * (max(0.0, excess) - self.beginning)
 
     def gained(self, gain: float, steps: int) -> None:
         """Steps in which it drafted took so many plain steps less than their tokens would have, on average."""
@@ -175,7 +185,7 @@ class Arm:
     def time(self, costs: Costs, length: int, sequences: int | None = None) -> float:
         """Of a step in which so many sequences draft ``length`` tokens, in plain steps. sequences: None is all.
 
-        Before some trials a drafted token is never expected to cost more than a plain forward: a first measurement
+        Before a plan held, a drafted token is never expected to cost more than a plain forward: a first measurement
         that was disturbed must not be the last.
         """
         if length == 0:
@@ -184,7 +194,7 @@ class Arm:
         aside = self.aside.get(costs.batch)
         rows = self._rows(costs, length, sequences)
         beside = max(overhead, aside.at(length)) if aside else overhead
-        if self.steps < TRIALS:
+        if not self.held:
             beside = min(beside, overhead + length)
         return (costs.forwards.at(costs.batch + rows) + beside + costs.own) / (1.0 + overhead)
 

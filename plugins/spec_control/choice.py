@@ -13,7 +13,8 @@ from spec_control.machine import Costs
 from spec_control.service import Service
 from spec_control.track import Grant, Grants, Track
 
-PROBE = 2
+PROBE, FIRST = 2, 4
+"""Tokens of a probe, and the most of the first drafts of a method among others."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 CHANCES = 12
@@ -33,6 +34,7 @@ class Choice:
     """longest: max tokens of a draft. every: max steps between two plain ones that are measured.
 
     gain: tokens per plain step of the last choice, without those of plain steps.
+    planning: plain steps that a plan takes.
     cut: the ledger did not allow what would have been best.
     """
 
@@ -41,6 +43,7 @@ class Choice:
     longest: int = 16
     every: int = 128
     gain: float = 0.0
+    planning: float = 0.0
     cut: bool = False
     _turn: int = 0
 
@@ -86,7 +89,8 @@ class Choice:
         if top <= 1.0:
             return ()
         idle = max(arms, key=lambda arm: arm.since)
-        if idle.since >= max(self.every, self.probe_loss(costs, [track], idle) / self.ledger.income):
+        loss = self.probe_loss(costs, [track], idle) + self.gain + 2.0 * self.planning
+        if idle.since >= max(self.every, loss / self.ledger.income):
             return self._tried(costs, idle)
         grants = []
         for i, (arm, table, forecast) in enumerate(zip(arms, tables, found, strict=True)):
@@ -108,11 +112,13 @@ class Choice:
         return gain * arm.offering - (1.0 - arm.offering) * self.service.standing(arm)
 
     def _known(self, track: Track) -> tuple[Arm, ...]:
-        """Those that had a chance to show what they bring, and the next one where the ledger is full or none pays."""
+        """Those that had a chance to show what they bring, and the next one where the ledger has enough for it."""
         known = tuple(arm for arm in track.arms if arm.chances >= CHANCES)
         if len(known) == len(track.arms) or (any(arm.paid for arm in known) and not self.ledger.full):
             return known
         new = next(arm for arm in track.arms if arm not in known)
+        if not (new.steps or self.ledger.ample):
+            return known
         return tuple(arm for arm in track.arms if arm is new or arm in known)
 
     def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
@@ -147,7 +153,10 @@ class Choice:
             length = self._affordable(table.times, table.reach, TRUSTED) if track.pays(arm) else 0
             return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival)) if length else None
         length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
-        length = self._affordable(table.times, max(length, forecast.length), TRUSTED if track.pays(arm) else 1.0)
+        length = max(length, forecast.length)
+        if arm.steps < TRIALS and len(track.arms) > 1:
+            length = min(length, FIRST)
+        length = self._affordable(table.times, length, TRUSTED if track.pays(arm) else 1.0)
         if not length:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more

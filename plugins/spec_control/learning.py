@@ -97,14 +97,15 @@ class Learner:
 
     def _held(self, steps: list[Spent], own: float) -> None:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
-        pacer, sums, factors = self.pacer, Sums(), dict[int, float]()
+        pacer, sums, factors = self.pacer, Sums(), dict[int, float | None]()
         costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
         for spent in steps:
-            factor = factors.get(spent.rows)
-            if factor is None:
-                factor = factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
+            if spent.rows not in factors:
+                factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
+            factor = factors[spent.rows]
+            plain = pacer.machine.plain if factor is None else spent.seconds["verify"] * factor
             whole = spent.whole - own if spent is steps[0] else spent.whole
-            sums.add(spent, whole, pacer.charged(whole, spent.seconds["verify"] * factor))
+            sums.add(spent, whole, pacer.charged(whole, plain))
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own)
@@ -136,11 +137,15 @@ class Learner:
             arm.ended(tried.depth, tried.budget)
 
     def _offers(self, sums: Sums) -> None:
-        """How often the first method that might draft did."""
+        """How often methods drafted of those times that they might: all, or where those before them did not."""
         for number, memory in self.memories.items():
-            for grant in memory.grants[:1]:
-                drafts = sums.drafts.get((number, grant.arm.name))
-                grant.arm.asked(drafts.drafts / sums.steps if drafts else 0.0, sums.steps)
+            asked = sums.steps
+            for grant in memory.grants:
+                if asked > 0:
+                    drafts = sums.drafts.get((number, grant.arm.name))
+                    offered = min(asked, drafts.drafts if drafts else 0)
+                    grant.arm.asked(offered / asked, asked)
+                    asked -= offered
 
     def _judged(self, spent: Spent) -> Done | None:
         """Learn what was accepted. None where the time says nothing: rows of a prompt, or drafts without control."""

@@ -125,14 +125,17 @@ class Machine:
             return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
 
-    def plain_by_forward(self, costs: Costs, rows: int) -> float:
-        """Time of a plain step by that of a forward of so many rows."""
+    def plain_by_forward(self, costs: Costs, rows: int) -> float | None:
+        """Time of a plain step by that of a forward of so many rows; None where such a forward was never compared."""
         curve = costs.forwards
+        if not curve.times(rows):
+            return None
         return (1.0 + (costs.overhead or 0.0)) / (curve.at(rows) * (1.0 + curve.error(rows)))
 
     def expected(self, costs: Costs, rows: int, forward: float) -> float:
         """Seconds of a plain step, by a step from which nothing is learned."""
-        return forward * self.plain_by_forward(costs, rows)
+        factor = self.plain_by_forward(costs, rows)
+        return self.plain if factor is None else forward * factor
 
     def held(self, costs: Costs, forwards: Mapping[int, list[float]]) -> None:
         """Learn from steps in which a plan held. forwards: {rows: seconds of each}.
@@ -147,10 +150,19 @@ class Machine:
             self._last, self.forward = (costs, costs.batch, plain), plain
             self._compare_medians(costs, plain)
         elif medians:
-            known = max(medians, key=lambda rows: (costs.compared(rows), medians[rows][1]))
-            self.forward = medians[known][0] / costs.forwards.at(known)
+            known = max(medians, key=lambda rows: (costs.compared(rows), costs.forwards.times(rows), medians[rows][1]))
+            if costs.forwards.times(known):
+                self.forward = medians[known][0] / costs.forwards.at(known)
+            if costs.compared(known) == SURE:
+                self._beside(costs, medians)
             self._last = costs, known, medians[known][0]
         self.plain = self.forward * (1.0 + (costs.overhead or 0.0))
+
+    def _beside(self, costs: Costs, medians: Mapping[int, tuple[float, int]]) -> None:
+        """Beside a forward whose cost is known for sure: those of which little is known."""
+        for rows, (seconds, times) in medians.items():
+            if costs.compared(rows) < SURE:
+                costs.forwards.add(rows, min(seconds / self.forward, rows / costs.batch), times)
 
     def _compare_medians(self, costs: Costs, plain: float) -> None:
         """plain: seconds of a plain forward soon before or after."""
@@ -165,6 +177,8 @@ class Machine:
         last = self._last
         self.surprised = False
         if last is None or last[0] is not costs:
+            if plain and last is not None and last[0].batch == costs.batch:
+                self._guess(last[0], forward)
             return
         before, seconds = last[1], last[2]
         if plain and self._medians:
@@ -175,6 +189,12 @@ class Machine:
             self._learn(costs, rows, forward / seconds)
         elif not plain:
             self._between(costs, before, rows, forward / self.forward)
+
+    def _guess(self, costs: Costs, plain: float) -> None:
+        """A plain step was made soon after others, at another depth: where nothing else is known, that counts."""
+        for rows, (seconds, times) in self._medians.items():
+            if not costs.compared(rows):
+                costs.forwards.add(rows, max(1.0, min(seconds / plain, rows / costs.batch)), times)
 
     def _between(self, costs: Costs, before: int, rows: int, ratio: float) -> None:
         """Two steps with drafts in a row: the cost of the one that was less often next to a plain step is learned."""
@@ -203,6 +223,14 @@ class Machine:
             curve.forget(rows, 1)
         curve.add(rows, ratio, times)
         self.surprised = changed
+        if before == 0:
+            self._share(costs, rows, ratio, times)
+
+    def _share(self, costs: Costs, rows: int, ratio: float, times: int) -> None:
+        """At other depths, where this was never compared, it is expected to be the same."""
+        for (batch, _), other in self.known.items():
+            if batch == costs.batch and not other.compared(rows):
+                other.forwards.add(rows, ratio, times)
 
 
 def alike(one: float, other: float) -> bool:

@@ -93,6 +93,7 @@ class Pacer:
         self.probe, self.quiet, self.hold, self.joining = None, 0, 0, False
         self.reason = self._forbidden(costs, tracks)
         if not self.reason:
+            self.choice.planning = self.planning
             grants = self.choice.grants(costs, tracks)
             if any(grants):
                 self._hold(costs, grants)
@@ -118,9 +119,9 @@ class Pacer:
         serving = {arm for track in tracks for arm in track.arms}
         repaying = self.reason == REPAYING
         if repaying:
-            missing = self._kept(tracks) + self.planning + RISK_MIN - self.ledger.balance
-            self.quiet = min(QUIET, int(missing / self.ledger.income))
             self.joining = self.ledger.balance <= 0.0
+            kept = 0.0 if self.joining else self._kept(tracks) + self.planning  # others may be easier
+            self.quiet = min(QUIET, int((kept + RISK_MIN - self.ledger.balance) / self.ledger.income))
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
         self.dropped = self.service.dropped(serving, self.quiet if repaying else 0)
@@ -159,6 +160,8 @@ class Pacer:
         """Now and then a short draft of one sequence, paid for by the income of the steps since the last one."""
         grants: list[Grants] = [()] * len(tracks)
         arms = [arm for arm in self.arms.values() if any(arm in track.arms for track in tracks)]
+        if not self.ledger.ample:
+            arms = [arm for arm in arms if arm.steps]
         if not arms:
             return grants
         arm = max(arms, key=lambda a: a.since)

@@ -71,8 +71,11 @@ def test_of_equal_methods_the_users_first_drafts():
 
 
 def test_a_method_that_has_not_drafted_for_long_is_tried_while_another_pays(pacer):
+    """Once the income covers what that loses, and what the other would have gained."""
     pacer.arm("dear").since = pacer.every
+    assert "dear" not in lengths(pacer.plan([track(pacer, cheap=0.9, dear=0.1)], 1, 100)[0])
 
+    pacer.arm("dear").since = 10 * pacer.every
     assert lengths(pacer.plan([track(pacer, cheap=0.9, dear=0.1)], 1, 100)[0]) == {"dear": 2}
 
 
