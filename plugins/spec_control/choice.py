@@ -112,12 +112,15 @@ class Choice:
         return gain * arm.offering - (1.0 - arm.offering) * self.service.standing(arm)
 
     def _known(self, track: Track) -> tuple[Arm, ...]:
-        """Those that had a chance to show what they bring, and the next one where the ledger has enough for it."""
+        """Those that had a chance to show what they bring, and the next one.
+
+        That one may load and evaluate a whole text for its first draft: the ledger must be full for it.
+        """
         known = tuple(arm for arm in track.arms if arm.chances >= CHANCES)
         if len(known) == len(track.arms) or (any(arm.paid for arm in known) and not self.ledger.full):
             return known
         new = next(arm for arm in track.arms if arm not in known)
-        if not (new.steps or self.ledger.ample):
+        if not (new.steps or self.ledger.full or new is track.arms[0]):
             return known
         return tuple(arm for arm in track.arms if arm is new or arm in known)
 

@@ -40,11 +40,6 @@ class Ledger:
         return self.balance > 0.9 * self.balance_max
 
     @property
-    def ample(self) -> bool:
-        """Enough for the first draft of a method of which nothing is known: it may load and evaluate a whole text."""
-        return self.balance > 0.75 * self.balance_max
-
-    @property
     def risk(self) -> float:
         """Plain steps that one step may lose at most; negative while the ledger is repaid."""
         balance = self.balance

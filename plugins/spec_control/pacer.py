@@ -29,6 +29,8 @@ LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
 RESERVE = 4.0
 """Plain steps of the ledger that are kept for sequences that begin: others may be easier than one that does not pay."""
+CHEAP = 2.0
+"""Plain steps up to which the first probes of a method do not wait for the income."""
 SLOWER = 4.0
 """A forward that takes so many times as long as before was disturbed: machines do not become as slow within a plan."""
 OWN = 0.02
@@ -120,8 +122,9 @@ class Pacer:
         repaying = self.reason == REPAYING
         if repaying:
             self.joining = self.ledger.balance <= 0.0
-            kept = 0.0 if self.joining else self._kept(tracks) + self.planning  # others may be easier
-            self.quiet = min(QUIET, int((kept + RISK_MIN - self.ledger.balance) / self.ledger.income))
+            kept = 0.0 if self.joining else self._kept(tracks)  # others may be easier
+            missing = kept + 2.0 * self.planning + RISK_MIN - self.ledger.balance
+            self.quiet = min(QUIET, int(missing / self.ledger.income))
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
         self.dropped = self.service.dropped(serving, self.quiet if repaying else 0)
@@ -160,13 +163,15 @@ class Pacer:
         """Now and then a short draft of one sequence, paid for by the income of the steps since the last one."""
         grants: list[Grants] = [()] * len(tracks)
         arms = [arm for arm in self.arms.values() if any(arm in track.arms for track in tracks)]
-        if not self.ledger.ample:
+        if len(arms) > 1 and not self.ledger.full:
             arms = [arm for arm in arms if arm.steps]
         if not arms:
             return grants
         arm = max(arms, key=lambda a: a.since)
         loss = self.choice.probe_loss(costs, tracks, arm)
-        period = 0.0 if arm.steps < TRIALS else (loss + self.planning) / self.ledger.income
+        period = (loss + self.planning) / self.ledger.income
+        if arm.steps < TRIALS and (loss < CHEAP or not arm.beginning):
+            period = 0.0
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
             self.quiet = min(QUIET, int(missing + self.planning / self.ledger.income))
