@@ -19,8 +19,8 @@ WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 CHANCES = 12
 """Steps in which a method might draft before the next new one may."""
-TRUSTED = 2.0
-"""By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
+TRUSTED, DOUBTED = 1.5, 1.0
+"""By how much more, or less, a step may lose whose method stops by the price: where it has gained, or loses."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
 CHEAP = 0.05
@@ -90,8 +90,8 @@ class Choice:
             return ()
         idle = max(arms, key=lambda arm: arm.since)
         loss = self.probe_loss(costs, [track], idle) + self.gain + 2.0 * self.planning
-        if idle.since >= max(self.every, loss / self.ledger.income):
-            return self._tried(costs, idle)
+        if idle.since >= max(self.every, loss / self.ledger.income) and (tried := self._tried(costs, idle)):
+            return tried
         grants = []
         for i, (arm, table, forecast) in enumerate(zip(arms, tables, found, strict=True)):
             grant = self._ahead(costs, arm, table, top) if i < best else self._own(costs, track, arm, table, forecast)
@@ -141,9 +141,11 @@ class Choice:
 
     def _tried(self, costs: Costs, arm: Arm) -> Grants:
         """A method that has not drafted for long is asked alone, while others pay."""
-        arm.since = 0
         length = self._affordable(arm.table(costs, self.longest).times, PROBE)
-        return (self.probe(costs, arm, length),) if length else ()
+        if not length:
+            return ()
+        arm.since = 0
+        return (self.probe(costs, arm, length),)
 
     def probe(self, costs: Costs, arm: Arm, length: int) -> Grant:
         """A short draft; a tree only as wide as it may pay."""
@@ -159,7 +161,7 @@ class Choice:
         length = max(length, forecast.length)
         if arm.steps < TRIALS and len(track.arms) > 1:
             length = min(length, FIRST)
-        length = self._affordable(table.times, length, TRUSTED if track.pays(arm) else 1.0)
+        length = self._affordable(table.times, length, trust(track, arm))
         if not length:
             return None
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
@@ -259,3 +261,10 @@ class Choice:
         """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
         known = any(arm.name in track.rates for track in tracks)
         return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)
+
+
+def trust(track: Track, arm: Arm) -> float:
+    """How much a step may lose, against that of a method that does not stop by the price."""
+    if not arm.priced:
+        return 1.0
+    return TRUSTED if track.pays(arm) else DOUBTED if track.loses else 1.0

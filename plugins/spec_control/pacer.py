@@ -23,7 +23,7 @@ MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, BRIEF = 64, 16
-"""Steps for which a plan holds at most, and a quarter of those that its methods might draft in; also where one of them
+"""Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
 is new, or the ledger allows only shorter drafts, but will allow more."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
@@ -123,7 +123,7 @@ class Pacer:
         if repaying:
             self.joining = self.ledger.balance <= 0.0
             kept = 0.0 if self.joining else self._kept(tracks)  # others may be easier
-            missing = kept + 2.0 * self.planning + RISK_MIN - self.ledger.balance
+            missing = kept + self.planning + RISK_MIN - self.ledger.balance
             self.quiet = min(QUIET, int(missing / self.ledger.income))
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
@@ -143,10 +143,10 @@ class Pacer:
         chances = [grant.arm.chances for grant in granted]
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.risk = risk
-        self.loss = min(LOST * risk, self.ledger.risk, self.ledger.balance - risk)
+        self.loss = min(LOST * risk, self.ledger.balance - risk)
         if self.loss > 0.0:
             brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-            self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 4)
+            self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 2)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
