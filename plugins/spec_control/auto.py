@@ -128,6 +128,9 @@ class Auto:
         found = self.learner.memories = {
             part.seq.number: old.get(part.seq.number) or self._new(step, part.seq) for part in offered
         }
+        for part in offered:  # a request that followed another while a plan held may allow fewer methods
+            track = found[part.seq.number].track
+            track.arms = tuple(arm for arm in track.arms if part.seq.wants(arm.name))
         return list(found.values())
 
     def _new(self, step: Step, seq: Sequence) -> Memory:
@@ -146,8 +149,9 @@ class Auto:
             without = plan.service.unwanted(plan.joining)
             step.rest(plan.quiet, {arm.name for arm in without}, joining=plan.joining)
         elif plan.hold:
-            plain = plan.machine.plain
-            step.hold(plan.hold, plan.loss * plain, plain)
+            plain, served = plan.machine.plain, memories[0].track.arms
+            without = {arm.name for arm in plan.arms.values() if arm not in served}
+            step.hold(plan.hold, plan.loss * plain, plain, without, joining=plan.onward)
         for arm in plan.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:

@@ -99,6 +99,7 @@ class Learner:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
         pacer, sums, factors = self.pacer, Sums(), dict[int, float | None]()
         costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
+        self._follow(steps)
         for spent in steps:
             if spent.rows not in factors:
                 factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
@@ -113,10 +114,10 @@ class Learner:
         self._beside(costs, sums)
         for (number, method), drafts in sums.drafts.items():
             self._drafts(self.memories[number].track, pacer.arm(method), drafts)
-        track = next(iter(self.memories.values())).track if costs.batch == 1 else None
+        track = next(iter(self.memories.values())).track if len(self.memories) == 1 else None
         for method, gain in sums.gains.items():
             pacer.gained_all(track, pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
-        self._offers(sums)
+        self._offers(sums, costs.batch)
 
     def _beside(self, costs: Costs, sums: Sums) -> None:
         """Time beside the forward, of methods that had nothing to catch up on."""
@@ -136,14 +137,25 @@ class Learner:
             arm.branched(tried.drafted, tried.depth)
             arm.ended(tried.depth, tried.budget)
 
-    def _offers(self, sums: Sums) -> None:
+    def _follow(self, steps: list[Spent]) -> None:
+        """Of a request that followed another while its plan held, the same is known to begin with."""
+        last = next(reversed(self.memories.values()))
+        for spent in steps:
+            for tried in spent.tried:
+                if tried.number not in self.memories:
+                    self.memories[tried.number] = Memory(Track(last.track.arms), last.grants)
+
+    def _offers(self, sums: Sums, batch: int) -> None:
         """How often methods drafted of those times that they might: all, or where those before them did not."""
-        for number, memory in self.memories.items():
+        drafts = dict[tuple[int, str], int]()
+        for (number, method), found in sums.drafts.items():
+            key = 0 if batch == 1 else number, method
+            drafts[key] = drafts.get(key, 0) + found.drafts
+        for number, memory in [*self.memories.items()][:batch]:
             asked = sums.steps
             for grant in memory.grants:
                 if asked > 0:
-                    drafts = sums.drafts.get((number, grant.arm.name))
-                    offered = min(asked, drafts.drafts if drafts else 0)
+                    offered = min(asked, drafts.get((0 if batch == 1 else number, grant.arm.name), 0))
                     grant.arm.asked(offered / asked, asked)
                     asked -= offered
 

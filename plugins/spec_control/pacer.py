@@ -28,7 +28,8 @@ is new, or the ledger allows only shorter drafts, but will allow more."""
 LOST = 2.0
 """Drafts that are wholly rejected, after which a plan does not hold any more."""
 RESERVE = 4.0
-"""Plain steps of the ledger that are kept for sequences that begin: others may be easier than one that does not pay."""
+"""Plain steps of the ledger that are kept for sequences that begin, as others may be easier than one that does not pay;
+and those that must be there before anybody drafts again, once all were lost: with less, plans alone would use it up."""
 CHEAP = 2.0
 """Plain steps up to which the first probes of a method do not wait for the income."""
 SLOWER = 4.0
@@ -46,8 +47,8 @@ class Pacer:
     reason: why nobody drafts, empty if somebody may.
     quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
     hold: for how many steps after this one the plan is used. loss: plain steps that they may lose until then.
-    risk: plain steps that one of them loses at most, by what is expected.
-    dropped: methods that shall no longer serve these sequences.
+    risk: plain steps that one of them loses at most, by what is expected. onward: also for the sequence that follows.
+    empty: the ledger was used up, and is repaid. dropped: methods that shall no longer serve these sequences.
     planning: plain steps that a plan for nobody takes. own: plain forwards of the controller in a step with drafts.
     """
 
@@ -66,6 +67,8 @@ class Pacer:
     hold: int = 0
     loss: float = 0.0
     risk: float = 0.0
+    onward: bool = False
+    empty: bool = False
     dropped: tuple[Arm, ...] = ()
     planning: float = 0.0
     own: float = 0.0
@@ -121,9 +124,8 @@ class Pacer:
         serving = {arm for track in tracks for arm in track.arms}
         repaying = self.reason == REPAYING
         if repaying:
-            self.joining = self.ledger.balance <= 0.0
-            kept = 0.0 if self.joining else self._kept(tracks)  # others may be easier
-            missing = kept + self.planning + RISK_MIN - self.ledger.balance
+            self.joining = self.empty  # otherwise others may be easier
+            missing = self._kept(tracks) + self.planning + RISK_MIN - self.ledger.balance
             self.quiet = min(QUIET, int(missing / self.ledger.income))
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
@@ -147,15 +149,18 @@ class Pacer:
         if self.loss > 0.0:
             brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
             self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 2)
+            self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
             return MEASURING
-        return REPAYING if self.ledger.balance <= self._kept(tracks) else ""
+        balance = self.ledger.balance
+        self.empty = balance <= 0.0 or (self.empty and balance < RESERVE)
+        return REPAYING if self.empty or balance <= self._kept(tracks) else ""
 
     def _kept(self, tracks: list[Track]) -> float:
-        """What these sequences must leave in the ledger."""
-        return RESERVE if tracks and all(track.loses for track in tracks) else 0.0
+        """What these sequences must leave in the ledger, or must be in it before anybody drafts again."""
+        return RESERVE if self.empty or (tracks and all(track.loses for track in tracks)) else 0.0
 
     # probes
 

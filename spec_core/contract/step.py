@@ -57,7 +57,7 @@ class Step:
     only, without tokens and depth where the rest ended early, and no other steps in which nobody may draft. The run
     empties the list after these hooks, and fills it again.
     priced: plugins that asked for a price that a controller had set.
-    resting: (steps, without, joining) of ``rest``. held: (steps, loss, per_token) of ``hold``.
+    resting: (steps, without, joining) of ``rest``. held: (steps, loss, per_token, without, joining) of ``hold``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -81,7 +81,7 @@ class Step:
     passed: list[Spent] = attrs.field(factory=list)
     priced: set[str] = attrs.field(factory=set)
     resting: tuple[int, frozenset[str], bool] | None = None
-    held: tuple[int, float, float] | None = None
+    held: tuple[int, float, float, frozenset[str], bool] | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -177,7 +177,9 @@ class Step:
         if all(part.seq.wants(self.asking) for part in self.parts):
             self.resting = index(steps), frozenset(without), joining
 
-    def hold(self, steps: int, loss: float, per_token: float) -> None:
+    def hold(
+        self, steps: int, loss: float, per_token: float, without: Iterable[str] = (), joining: bool = False
+    ) -> None:
         """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
 
         It ends when a sequence joins or ends, or when these steps lost ``loss`` seconds: took so much longer than
@@ -185,10 +187,15 @@ class Step:
         It has no effect if a sequence of this step wants no control, or beside another controller; ``rest`` takes
         precedence. The last call counts.
         For a controller, like ``limit``, and raises the same. Another engine may ignore it.
+
+        :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
+        :param joining: where this step has one sequence, the one that follows it gets the same limits and prices, and
+            does not end it.
         """
         self._controls("hold")
         if all(part.seq.wants(self.asking) for part in self.parts):
-            self.held = index(steps), float(loss), float(per_token)
+            alone = bool(joining) and len(self.parts) == 1
+            self.held = index(steps), float(loss), float(per_token), frozenset(without), alone
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

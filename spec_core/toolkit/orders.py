@@ -32,6 +32,7 @@ class Orders:
     _newest: int = -1
     _hold: int = 0
     _held: dict[int, Part] = attrs.field(factory=dict)
+    _onward: bool = False
     _loss: float = 0.0
     _per_token: float = 0.0
 
@@ -42,7 +43,7 @@ class Orders:
         self.resting = bool(self._rest)
         if self.resting:
             self._rest -= 1
-        self.holding = bool(self._hold) and not self.resting and self._holds(running)
+        self.holding = bool(self._hold and running) and not self.resting and self._holds(running, proposals)
 
     def _join(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A sequence that joins ends a rest, if a method serves it and ``rest`` did not say otherwise."""
@@ -55,9 +56,16 @@ class Orders:
                     self._rest = 0
                     return
 
-    def _holds(self, running: list[Sequence]) -> bool:
-        """A sequence that joins or ends ends it, and so does a loss."""
-        if self._loss < 0.0 or [seq.number for seq in running] != [*self._held]:
+    def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
+        """A sequence that joins or ends ends it, and so does a loss; but for one that follows the only one."""
+        if [seq.number for seq in running] != [*self._held]:
+            if not (self._onward and len(running) == 1 and all(running[0].wants(name) for name in self.controllers)):
+                self._loss = -1.0
+            else:
+                running[0].drop(self._without, proposals)
+                [part] = self._held.values()
+                self._held = {running[0].number: part}
+        if self._loss < 0.0:
             self._hold = 0
             return False
         self._hold -= 1
@@ -80,7 +88,7 @@ class Orders:
             self._rest, self._without, self._joining = step.resting
             self._known, self._newest = {part.seq.number for part in step.parts}, -1
         elif step.held is not None and len(self.controllers) == 1:
-            self._hold, self._loss, self._per_token = step.held
+            self._hold, self._loss, self._per_token, self._without, self._onward = step.held
             self._held = {part.seq.number: part for part in step.parts}
 
     def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:
@@ -96,7 +104,7 @@ class Orders:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
             self.passed.append(spent)
-        if self.holding:
+        if self.holding and step.drafting:
             self._loss -= spent.whole - self._per_token * spent.tokens / spent.sequences
         return spent
 
