@@ -21,6 +21,8 @@ CHANCES = 12
 """Steps in which a method might draft before the next new one may."""
 TRUSTED, DOUBTED = 1.5, 1.0
 """By how much more, or less, a step may lose whose method stops by the price: where it has gained, or loses."""
+USEFUL = 1.1
+"""Tokens per plain step that a draft must bring at least, if all of it is accepted."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
 CHEAP = 0.05
@@ -154,16 +156,16 @@ class Choice:
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
         if self._too_late(track, arm):
             return None
-        if forecast.length == 0:
-            length = self._affordable(table.times, table.reach, TRUSTED) if track.pays(arm) else 0
-            return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival)) if length else None
+        if forecast.length == 0 and not track.pays(arm):
+            return None
         length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
         length = max(length, forecast.length)
         if arm.steps < TRIALS and len(track.arms) > 1:
             length = min(length, FIRST)
-        length = self._affordable(table.times, length, trust(track, arm))
-        if not length:
-            return None
+        wanted = length
+        length = self._affordable(table.times, wanted, trust(track, arm))
+        if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
+            return None  # what little may be risked gains nothing, even if all of it is accepted
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
         return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival))
 

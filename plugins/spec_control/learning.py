@@ -105,13 +105,15 @@ class Learner:
                 factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
             factor = factors[spent.rows]
             plain = pacer.machine.plain if factor is None else spent.seconds["verify"] * factor
-            whole = spent.whole - own if spent is steps[0] else spent.whole
-            sums.add(spent, whole, pacer.charged(whole, plain))
+            planned = own > 0.0 and spent is steps[0]
+            whole = spent.whole - own if planned else spent.whole
+            sums.add(spent, whole, pacer.charged(whole, plain), not planned)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own)
-        pacer.machine.held(costs, sums.forwards)
-        self._beside(costs, sums)
+        if sums.forwards:
+            pacer.machine.held(costs, sums.forwards)
+            self._beside(costs, sums)
         for (number, method), drafts in sums.drafts.items():
             self._drafts(self.memories[number].track, pacer.arm(method), drafts)
         track = next(iter(self.memories.values())).track if len(self.memories) == 1 else None

@@ -77,16 +77,17 @@ class Sums:
     tokens: float = 0.0
     spent: float = 0.0
 
-    def add(self, step: Spent, whole: float, spent: float) -> None:
-        """whole: seconds, without those of the controller. spent: the same in plain steps."""
+    def add(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
+        """whole: seconds, without those of the controller. spent: the same in plain steps.
+
+        usual: it took as long as others like it; one in which the controller planned does not.
+        """
         tokens, forward, rows = step.tokens / step.sequences, step.seconds["verify"], step.rows
         self.steps += 1
         self.tokens += tokens
         self.spent += spent
-        if rows in self.forwards:
-            self.forwards[rows].append(forward)
-        else:
-            self.forwards[rows] = [forward]
+        if usual:
+            self.forwards.setdefault(rows, []).append(forward)
         if not step.tried:
             self.plain += 1
             return
@@ -95,7 +96,7 @@ class Sums:
         methods = {tried.method for tried in step.tried}
         for method in methods:
             self._gain(method).add(tokens, spent, len(methods))
-        if len(methods) == 1:
+        if usual and len(methods) == 1:
             length = max(1, round(sum(tried.depth for tried in step.tried) / step.sequences))
             self.beside.setdefault((step.tried[0].method, length), []).append(whole - forward)
 

@@ -147,11 +147,12 @@ def test_a_plain_step_is_measured_after_so_many_steps():
     assert len(plain) <= len(found) / 32
 
 
-def test_a_negative_balance_is_repaid_before_the_next_draft():
+def test_a_negative_balance_is_repaid_with_a_reserve_before_the_next_draft():
+    """With less than that the first plans alone would use it up again."""
     simulation = simulated("memory", always)
     simulation.pacer.ledger.balance = -0.05
 
-    simulation.run(4)
+    simulation.run(350)
 
-    assert simulation.drafted[-4:] == [0, 0, 0, 0]
-    assert simulation.run(20).drafted[-1] > 0
+    assert not any(simulation.drafted[-350:])
+    assert simulation.run(100).drafted[-1] > 0
