@@ -110,10 +110,9 @@ class Learner:
             sums.add(spent, whole, pacer.charged(whole, plain), not planned)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
-        pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own)
-        if sums.forwards:
-            pacer.machine.held(costs, sums.forwards)
-            self._beside(costs, sums)
+        compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
+        pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own, compared)
+        self._beside(costs, sums)
         for (number, method), drafts in sums.drafts.items():
             self._drafts(self.memories[number].track, pacer.arm(method), drafts)
         track = next(iter(self.memories.values())).track if len(self.memories) == 1 else None

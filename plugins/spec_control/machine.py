@@ -137,8 +137,8 @@ class Machine:
         factor = self.plain_by_forward(costs, rows)
         return self.plain if factor is None else forward * factor
 
-    def held(self, costs: Costs, forwards: Mapping[int, list[float]]) -> None:
-        """Learn from steps in which a plan held. forwards: {rows: seconds of each}.
+    def held(self, costs: Costs, forwards: Mapping[int, list[float]]) -> bool:
+        """Learn from steps in which a plan held; whether enough of them were plain. forwards: {rows: seconds of each}.
 
         Their medians are compared with that of plain ones among them, or else with the next plain step.
         """
@@ -157,6 +157,7 @@ class Machine:
                 self._beside(costs, medians)
             self._last = costs, known, medians[known][0]
         self.plain = self.forward * (1.0 + (costs.overhead or 0.0))
+        return times == SURE
 
     def _beside(self, costs: Costs, medians: Mapping[int, tuple[float, int]]) -> None:
         """Beside a forward whose cost is known for sure: those of which little is known."""

@@ -145,7 +145,7 @@ class Pacer:
         chances = [grant.arm.chances for grant in granted]
         risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
         self.risk = risk
-        self.loss = min(LOST * risk, self.ledger.balance - risk)
+        self.loss = min(LOST * risk, max(CHEAP, self.ledger.risk), self.ledger.balance - risk)
         if self.loss > 0.0:
             brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
             self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 2)
@@ -301,10 +301,10 @@ class Pacer:
         spent, expected = whole / plain, 1.0 + self.risk
         return spent if spent < expected + LARGE else spent - self.ledger.forgive(spent - expected)
 
-    def held(self, steps: int, plain: int, tokens: float, spent: float, own: float) -> None:
+    def held(self, steps: int, plain: int, tokens: float, spent: float, own: float, compared: bool) -> None:
         """So many steps of a plan that holds are over, some of them plain. spent: their time in plain steps.
 
-        own: seconds of this controller.
+        own: seconds of this controller. compared: with enough plain ones among them, so that none need be measured.
         """
         self.steps += steps
         mine = own / self.machine.plain
@@ -314,7 +314,7 @@ class Pacer:
         if drafted:
             share = 1.0 - (1.0 - OWN) ** drafted
             self.own += share * (own / (self.machine.forward * drafted) - self.own)
-        self._over(False, steps)
+        self._over(compared, steps)
 
     def learn_all(self, track: Track, arm: Arm, tested: int, accepted: int, lengths: dict[int, int]) -> None:
         """Of several drafts, as sums. lengths: {tokens: drafts}."""

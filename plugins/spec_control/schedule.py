@@ -20,14 +20,14 @@ class Schedule:
         return self.until <= 0
 
     def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int, steps: int = 1) -> None:
-        """So many steps are over, plain ones that were measured, or others.
+        """So many steps are over, plain ones that were measured, some of them at least, or others.
 
         surprised: a cost has changed. apart: steps between two plain ones that lose little.
         """
         if not plain:
             self.until -= steps
         else:
-            if self.due and not surprised:
+            if self.until - steps <= 1 and not surprised:
                 self.patience = min(apart_max, 2 * self.patience)
             self.until = min(self.patience, max(OFTEN, apart))
         if surprised:
