@@ -10,7 +10,7 @@ import attrs
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
 from spec_control.machine import Costs
-from spec_control.pacer import Pacer
+from spec_control.pacer import SLOWER, Pacer
 from spec_control.sums import Drafts, Sums
 from spec_control.track import Done, Grants, Track
 from spec_core import Spent, Tried
@@ -100,6 +100,7 @@ class Learner:
         pacer, sums, factors = self.pacer, Sums(), dict[int, float | None]()
         costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
         self._follow(steps)
+        usual = 1.0 + pacer.risk
         for spent in steps:
             if spent.rows not in factors:
                 factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
@@ -107,7 +108,10 @@ class Learner:
             plain = pacer.machine.plain if factor is None else spent.seconds["verify"] * factor
             planned = own > 0.0 and spent is steps[0]
             whole = spent.whole - own if planned else spent.whole
-            sums.add(spent, whole, pacer.charged(whole, plain), not planned)
+            cost = whole / plain
+            if cost > usual or plain > SLOWER * pacer.machine.plain:
+                cost = pacer.charged(whole, plain)
+            sums.add(spent, whole, cost, not planned)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
