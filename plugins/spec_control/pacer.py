@@ -34,6 +34,8 @@ CHEAP = 2.0
 """Plain steps up to which the first probes of a method do not wait for the income."""
 SLOWER = 4.0
 """A forward that takes so many times as long as before was disturbed: machines do not become as slow within a plan."""
+PROBING = 0.5
+"""Share of the income that probes may use, while nothing else does."""
 OWN = 0.02
 """By how much one step changes what the controller is expected to take."""
 
@@ -174,7 +176,7 @@ class Pacer:
             return grants
         arm = max(arms, key=lambda a: a.since)
         loss = self.choice.probe_loss(costs, tracks, arm)
-        period = (loss + self.planning) / self.ledger.income
+        period = (loss + self.planning) / (PROBING * self.ledger.income)
         if arm.steps < TRIALS and (loss < CHEAP or not arm.beginning):
             period = 0.0
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)

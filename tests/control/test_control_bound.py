@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.acceptance import Shape
 from spec_control.ledger import Ledger
-from spec_control.pacer import Pacer
+from spec_control.pacer import PROBING, Pacer
 
 from tests.control.simulator import (
     CURVES,
@@ -116,10 +116,11 @@ def test_a_step_of_the_cost_is_crossed_to_its_end():
 
 @curves
 def test_drafting_comes_back_within_a_probe_period(curve):
-    """After a long time of wrong drafts: as many plain steps as the loss of one probe is paid from."""
+    """After a long time of wrong drafts: as many plain steps as one probe is paid from, by a part of their income."""
     simulation = simulated(curve, lambda s, i: s.step >= STEPS)
     pacer = simulation.pacer
-    period = (pacer.arm("drafter").time(pacer.machine.costs(1, 100), 2) - 1) / pacer.ledger.income
+    loss = pacer.arm("drafter").time(pacer.machine.costs(1, 100), 2) - 1
+    period = loss / (PROBING * pacer.ledger.income)
 
     simulation.run(int(period) + 16)
 
