@@ -146,8 +146,8 @@ class Auto:
         """What the plan says of the steps that follow: nobody drafts for a while, or the same as in this one."""
         plan = self.pacer
         if plan.quiet:
-            without = plan.service.unwanted(plan.joining)
-            step.rest(plan.quiet, {arm.name for arm in without}, joining=plan.joining)
+            unwanted = plan.service.unwanted(plan.joining)
+            step.rest(plan.quiet, {arm.name for arm in unwanted}, joining=plan.joining)
         elif plan.hold:
             plain, served = plan.machine.plain, memories[0].track.arms
             without = {arm.name for arm in plan.arms.values() if arm not in served}

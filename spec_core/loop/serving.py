@@ -27,11 +27,11 @@ class Serving:
         """Methods that serve none of these sequences, and own nothing."""
         serving = parts[0].seq.methods if parts else NOBODY
         for part in parts:
-            methods = part.seq.methods
-            if serving is None or methods is None:
+            mine = part.seq.methods
+            if serving is None or mine is None:
                 return NOBODY
-            if methods is not serving:
-                serving |= methods
+            if mine is not serving:  # of one sequence nothing is joined, and the hash is known
+                serving |= mine
         found = self._idle_by.get(serving)
         if found is None:
             methods = (c for c in self.plugins if c.proposals and not c.compat.owns and "accept" not in c.hooks)

@@ -222,3 +222,95 @@ def test_the_processor_is_taken_away_from_processes_that_share_it():
         other.kill()
         other.wait()
         os.sched_setaffinity(0, cores)
+
+
+def machine(depth=100):
+    """With a plain step that was measured: its forward takes 1 ms, the rest of it 0.2 ms."""
+    made = Machine()
+    made.measured(made.costs(1, depth), 1, 1e-3, 0.2e-3)
+    return made, made.costs(1, depth)
+
+
+def test_the_forwards_of_a_plan_are_compared_with_its_plain_ones():
+    """By their medians: that of three stands for three measurements."""
+    made, costs = machine()
+
+    assert made.held(costs, {1: [2e-3, 9e-3, 2e-3], 4: [6e-3, 6e-3, 60e-3], 8: [1.0]})
+
+    assert costs.forwards.at(4) == pytest.approx(3.0)
+    assert costs.forwards.knows(4)
+    assert not costs.forwards.knows(8)
+    assert (made.forward, made.plain) == (pytest.approx(2e-3), pytest.approx(2.4e-3))
+
+
+def test_forwards_of_a_plan_without_plain_ones_are_compared_with_the_next():
+    made, costs = machine()
+
+    assert not made.held(costs, {4: [6e-3] * 3, 8: [10e-3] * 3})
+    assert made.forward == pytest.approx(1e-3)  # what four rows cost is not known
+    made.measured(costs, 1, 2e-3, 0.4e-3)
+
+    assert costs.forwards.at(4) == pytest.approx(3.0)
+    assert costs.forwards.at(8) == pytest.approx(5.0)
+
+
+def test_beside_forwards_that_are_known_the_cost_of_others_is_learned():
+    made, costs = machine()
+    made.held(costs, {1: [1e-3] * 3, 4: [3e-3] * 3})
+
+    made.held(costs, {4: [6e-3] * 3, 8: [10e-3] * 3})
+
+    assert made.forward == pytest.approx(2e-3)
+    assert costs.forwards.at(8) == pytest.approx(5.0)
+
+
+def test_a_cost_that_is_known_at_one_depth_is_expected_at_others():
+    made, costs = machine(depth=100)
+    made.measured(made.costs(1, 1000), 1, 1e-3, 0.2e-3)
+    made.held(costs, {1: [1e-3] * 3, 4: [3e-3] * 3})
+    deep = made.costs(1, 1000)
+    assert deep.forwards.at(4) == pytest.approx(3.0)
+
+    made.held(deep, {1: [1e-3] * 3, 4: [2e-3] * 3})
+
+    assert deep.forwards.at(4) == pytest.approx(2.0)
+    assert costs.forwards.at(4) == pytest.approx(3.0)
+
+
+def test_a_plain_step_at_another_depth_tells_what_was_never_compared():
+    made, costs = machine(depth=100)
+    made.held(costs, {4: [6e-3] * 3})
+
+    made.measured(made.costs(1, 1000), 1, 2e-3, 0.4e-3)
+
+    assert costs.forwards.at(4) == pytest.approx(3.0)
+    assert not costs.compared(4)
+
+
+def test_a_forward_that_was_never_compared_says_nothing_of_a_plain_step():
+    made, costs = machine()
+
+    assert made.expected(costs, 16, 99.0) == pytest.approx(1.2e-3)
+    made.held(costs, {1: [1e-3] * 3, 4: [3e-3] * 3})
+    assert made.expected(costs, 4, 6e-3) == pytest.approx(2.4e-3)
+
+
+def test_steps_of_a_plan_replace_the_costs_of_steps_in_which_the_controller_planned():
+    arm = Arm("a")
+    for _ in range(6):
+        arm.drafted(1, 2, 0.9)
+    assert arm.aside[1].at(2) == pytest.approx(0.9)
+
+    arm.took(1, 2, 0.4, steps=5)
+    arm.drafted(1, 2, 0.9)
+
+    assert arm.aside[1].at(2) == pytest.approx(0.4)
+
+
+def test_the_first_draft_for_a_sequence_is_known_after_one():
+    arm = Arm("a")
+
+    arm.began(10.0)
+    assert arm.beginning == pytest.approx(10.0)
+    arm.began(0.0)
+    assert arm.beginning == pytest.approx(7.0)

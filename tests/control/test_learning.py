@@ -9,6 +9,7 @@ from spec_control.track import Grant, Track
 from spec_methods.ngram import Ngram
 
 from spec_core import Request, Run, Spent
+from spec_core.contract.spent import Tried
 from tests.control.test_auto import PROMPT, finished, oracle, toy
 
 
@@ -104,3 +105,66 @@ def test_a_step_counts_once_for_a_method_however_many_sequences_it_drafts_for():
 
     assert 0 < report["methods"]["oracle"]["steps"] <= report["steps"]
     assert report["methods"]["oracle"]["time_share"] <= 1.0
+
+
+METHODS = {"lookup": frozenset({"deterministic"})}
+
+
+def learner_of_a_plan():
+    """One sequence for which a method may draft, after a plain step of 1.2 ms was measured."""
+    pacer = Pacer()
+    pacer.machine.measured(pacer.machine.costs(1, 50), 1, 1e-3, 0.2e-3)
+    learner = Learner(pacer)
+    arm = pacer.arm("lookup")
+    learner.memories[0] = Memory(Track((arm,)), (Grant(arm, 4, 0.3),))
+    learner.memories[0].track.rating(arm)
+    return pacer, learner
+
+
+def made(number, whole, forward, tried=(), seq=0, own=0.0):
+    tokens = 1 + sum(accepted for _, accepted in tried)
+    found = tuple(Tried(seq, "lookup", 4, drafted, drafted, accepted) for drafted, accepted in tried)
+    rows = 1 + sum(drafted for drafted, _ in tried)
+    return Spent(number, whole, {"verify": forward, "draft.auto": own}, 1, rows, tokens, 50, found)
+
+
+def test_the_step_in_which_the_controller_planned_is_paid_for_but_not_learned_from():
+    pacer, learner = learner_of_a_plan()
+    planned = made(1, 6e-3, 3e-3, [(3, 3)], own=1.2e-3)
+    plan = [made(2 + i, 3.6e-3, 2e-3, [(3, 3)]) for i in range(3)] + [made(5 + i, 1.2e-3, 1e-3) for i in range(3)]
+    before, pacer.risk = 10.0, 2.0
+    pacer.ledger.balance = before
+
+    learner.learn([planned, *plan], "auto", METHODS)
+
+    costs = pacer.machine.costs(1, 50)
+    assert costs.forwards.at(4) == 2.0
+    assert abs(pacer.arm("lookup").aside[1].at(3) - 1.6) < 1e-9
+    tokens, spent = 4 * 4 + 3, 6.0 / 1.2 + 3 * 3.6 / 1.2 + 3
+    assert abs(pacer.ledger.balance - (before + 1.01 * tokens - spent)) < 1e-6
+
+
+def test_a_sequence_that_follows_under_the_same_plan_is_learned_from():
+    pacer, learner = learner_of_a_plan()
+    steps = [made(1, 3e-3, 2e-3, [(3, 3)], own=1e-4), made(2, 3e-3, 2e-3, [(3, 0)], seq=7), made(3, 1.2e-3, 1e-3)]
+
+    learner.learn(steps, "auto", METHODS)
+
+    arm = pacer.arm("lookup")
+    assert learner.memories[0].track.rate(arm) > 0.6 > learner.memories[7].track.rate(arm)
+    assert learner.memories[7].grants == learner.memories[0].grants
+    assert arm.chances == 3
+
+
+def test_methods_after_the_first_are_asked_where_it_offers_nothing():
+    pacer, learner = learner_of_a_plan()
+    second = pacer.arm("second")
+    memory = learner.memories[0]
+    memory.track.arms += (second,)
+    memory.grants += (Grant(second, 4, 0.3),)
+
+    steps = [made(1, 3e-3, 2e-3, [(3, 3)], own=1e-4), *(made(2 + i, 1.2e-3, 1e-3) for i in range(3))]
+    learner.learn(steps, "auto", {**METHODS, "second": frozenset({"deterministic"})})
+
+    assert (pacer.arm("lookup").chances, second.chances) == (4, 3)
+    assert second.offering < 1.0

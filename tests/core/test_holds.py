@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import attrs
 import pytest
 
 from spec_core import Compat, Draft, Request, Run, hookimpl
@@ -23,7 +26,7 @@ class Longest(Method):
             step.propose(seq, Draft([1] * budget))
 
 
-def holds(steps=5, loss=SECONDS, per_token=0.0, at=2):
+def holds(steps=5, loss=SECONDS, per_token=0.0, at=2, **more):
     """A limit and a price in one step, which stand for more."""
 
     def act(step):
@@ -31,7 +34,7 @@ def holds(steps=5, loss=SECONDS, per_token=0.0, at=2):
             for part in step.parts:
                 step.limit(part.seq, 2)
                 step.set_price(part.seq, 0.25)
-            step.hold(steps, loss, per_token)
+            step.hold(steps, loss, per_token, **more)
 
     return act
 
@@ -86,6 +89,66 @@ def test_a_sequence_that_ends_ends_it():
 
     assert controller.asked[:2] == [1, 2]
     assert controller.asked[2] < 8
+
+
+def one_after_the_other(act, *requests, target=None):
+    """Returns the method, the controller, and the first step of the last sequence."""
+    method, controller, begun = Longest(), Controller(act), []
+    run = Run(target or ToyTarget(recurrent=False), [("method", method), controller], draft_max=4, max_sequences=1)
+    seqs = [run.submit(request) for request in requests]
+    run.observe(lambda step: begun.append(step.number) if step.parts[0].seq is seqs[-1] else None)
+    list(run)
+    return method, controller, begun[0]
+
+
+SECOND = Request([2, 7, 1], max_tokens=9)
+
+
+def test_it_may_stand_for_the_sequence_that_follows():
+    method, controller, begun = one_after_the_other(holds(60, joining=True), REQUEST, SECOND)
+    without, asked, _ = one_after_the_other(holds(60), REQUEST, SECOND)
+
+    assert controller.asked == [1, 2]
+    assert {budget for step, budget, _ in method.calls["asked"] if step >= 2} == {1, 2}
+    assert asked.asked[2] == begun + 1
+    assert max(budget for step, budget, _ in without.calls["asked"] if step > begun) == 4
+
+
+def test_it_does_not_stand_for_one_that_wants_no_control_or_runs_beside_it():
+    free = attrs.evolve(SECOND, control=False)
+    method, _, begun = one_after_the_other(holds(60, joining=True), REQUEST, free)
+    assert max(budget for step, budget, _ in method.calls["asked"] if step > begun) == 4
+
+    run = Run(ToyTarget(recurrent=False), [("method", Longest()), controller := Controller(holds(60, joining=True))])
+    run.submit(REQUEST)
+    for _ in range(4):
+        run.step()
+    run.submit(SECOND)
+    list(run)
+    assert controller.asked[:3] == [1, 2, 4]
+
+
+def test_methods_are_dropped_from_the_sequence_that_follows():
+    act = holds(60, joining=True, without=["method"])
+    method, controller, begun = one_after_the_other(act, REQUEST, SECOND)
+
+    assert controller.asked == [1, 2]
+    assert max(method.calls["draft"]) < begun
+
+
+class SlowPrompts(ToyTarget):
+    def forward(self, batch, needs):
+        if len(batch.tokens) >= 30:
+            time.sleep(0.5)
+        return super().forward(batch, needs)
+
+
+def test_time_for_a_prompt_is_no_loss():
+    long = attrs.evolve(SECOND, prompt=[2, 7, 1] * 10)
+    act = holds(60, loss=0.4, joining=True)
+    _, controller, _ = one_after_the_other(act, REQUEST, long, target=SlowPrompts(recurrent=False))
+
+    assert controller.asked == [1, 2]
 
 
 def test_a_sequence_that_wants_no_control_or_another_controller_prevents_it():
