@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spec_control.acceptance import Rate
+from spec_control.choice import FIRST
 from spec_control.pacer import Pacer
 from spec_control.track import Done, Track
 
@@ -173,3 +174,51 @@ def test_of_methods_that_have_gained_the_one_that_gained_most_drafts():
     assert next(iter(lengths(pacer.plan([track(pacer, seldom=0.95, often=0.9)], 1, 100)[0]))) == "often"
     seldom.offering = 0.9
     assert next(iter(lengths(pacer.plan([track(pacer, seldom=0.95, often=0.9)], 1, 100)[0]))) == "seldom"
+
+
+def test_a_draft_so_short_that_it_gains_nothing_is_not_made():
+    """Two rows cost two steps: with little in the ledger only such a draft could be paid for."""
+    pacer = Pacer()
+    measured(pacer, row=0.5, aside={"a": 0.5})
+    assert lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"] > 2
+
+    pacer.ledger.balance = 1.0
+
+    assert lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0]) == {}
+
+
+def test_a_new_method_of_a_list_is_asked_for_little_and_with_a_full_ledger(pacer):
+    new = pacer.arm("new")
+    both = [track(pacer, cheap=0.2, new=0.9)]
+    assert new.steps == new.chances == 0
+
+    pacer.ledger.balance = 10.0
+    assert "new" not in lengths(pacer.plan(both, 1, 100)[0])
+    pacer.ledger.balance = 20.0
+
+    assert lengths(pacer.plan(both, 1, 100)[0])["new"] == FIRST
+
+
+def test_a_method_that_nobody_knows_is_probed_with_a_full_ledger():
+    pacer = Pacer()
+    measured(pacer, aside={"known": 0.6})
+    new = pacer.arm("new")
+    new.since = pacer.arm("known").since + 1
+    both = [track(pacer, known=0.02, new=0.02)]
+
+    pacer.ledger.balance = 15.0
+    assert "new" not in lengths(pacer.plan(both, 1, 100)[0])
+    pacer.ledger.balance = 20.0
+
+    assert "new" in lengths(pacer.plan(both, 1, 100)[0])
+
+
+@pytest.mark.parametrize(("beginning", "probed"), [(0.5, True), (15.0, False)])
+def test_first_probes_that_cost_much_wait_for_the_income(beginning, probed):
+    pacer = Pacer()
+    measured(pacer)
+    pacer.arm("a").steps, pacer.arm("a").beginning = 1, beginning
+    new = Track((pacer.arm("a"),))
+    pacer.arm("a").shape.rate = 0.02
+
+    assert bool(pacer.plan([new], 1, 100)[0]) is probed
