@@ -213,17 +213,15 @@ class Choice:
 
     def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
         """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
-        table = arm.table(costs, self.longest)
-        rates = [
-            track.rate(arm) if ready else 0.0 for track, ready in zip(tracks, self._ready(tracks, arm), strict=True)
-        ]
+        table, ready = arm.table(costs, self.longest), [*self._ready(tracks, arm)]
+        rates = [track.rate(arm) if may else 0.0 for track, may in zip(tracks, ready, strict=True)]
         mean = sum(rates) / len(rates)
         upper = [rate for rate in rates if rate >= 0.999 * mean]
         typical = sum(upper) / len(upper)
         forecast = arm.forecast(table, typical)
         self.gain = forecast.rate - 1.0
         if forecast.length == 0:
-            return [()] * len(tracks)
+            return self._paying(tracks, arm, table, ready)
         survival_min = 0.98 * forecast.survival
         length_max = self._affordable(table.times, 2 * forecast.length)
         ends: dict[int, tuple[int, float]] = {}
@@ -239,13 +237,20 @@ class Choice:
         time = table.times[min(length_max, -(-drafted // costs.batch))]
         rate = (1.0 + tokens / costs.batch) / time
         if rate <= 1.0:
-            return [()] * len(tracks)
+            return self._paying(tracks, arm, table, ready)
         price = arm.price(table.times, forecast.length, forecast.survival)
         if arm.priced:
             length_max = min(length_max, max(1, table.reach))
             lengths = [length_max if length else 0 for length in lengths]
         more = length_max == arm.longest
         return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
+
+    def _paying(self, tracks: list[Track], arm: Arm, table: Table, ready: list[bool]) -> list[Grants]:
+        """Drafts of a method that stops by the price have gained, though they are not expected to by their rate."""
+        length = self._affordable(table.times, table.reach)
+        grant = Grant(arm, length, arm.price(table.times))
+        both = zip(tracks, ready, strict=True)
+        return [(grant,) if length and may and track.pays(arm) else () for track, may in both]
 
     def _ready(self, tracks: list[Track], arm: Arm) -> Iterator[bool]:
         """Whether it may draft for each: first drafts that take long are made for as many as the ledger allows."""

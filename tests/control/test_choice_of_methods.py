@@ -222,3 +222,17 @@ def test_first_probes_that_cost_much_wait_for_the_income(beginning, probed):
     pacer.arm("a").shape.rate = 0.02
 
     assert bool(pacer.plan([new], 1, 100)[0]) is probed
+
+
+def test_of_several_sequences_too_a_method_that_stops_by_the_price_drafts_where_it_has_gained():
+    """Drafts of a quarter of its tokens do not pay by their rate; but it stops where it is not sure."""
+    pacer = Pacer()
+    measured(pacer, batch=4, row=0.3)
+    arm = pacer.arm("a")
+    tracks = [track(pacer, a=0.25) for _ in range(4)]
+    arm.gain = 0.5
+    assert not any(pacer.plan(tracks, 4, 100))
+
+    arm.priced = True
+
+    assert all(pacer.plan(tracks, 4, 100))
