@@ -70,9 +70,11 @@ def test_it_does_not_end_where_tokens_are_worth_their_time():
     assert controller.asked[:3] == [1, 2, 8]
 
 
+@pytest.mark.parametrize("onward", [False, True])
 @pytest.mark.parametrize("other", [Request([2, 7, 1], max_tokens=9), Request([2, 7, 1], max_tokens=9, methods=())])
-def test_a_sequence_that_joins_ends_it(other):
-    run = Run(ToyTarget(recurrent=False), [("method", Longest()), controller := Controller(holds(20))])
+def test_a_sequence_that_joins_ends_it(other, onward):
+    """Also where it would stand for one that follows: this one runs beside the first."""
+    run = Run(ToyTarget(recurrent=False), [("method", Longest()), controller := Controller(holds(20, joining=onward))])
     run.submit(REQUEST)
     for _ in range(4):
         run.step()
@@ -114,18 +116,10 @@ def test_it_may_stand_for_the_sequence_that_follows():
     assert max(budget for step, budget, _ in without.calls["asked"] if step > begun) == 4
 
 
-def test_it_does_not_stand_for_one_that_wants_no_control_or_runs_beside_it():
+def test_it_does_not_stand_for_one_that_wants_no_control():
     free = attrs.evolve(SECOND, control=False)
     method, _, begun = one_after_the_other(holds(60, joining=True), REQUEST, free)
     assert max(budget for step, budget, _ in method.calls["asked"] if step > begun) == 4
-
-    run = Run(ToyTarget(recurrent=False), [("method", Longest()), controller := Controller(holds(60, joining=True))])
-    run.submit(REQUEST)
-    for _ in range(4):
-        run.step()
-    run.submit(SECOND)
-    list(run)
-    assert controller.asked[:3] == [1, 2, 4]
 
 
 def test_methods_are_dropped_from_the_sequence_that_follows():
