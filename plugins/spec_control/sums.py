@@ -93,15 +93,12 @@ class Sums:
             return
         for tried in step.tried:
             self._drafts(tried).add(tried)
-        if len(step.tried) == 1:
-            methods, depth = {tried.method}, tried.depth
-        else:
-            methods = {tried.method for tried in step.tried}
-            depth = round(sum(tried.depth for tried in step.tried) / step.sequences)
+        methods = {tried.method for tried in step.tried}
         for method in methods:
             self._gain(method).add(tokens, spent, len(methods))
         if usual and len(methods) == 1:
-            self.beside.setdefault((tried.method, max(1, depth)), []).append(whole - forward)
+            length = max(1, round(sum(tried.depth for tried in step.tried) / step.sequences))
+            self.beside.setdefault((step.tried[0].method, length), []).append(whole - forward)
 
     def _drafts(self, tried: Tried) -> Drafts:
         key = tried.number, tried.method

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spec_control.auto import Auto
 from spec_control.learning import Learner, Memory
 from spec_control.pacer import Pacer
+from spec_control.sums import Sums
 from spec_control.track import Grant, Track
 from spec_methods.ngram import Ngram
 
@@ -156,6 +157,16 @@ def test_a_sequence_that_follows_under_the_same_plan_is_learned_from():
     assert learner.memories[0].track.rate(arm) > 0.6 > learner.memories[7].track.rate(arm)
     assert learner.memories[7].grants == learner.memories[0].grants
     assert arm.chances == 3
+
+
+def test_the_draft_of_one_of_several_sequences_is_short_on_average():
+    sums = Sums()
+    step = made(1, 3e-3, 2e-3, [(8, 3)])
+    step.sequences, step.rows = 4, 12
+
+    sums.add(step, 3e-3, 1.0)
+
+    assert sums.beside == {("lookup", 2): [1e-3]}
 
 
 def test_methods_after_the_first_are_asked_where_it_offers_nothing():
