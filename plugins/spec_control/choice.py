@@ -19,8 +19,8 @@ WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 CHANCES = 12
 """Steps in which a method might draft before the next new one may."""
-TRUSTED, DOUBTED = 1.5, 1.0
-"""By how much more, or less, a step may lose whose method stops by the price: where it has gained, or loses."""
+TRUSTED = 1.5
+"""By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
 USEFUL = 1.1
 """Tokens per plain step that a draft must bring at least, if all of it is accepted."""
 PAYS = 1.01
@@ -158,12 +158,11 @@ class Choice:
             return None
         if forecast.length == 0 and not track.pays(arm):
             return None
-        length = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
-        length = max(length, forecast.length)
+        wanted = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
+        wanted = max(wanted, forecast.length)
         if arm.steps < TRIALS and len(track.arms) > 1:
-            length = min(length, FIRST)
-        wanted = length
-        length = self._affordable(table.times, wanted, trust(track, arm))
+            wanted = min(wanted, FIRST)
+        length = self._affordable(table.times, wanted, TRUSTED if track.pays(arm) else 1.0)
         if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
             return None  # what little may be risked gains nothing, even if all of it is accepted
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
@@ -268,10 +267,3 @@ class Choice:
         """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
         known = any(arm.name in track.rates for track in tracks)
         return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)
-
-
-def trust(track: Track, arm: Arm) -> float:
-    """How much a step may lose, against that of a method that does not stop by the price."""
-    if not arm.priced:
-        return 1.0
-    return TRUSTED if track.pays(arm) else DOUBTED if track.loses else 1.0

@@ -10,7 +10,7 @@ import attrs
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
 from spec_control.machine import Costs
-from spec_control.pacer import SLOWER, Pacer
+from spec_control.pacer import Pacer
 from spec_control.sums import Drafts, Sums
 from spec_control.track import Done, Grants, Track
 from spec_core import Spent, Tried
@@ -100,7 +100,6 @@ class Learner:
         pacer, sums, factors = self.pacer, Sums(), dict[int, float | None]()
         costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
         self._follow(steps)
-        usual = 1.0 + pacer.risk
         for spent in steps:
             if spent.rows not in factors:
                 factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
@@ -108,10 +107,7 @@ class Learner:
             plain = pacer.machine.plain if factor is None else spent.seconds["verify"] * factor
             planned = own > 0.0 and spent is steps[0]
             whole = spent.whole - own if planned else spent.whole
-            cost = whole / plain
-            if cost > usual or plain > SLOWER * pacer.machine.plain:
-                cost = pacer.charged(whole, plain)
-            sums.add(spent, whole, cost, not planned)
+            sums.add(spent, whole, pacer.charged(whole, plain), not planned)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
@@ -152,15 +148,11 @@ class Learner:
 
     def _offers(self, sums: Sums, batch: int) -> None:
         """How often methods drafted of those times that they might: all, or where those before them did not."""
-        drafts = dict[tuple[int, str], int]()
-        for (number, method), found in sums.drafts.items():
-            key = 0 if batch == 1 else number, method
-            drafts[key] = drafts.get(key, 0) + found.drafts
-        for number, memory in [*self.memories.items()][:batch]:
+        for number, memory in [*self.memories.items()][:batch]:  # the others followed
             asked = sums.steps
             for grant in memory.grants:
                 if asked > 0:
-                    offered = min(asked, drafts.get((0 if batch == 1 else number, grant.arm.name), 0))
+                    offered = min(asked, sums.drafted(grant.arm.name, None if batch == 1 else number))
                     grant.arm.asked(offered / asked, asked)
                     asked -= offered
 

@@ -31,7 +31,8 @@ RESERVE = 4.0
 """Plain steps of the ledger that are kept for sequences that begin, as others may be easier than one that does not pay;
 and those that must be there before anybody drafts again, once all were lost: with less, plans alone would use it up."""
 CHEAP = 2.0
-"""Plain steps up to which the first probes of a method do not wait for the income."""
+"""Plain steps up to which first probes of a method do not wait for the income, and first drafts for a sequence do not
+end a plan; and that the steps of a plan may lose, if the ledger has them, however little one step may risk."""
 SLOWER = 4.0
 """A forward that takes so many times as long as before was disturbed: machines do not become as slow within a plan."""
 PROBING = 0.5

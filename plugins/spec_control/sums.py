@@ -100,6 +100,11 @@ class Sums:
             length = max(1, round(sum(tried.depth for tried in step.tried) / step.sequences))
             self.beside.setdefault((step.tried[0].method, length), []).append(whole - forward)
 
+    def drafted(self, method: str, number: int | None) -> int:
+        """Drafts of a method, for one request or for all."""
+        drafts = self.drafts.items()
+        return sum(found.drafts for (one, name), found in drafts if name == method and number in (None, one))
+
     def _drafts(self, tried: Tried) -> Drafts:
         key = tried.number, tried.method
         found = self.drafts.get(key)

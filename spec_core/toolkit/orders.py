@@ -57,18 +57,21 @@ class Orders:
                     return
 
     def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
-        """A sequence that joins or ends ends it, and so does a loss; but for one that follows the only one."""
-        if [seq.number for seq in running] != [*self._held]:
-            if not (self._onward and len(running) == 1 and all(running[0].wants(name) for name in self.controllers)):
-                self._loss = -1.0
-            else:
-                running[0].drop(self._without, proposals)
-                [part] = self._held.values()
-                self._held = {running[0].number: part}
-        if self._loss < 0.0:
+        """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
+        same = [seq.number for seq in running] == [*self._held]
+        if self._loss < 0.0 or not (same or self._follows(running, proposals)):
             self._hold = 0
             return False
         self._hold -= 1
+        return True
+
+    def _follows(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
+        """Whether a sequence takes the place of the only one."""
+        if not self._onward or len(running) != 1 or not all(running[0].wants(name) for name in self.controllers):
+            return False
+        [part] = self._held.values()
+        self._held = {running[0].number: part}
+        running[0].drop(self._without, proposals)
         return True
 
     def repeat(self, step: Step) -> None:
