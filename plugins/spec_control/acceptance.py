@@ -9,8 +9,10 @@ from __future__ import annotations
 import attrs
 
 PRIOR = 0.6
-FAST, STEADY, SLOW, SHAPE = 0.12, 0.04, 0.005, 0.01
-"""Weights of one tested token: in the two rates of its sequence, in the rate of the method, in the shape."""
+FAST, STEADY, SHAPE = 0.12, 0.04, 0.01
+"""Weights of one tested token: in the two rates of its sequence, in the shape."""
+TESTED, TESTED_MAX = 4.0, 200.0
+"""Tokens for which the rate of a method counts at first, and in the end: it is their mean until then."""
 APART = 0.33
 """Where the quick rate is this far from the steady one, the text has changed: the steady one restarts from it."""
 LOW, HIGH = 0.02, 0.98
@@ -26,12 +28,17 @@ GRAIN = 64
 
 @attrs.define
 class Rate:
-    """Of one method in one sequence: the steady average of tested tokens counts, until the quick one leaves it."""
+    """Of one method in one sequence: the steady average of tested tokens counts, until the quick one leaves it.
+
+    tested: how many there were.
+    """
 
     value: float
     quick: float
+    tested: int = 0
 
     def learn(self, tested: int, accepted: int) -> None:
+        self.tested += tested
         self.quick = moved(self.quick, tested, accepted, FAST)
         self.value = moved(self.value, tested, accepted, STEADY)
         if not -APART < self.quick - self.value < APART:
@@ -39,6 +46,7 @@ class Rate:
 
     def learn_all(self, tested: int, accepted: int) -> None:
         """Of several drafts, whose order is not known."""
+        self.tested += tested
         if tested:
             self.quick = averaged(self.quick, tested, accepted, FAST)
             self.value = averaged(self.value, tested, accepted, STEADY)
@@ -55,6 +63,7 @@ class Shape:
     """Of one method, over all sequences.
 
     rate: where a new sequence begins. chances, tests: by position, a slow average, and how often it was tested.
+    tested: tokens for which the rate counts.
     easier: by position, odds of its token against the mean of all; the last holds for all behind it.
     """
 
@@ -63,15 +72,20 @@ class Shape:
     tests: list[int] = attrs.field(factory=list)
     easier: list[float] = attrs.field(factory=lambda: [1.0])
     drafts: int = 0
+    tested: float = TESTED
     _refreshed: int = 0
     _paths: dict[int, list[float]] = attrs.field(factory=dict)
+
+    def learn_rate(self, tested: int, accepted: int) -> None:
+        """So many tokens were tested, of one draft or of several."""
+        self.tested = min(TESTED_MAX, self.tested + tested)
+        self.rate += (accepted - tested * self.rate) / max(self.tested, tested)
 
     def learn(self, tested: int, accepted: int) -> None:
         """A draft of which ``tested`` positions were judged, all but the last of them or all ``accepted``.
 
         Later on positions are looked at in some drafts only: they change slowly.
         """
-        self.rate = moved(self.rate, tested, accepted, SLOW)
         self.drafts += 1
         if self.drafts < REFRESH or self.drafts % EVERY == 0:
             self._positions(tested, accepted)

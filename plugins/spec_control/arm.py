@@ -13,15 +13,23 @@ from spec_control.machine import Costs
 
 YOUNG, OLD = 4, 32
 """Plans for which a table of costs is used, at first and later."""
-WARM, TRIALS = 2, 8
-"""Steps of a method that are not measured; and those in which it may draft though it is not known to pay."""
+WARM, TRIALS, TRIALS_MAX = 2, 8, 64
+"""Steps of a method that are not measured; those after which what it gained counts; and those in which it may draft
+at most though it is not known to pay."""
 ENDS = 4
 """Drafts that end at the same length by themselves, none longer, after which that is known to be the longest."""
-PRICE_MIN, PRICE_MAX = 0.05, 0.9
+PRICE_MIN, PRICE_MAX, UNSURE = 0.05, 0.9, 0.5
+"""Of prices; and the most for a method that has drafted little for a sequence: else it might never draft more."""
 SLOPED = 6
 """Tokens over which the cost of one more is averaged, at least."""
-SLOW, OFFERS = 0.005, 0.05
-"""Weights of one step in what drafts gain, and in how often there is one."""
+HOPE = 8
+"""Accepted tokens that are added to those of a method, to judge whether it is worth more trials."""
+FEW = 8
+"""Steps for which it counts at first that nothing is known of what drafts gain."""
+LOST = 4.0
+"""Plain steps that the first drafts of a method may lose together, before it must wait for the income."""
+SLOW, OFFERS, IDLING = 0.005, 0.02, 0.2
+"""Weights of one step in what drafts gain, and in how often there is one; of a plan in what steps without one cost."""
 
 
 @attrs.frozen
@@ -66,10 +74,11 @@ class Arm:
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     steps: in which it drafted. chances: in which it might. since: steps since it drafted last.
-    offering: share of steps in which it drafts where it may.
+    offering: share of steps in which it drafts where it may. idle: by number of sequences, plain steps that the others
+    cost.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft
     for a sequence takes beside what later ones take. held: its costs were measured in steps in which a plan held.
-    paid: its drafts gain time, on average over many.
+    paid: its drafts gain time, on average over many. lost: plain steps that its drafts and probes have lost so far.
     """
 
     name: str
@@ -81,12 +90,16 @@ class Arm:
     chances: int = 0
     since: int = 0
     offering: float = 1.0
+    idle: dict[int, float] = attrs.field(factory=dict)
     longest: int | None = None
     standing: float = 0.0
     beginning: float = 0.0
     held: bool = False
     gain: float = 0.0
+    lost: float = 0.0
     _stood: list[float] = attrs.field(factory=list)
+    _begun: int = 0
+    _gains: int = 0
     _top: int = 0
     _ends: int = 0
     _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
@@ -136,13 +149,28 @@ class Arm:
         self.standing = median(self._stood)
 
     def began(self, excess: float) -> None:
-        """Its first draft for a sequence took so many plain steps more than another would have."""
-        weight = 0.3 if self.beginning else 1.0
+        """Its first draft for a sequence took so many plain steps more than another would have.
+
+        The very first one also loads and allocates: the second counts instead of it.
+        """
+        weight = 0.3 if self._begun > 1 else 1.0
+        self._begun += 1
         self.beginning += weight * (max(0.0, excess) - self.beginning)
 
     def gained(self, gain: float, steps: int) -> None:
         """Steps in which it drafted took so many plain steps less than their tokens would have, on average."""
-        self.gain += (1.0 - (1.0 - SLOW) ** steps) * (gain - self.gain)
+        self.lost -= gain * steps
+        self._gains += steps
+        self.gain += max(1.0 - (1.0 - SLOW) ** steps, steps / (self._gains + FEW)) * (gain - self.gain)
+
+    def idled(self, batch: int, cost: float) -> None:
+        """A step of ``batch`` sequences in which it was asked and offered nothing cost so many plain steps."""
+        before = self.idle.get(batch, cost)
+        self.idle[batch] = before + IDLING * (max(0.0, cost) - before)
+
+    def net(self, batch: int, gain: float) -> float:
+        """Plain steps that it gains in a step in which it is asked, if its drafts gain so many."""
+        return gain * self.offering - (1.0 - self.offering) * self.idle.get(batch, 0.0)
 
     @property
     def stands(self) -> bool:
@@ -193,7 +221,8 @@ class Arm:
         overhead = costs.overhead or 0.0
         aside = self.aside.get(costs.batch)
         rows = self._rows(costs, length, sequences)
-        beside = max(overhead, aside.at(length)) if aside else overhead
+        each = length if sequences is None else max(1, round(length * sequences / costs.batch))
+        beside = max(overhead, aside.at(each)) if aside else overhead
         if not self.held:
             beside = min(beside, overhead + length)
         return (costs.forwards.at(costs.batch + rows) + beside + costs.own) / (1.0 + overhead)
@@ -261,6 +290,17 @@ class Arm:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""
         last = len(times) - 1
         return bounded((rate * times[last] - 1.0) / last)
+
+    def likely(self, times: list[float]) -> bool:
+        """Whether its drafts are expected to pay, by their rate."""
+        return self.shape.rate > self.hurdle(times, 1.0)
+
+    def promises(self, times: list[float]) -> bool:
+        """Whether it may turn out to pay, as far as its first drafts say, and they have not cost much."""
+        tested = self.shape.tested
+        if self.lost >= LOST or self.steps >= (TRIALS_MAX if self.lost > 0.0 else TRIALS):
+            return False
+        return (self.shape.rate * tested + HOPE) / (tested + HOPE) > self.hurdle(times, 1.0)
 
 
 def bounded(price: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import attrs
 
 from spec_control.acceptance import GRAIN, surviving
-from spec_control.arm import TRIALS, Arm, Forecast, Table
+from spec_control.arm import LOST, TRIALS, UNSURE, Arm, Forecast, Table
 from spec_control.ledger import Ledger
 from spec_control.machine import Costs
 from spec_control.service import Service
@@ -27,6 +27,8 @@ PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
 CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
+BEGINNING = 2.0
+"""Plain steps that a first draft for a sequence takes, above which another sequence is not drafted for just to try."""
 YOUNG = 32
 """Steps of a method after which it is known."""
 
@@ -59,16 +61,15 @@ class Choice:
             grants = self._shared(costs, tracks, arms.pop())
         else:
             grants = [self._granted(costs, track) for track in tracks]
-        return self._first_tries(grants)
+        return self._first_tries(tracks, grants)
 
-    def _first_tries(self, grants: list[Grants]) -> list[Grants]:
+    def _first_tries(self, tracks: list[Track], grants: list[Grants]) -> list[Grants]:
         """A method of which little is known drafts for one of several sequences only: a mistake costs less."""
         first = [any(grant.arm.steps < TRIALS for grant in each) for each in grants]
         if not any(first):
             return grants
-        self._turn += 1
-        kept = [i for i, new in enumerate(first) if new]
-        one = kept[self._turn % len(kept)]
+        arm = next(grant.arm for each in grants for grant in each if grant.arm.steps < TRIALS)
+        one = self.one_of(tracks, arm, [i for i, new in enumerate(first) if new])
         return [() if new and i != one else each for i, (new, each) in enumerate(zip(first, grants, strict=True))]
 
     # one sequence
@@ -84,14 +85,14 @@ class Choice:
         if not found:
             return ()
         worth = [arm.worth(one, self.service.standing(arm)) for arm, one in zip(arms, found, strict=True)]
-        worth = [max(w, PAYS) if track.pays(arm) else w for arm, w in zip(arms, worth, strict=True)]
+        worth = [max(w, PAYS) if track.pays(arm, costs.batch) else w for arm, w in zip(arms, worth, strict=True)]
         top = max(worth)
         best = self._best(track, arms, worth)
         self.gain = top - 1.0
         if top <= 1.0:
             return ()
         idle = max(arms, key=lambda arm: arm.since)
-        loss = self.probe_loss(costs, [track], idle) + self.gain + 2.0 * self.planning
+        loss = self.probe_loss(costs, [track], idle, PROBE) + self.gain + 2.0 * self.planning
         if idle.since >= max(self.every, loss / self.ledger.income) and (tried := self._tried(costs, idle)):
             return tried
         grants = []
@@ -129,7 +130,7 @@ class Choice:
     def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
         """The only method."""
         table, rate = arm.table(costs, self.longest), track.rate(arm)
-        usual = track.whole < WHOLE and not track.pays(arm) and 1.0 + self.ledger.risk >= table.times[-1]
+        usual = track.whole < WHOLE and not track.pays(arm, costs.batch) and 1.0 + self.ledger.risk >= table.times[-1]
         key = int(rate * GRAIN)
         if usual and (known := table.granted.get(key)) is not None:
             return known
@@ -151,22 +152,31 @@ class Choice:
 
     def probe(self, costs: Costs, arm: Arm, length: int) -> Grant:
         """A short draft; a tree only as wide as it may pay."""
-        return Grant(arm, length, arm.price(arm.table(costs, self.longest).times))
+        return Grant(arm, length, min(UNSURE, arm.price(arm.table(costs, self.longest).times)))
 
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
         if self._too_late(track, arm):
             return None
-        if forecast.length == 0 and not track.pays(arm):
+        if not (track.pays(arm, costs.batch) or (forecast.length and self._worthwhile(costs, arm, forecast))):
             return None
         wanted = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
         wanted = max(wanted, forecast.length)
         if arm.steps < TRIALS and len(track.arms) > 1:
             wanted = min(wanted, FIRST)
-        length = self._affordable(table.times, wanted, TRUSTED if track.pays(arm) else 1.0)
+        length = self._affordable(table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
         if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
             return None  # what little may be risked gains nothing, even if all of it is accepted
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
-        return Grant(arm, length, arm.price(table.times, forecast.length, forecast.survival))
+        return Grant(arm, length, track.price(arm, arm.price(table.times, forecast.length, forecast.survival)))
+
+    def _worthwhile(self, costs: Costs, arm: Arm, forecast: Forecast) -> bool:
+        """Whether drafts as they are expected gain more than the steps cost in which there is none.
+
+        A method that lost what its first drafts may lose is not asked because of what is expected of it.
+        """
+        if arm.steps < TRIALS and arm.lost >= LOST:
+            return False
+        return arm.net(costs.batch, forecast.tokens - forecast.time) > 0.0
 
     def _too_late(self, track: Track, arm: Arm) -> bool:
         """The first draft for a sequence costs more than is there, or than drafts have gained so far.
@@ -219,8 +229,8 @@ class Choice:
         typical = sum(upper) / len(upper)
         forecast = arm.forecast(table, typical)
         self.gain = forecast.rate - 1.0
-        if forecast.length == 0:
-            return self._paying(tracks, arm, table, ready)
+        if forecast.length == 0 or not self._worthwhile(costs, arm, forecast):
+            return self._paying(costs, tracks, arm, table, ready)
         survival_min = 0.98 * forecast.survival
         length_max = self._affordable(table.times, 2 * forecast.length)
         ends: dict[int, tuple[int, float]] = {}
@@ -236,20 +246,28 @@ class Choice:
         time = table.times[min(length_max, -(-drafted // costs.batch))]
         rate = (1.0 + tokens / costs.batch) / time
         if rate <= 1.0:
-            return self._paying(tracks, arm, table, ready)
+            return self._paying(costs, tracks, arm, table, ready)
         price = arm.price(table.times, forecast.length, forecast.survival)
         if arm.priced:
             length_max = min(length_max, max(1, table.reach))
             lengths = [length_max if length else 0 for length in lengths]
         more = length_max == arm.longest
-        return [(Grant(arm, length + (more and length == length_max), price),) if length else () for length in lengths]
+        return [
+            (Grant(arm, length + (more and length == length_max), track.price(arm, price)),) if length else ()
+            for track, length in zip(tracks, lengths, strict=True)
+        ]
 
-    def _paying(self, tracks: list[Track], arm: Arm, table: Table, ready: list[bool]) -> list[Grants]:
+    def _paying(self, costs: Costs, tracks: list[Track], arm: Arm, table: Table, ready: list[bool]) -> list[Grants]:
         """Drafts of a method that stops by the price have gained, though they are not expected to by their rate."""
-        length = self._affordable(table.times, table.reach)
-        grant = Grant(arm, length, arm.price(table.times))
+        length = self._affordable(table.times, table.reach, TRUSTED)
+        if 1.0 + length <= table.times[length]:
+            length = 0
+        price = arm.price(table.times)
         both = zip(tracks, ready, strict=True)
-        return [(grant,) if length and may and track.pays(arm) else () for track, may in both]
+        return [
+            (Grant(arm, length, track.price(arm, price)),) if length and may and track.pays(arm, costs.batch) else ()
+            for track, may in both
+        ]
 
     def _ready(self, tracks: list[Track], arm: Arm) -> Iterator[bool]:
         """Whether it may draft for each: first drafts that take long are made for as many as the ledger allows."""
@@ -263,7 +281,24 @@ class Choice:
 
     # probes
 
-    def probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm) -> float:
+    def one_of(self, tracks: list[Track], arm: Arm, able: list[int]) -> int:
+        """Which sequence a method drafts for where it does for one only: another each time, if that costs little.
+
+        able: those that it may draft for.
+        """
+        self._turn += 1
+        begun = [i for i in able if arm.name in tracks[i].rates]
+        among = begun if begun and arm.beginning > BEGINNING else able
+        return among[self._turn % len(among)]
+
+    def probe_length(self, costs: Costs, arm: Arm) -> int:
+        """Of one sequence; a method that stops by the price may show what it would draft for all of several."""
+        if not arm.priced or costs.batch == 1:
+            return PROBE
+        rows = 2 * costs.forwards.numbers[-1] - costs.batch
+        return max(PROBE, min(PROBE * costs.batch, rows, self.longest))
+
+    def probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm, length: int) -> float:
         """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
         known = any(arm.name in track.rates for track in tracks)
-        return arm.time(costs, PROBE, 1) - 1.0 + (0.0 if known else arm.beginning)
+        return arm.time(costs, length, 1) - 1.0 + (0.0 if known else arm.beginning)

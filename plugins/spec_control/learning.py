@@ -98,7 +98,7 @@ class Learner:
     def _held(self, steps: list[Spent], own: float) -> None:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
         pacer, sums, factors = self.pacer, Sums(), dict[int, float | None]()
-        costs = pacer.machine.costs(steps[0].sequences, steps[0].depth or 0)
+        costs = pacer.machine.at(steps[0].sequences, steps[0].depth or 0)
         self._follow(steps)
         for spent in steps:
             if spent.rows not in factors:
@@ -113,6 +113,7 @@ class Learner:
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
         pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own, compared)
         self._beside(costs, sums)
+        self._idle(costs, sums)
         for (number, method), drafts in sums.drafts.items():
             self._drafts(self.memories[number].track, pacer.arm(method), drafts)
         track = next(iter(self.memories.values())).track if len(self.memories) == 1 else None
@@ -129,6 +130,14 @@ class Learner:
                 seconds = sums.beside[method, length]
                 aside = median(seconds) / self.pacer.machine.forward
                 self.pacer.arm(method).took(costs.batch, length, aside, len(seconds))
+
+    def _idle(self, costs: Costs, sums: Sums) -> None:
+        """What methods cost that were asked and offered nothing."""
+        arms = {grant.arm for memory in self.memories.values() for grant in memory.grants}
+        if sums.idle and arms and costs.overhead is not None:
+            more = median(sums.idle) / self.pacer.machine.forward - costs.overhead
+            for arm in arms:
+                arm.idled(costs.batch, more / (1.0 + costs.overhead) / len(arms))
 
     def _drafts(self, track: Track, arm: Arm, drafts: Drafts) -> None:
         self.pacer.learn_all(track, arm, drafts.tested, drafts.accepted, drafts.lengths)

@@ -29,6 +29,7 @@ class Costs:
     overhead: what a plain step takes beside its forward, in plain forwards; None before the first.
     own: what the controller takes in a step with drafts, in plain forwards.
     pairs: {rows: how often they were compared with a plain step that was next to them}.
+    seconds: of the last plain forward.
     """
 
     batch: int
@@ -36,6 +37,7 @@ class Costs:
     overhead: float | None = None
     own: float = 0.0
     pairs: dict[int, int] = attrs.field(factory=dict)
+    seconds: float = 0.0
     _recent: list[float] = attrs.field(factory=list)
     _plain: int = 0
 
@@ -57,14 +59,16 @@ class Machine:
     """Costs by number of sequences and depth.
 
     forward: seconds of a plain forward at the moment, from the last step whose cost is known.
-    plain: seconds of a plain step at the moment.
+    plain: seconds of a plain step at the moment. row: of one more row of a forward.
     surprised: the last pair of steps showed a cost that has changed, or is not known for sure.
     """
 
     known: dict[tuple[int, int], Costs] = attrs.field(factory=dict)
     forward: float = 0.0
     plain: float = 0.0
+    row: float = 0.0
     surprised: bool = False
+    _batch: int = 0
     _last: tuple[Costs, int, float] | None = None
     _medians: dict[int, tuple[float, int]] = attrs.field(factory=dict)
     _odd: tuple[int, int] | None = None
@@ -75,6 +79,16 @@ class Machine:
         found = self.known.get(key)
         return self._new(key) if found is None else found
 
+    def at(self, batch: int, depth: int) -> Costs:
+        """The same, of steps that are made now: a plain one is of this many sequences from now on."""
+        found = self.costs(batch, depth)
+        if batch != self._batch:
+            self._batch = batch
+            if found.seconds:
+                self.forward = found.seconds
+                self.plain = self.forward * (1.0 + (found.overhead or 0.0))
+        return found
+
     def _new(self, key: tuple[int, int]) -> Costs:
         made = self.known[key] = self._like(key)
         return made
@@ -84,18 +98,11 @@ class Machine:
         same = [k for k in self.known if k[0] == batch]
         if same:
             near = self.known[min(same, key=lambda k: abs(k[1] - key[1]))]
-            return Costs(batch, near.forwards.copy(), near.overhead, near.own, dict(near.pairs), list(near._recent))
-        made = Costs(batch, Curve(self._slope(batch)))
+            known = near.overhead, near.own, dict(near.pairs), near.seconds
+            return Costs(batch, near.forwards.copy(), *known, list(near._recent))
+        made = Costs(batch, Curve(SLOPE / batch))
         made.forwards.add(batch, 1.0)
         return made
-
-    def _slope(self, batch: int) -> float:
-        """Cost of a row for a number of sequences that is new, in its plain steps: as so many rows of others cost."""
-        if not self.known:
-            return SLOPE / batch
-        near = self.known[min(self.known, key=lambda k: abs(k[0] - batch))].forwards
-        plain = near.at(batch)
-        return max(SLOPE / batch, (near.at(2 * batch) - plain) / (plain * batch))
 
     def begin_with(self, steps: Iterable[StepCost]) -> None:
         """Costs that were measured before, as whole steps; real steps replace them."""
@@ -121,6 +128,8 @@ class Machine:
         self.forward = max(self.forward, forward * costs.batch / rows)
         self._last, self._medians = (costs, rows, forward), {}
         if plain:
+            costs.forwards.slope = max(SLOPE / costs.batch, self.row / forward)
+            costs.seconds = forward
             self.plain = forward + overhead
             return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
@@ -145,9 +154,10 @@ class Machine:
         usual = sorted(forwards, key=lambda rows: len(forwards[rows]))[-USUAL:]
         medians = {rows: (median(forwards[rows]), min(SURE, len(forwards[rows]))) for rows in usual}
         plain, times = medians.pop(costs.batch, (0.0, 0))
-        self._last, self._medians, self.surprised = None, medians, False
+        last, self._last, self._medians, self.surprised = self._last, None, medians, False
         if times == SURE:
             self._last, self.forward = (costs, costs.batch, plain), plain
+            costs.seconds = plain
             self._compare_medians(costs, plain)
         elif medians:
             known = max(medians, key=lambda rows: (costs.compared(rows), costs.forwards.times(rows), medians[rows][1]))
@@ -155,6 +165,8 @@ class Machine:
                 self.forward = medians[known][0] / costs.forwards.at(known)
             if costs.compared(known) == SURE:
                 self._beside(costs, medians)
+            elif last is not None and last[:2] == (costs, costs.batch):
+                self._guess(costs, last[2])
             self._last = costs, known, medians[known][0]
         self.plain = self.forward * (1.0 + (costs.overhead or 0.0))
         return times == SURE
@@ -192,9 +204,11 @@ class Machine:
             self._between(costs, before, rows, forward / self.forward)
 
     def _guess(self, costs: Costs, plain: float) -> None:
-        """A plain step was made soon after others, at another depth: where nothing else is known, that counts."""
+        """A plain step was made soon before or after others, maybe at another depth: it counts if nothing else does."""
         for rows, (seconds, times) in self._medians.items():
             if not costs.compared(rows):
+                if costs.forwards.knows(rows):
+                    costs.forwards.forget(rows, 1)
                 costs.forwards.add(rows, max(1.0, min(seconds / plain, rows / costs.batch)), times)
 
     def _between(self, costs: Costs, before: int, rows: int, ratio: float) -> None:
@@ -223,6 +237,7 @@ class Machine:
         if (changed and again) or (before == 0 and curve.knows(rows)):
             curve.forget(rows, 1)
         curve.add(rows, ratio, times)
+        self.row = max(0.0, (curve.at(rows) - 1.0) * self.forward / (rows - costs.batch))
         self.surprised = changed
         if before == 0:
             self._share(costs, rows, ratio, times)

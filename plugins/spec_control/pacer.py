@@ -9,8 +9,8 @@ from __future__ import annotations
 import attrs
 
 from spec_control.acceptance import tested
-from spec_control.arm import TRIALS, Arm
-from spec_control.choice import PROBE, YOUNG, Choice
+from spec_control.arm import Arm
+from spec_control.choice import YOUNG, Choice
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -22,11 +22,11 @@ MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, BRIEF = 64, 16
+HOLD, BRIEF, PROBES = 64, 16, 8
 """Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
-is new, or the ledger allows only shorter drafts, but will allow more."""
-LOST = 2.0
-"""Drafts that are wholly rejected, after which a plan does not hold any more."""
+is new, or the ledger allows only shorter drafts, but will allow more; and for a probe."""
+LOST, PROBED = 2.0, 0.5
+"""Drafts that are wholly rejected, after which a plan does not hold any more; and of a probe."""
 RESERVE = 4.0
 """Plain steps of the ledger that are kept for sequences that begin, as others may be easier than one that does not pay;
 and those that must be there before anybody drafts again, once all were lost: with less, plans alone would use it up."""
@@ -37,8 +37,8 @@ SLOWER = 4.0
 """A forward that takes so many times as long as before was disturbed: machines do not become as slow within a plan."""
 PROBING = 0.5
 """Share of the income that probes may use, while nothing else does."""
-OWN = 0.02
-"""By how much one step changes what the controller is expected to take."""
+OWN, PLANNING = 0.02, 0.2
+"""By how much one step changes what the controller is expected to take in one with drafts, and in one without."""
 
 
 @attrs.define(eq=False)
@@ -77,7 +77,6 @@ class Pacer:
     own: float = 0.0
     schedule: Schedule = attrs.field(factory=Schedule)
     _unprobed: float = 0.0
-    _turn: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.service = Service(self.machine, self.ledger, self.arms)
@@ -96,7 +95,7 @@ class Pacer:
 
         batch: sequences of the step, those that do not draft included. depth: positions of the longest.
         """
-        costs = self.machine.costs(batch, depth)
+        costs = self.machine.at(batch, depth)
         costs.own = self.own
         self.probe, self.quiet, self.hold, self.joining = None, 0, 0, False
         self.reason = self._forbidden(costs, tracks)
@@ -120,7 +119,7 @@ class Pacer:
         """Whether anybody is expected to pay for a sequence of which nothing is known."""
         new = Track(tuple(self.arms.values()))
         tables = ((arm, arm.table(costs, self.choice.longest)) for arm in new.arms)
-        return any(new.pays(arm) or arm.forecast(table, new.rate(arm)).length for arm, table in tables)
+        return any(new.pays(arm, costs.batch) or arm.forecast(table, new.rate(arm)).length for arm, table in tables)
 
     def _rest(self, tracks: list[Track]) -> None:
         """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
@@ -146,12 +145,15 @@ class Pacer:
         """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
         granted = [grant for each in grants for grant in each]
         chances = [grant.arm.chances for grant in granted]
-        risk = max(grant.arm.time(costs, grant.length) - 1.0 for grant in granted)
+        drafting = min(costs.batch, len(granted))
+        risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
         self.risk = risk
-        self.loss = min(LOST * risk, max(CHEAP, self.ledger.risk), self.ledger.balance - risk)
+        lost = LOST if self.probe is None else PROBED
+        self.loss = min(lost * risk, max(CHEAP, self.ledger.risk), self.ledger.balance - risk)
         if self.loss > 0.0:
             brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-            self.hold = min(BRIEF if brief else HOLD, self.schedule.until - 1, max(chances) // 2)
+            longest = BRIEF if brief else HOLD
+            self.hold = min(self.schedule.until - 1, PROBES if self.probe else min(longest, max(chances) // 2))
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
@@ -176,22 +178,21 @@ class Pacer:
         if not arms:
             return grants
         arm = max(arms, key=lambda a: a.since)
-        loss = self.choice.probe_loss(costs, tracks, arm)
+        length = self.choice.probe_length(costs, arm)
+        loss = self.choice.probe_loss(costs, tracks, arm, length)
         period = (loss + self.planning) / (PROBING * self.ledger.income)
-        if arm.steps < TRIALS and (loss < CHEAP or not arm.beginning):
+        if (loss < CHEAP or not arm.beginning) and arm.promises(arm.table(costs, self.choice.longest).times):
             period = 0.0
         missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
         if missing > 0:
             self.quiet = min(QUIET, int(missing + self.planning / self.ledger.income))
             return grants
-        self._turn += 1
         arm.since = 0
-        for at in range(len(tracks)):
-            at = (at + self._turn) % len(tracks)
-            if arm in tracks[at].arms:
-                grants[at] = (self.choice.probe(costs, arm, PROBE),)
-                break
-        self.probe = arm
+        able = [i for i, track in enumerate(tracks) if arm in track.arms]
+        grants[self.choice.one_of(tracks, arm, able)] = (self.choice.probe(costs, arm, length),)
+        self.probe, self._unprobed = arm, 0.0
+        if arm.likely(arm.table(costs, self.choice.longest).times):
+            self._hold(costs, grants)
         return grants
 
     # after a step
@@ -209,9 +210,8 @@ class Pacer:
             if track.whole:
                 rate.trust()
                 self._unprobed = float("inf")
-            else:
-                self._unprobed = 0.0
             self.book.of(arm.name).probes += 1
+        arm.shape.learn_rate(judged, accepted)
         arm.shape.learn(judged, accepted)
         arm.branched(rows, depth)
         arm.ended(depth, granted)
@@ -223,7 +223,8 @@ class Pacer:
         if self.machine.plain:
             spent = whole / self.machine.plain
             self.book.step(1.0, spent, 1, self.reason)
-            self.planning += 0.1 * (min(LARGE, max(0.0, spent - 1.0)) - self.planning)
+            more = min(LARGE, max(0.0, spent - 1.0))
+            self.planning += (PLANNING if self.planning else 1.0) * (more - self.planning)
             self.ledger.settle(1.0, spent - self.ledger.forgive(spent - 1.0))
 
     def rested(self, steps: int) -> None:
@@ -245,19 +246,24 @@ class Pacer:
         if self.steps == 1:
             return  # the first forward warms caches up
         batch, times = done.batch, done.stands
-        costs = self.machine.costs(batch, done.depth)
+        costs = self.machine.at(batch, done.depth)
         if usual or not self.machine.plain:
             plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
         else:
             plain = self.machine.expected(costs, done.rows, forward)
         spent, each = times * whole / plain, times * done.tokens / batch
         self.book.step(each, spent + own / plain, times, self.reason)
-        if done.drafted and spent > 1.0 + LARGE:
-            spent -= self._forgiven(costs, done, spent)
+        forgiven = self._forgiven(costs, done, spent) if done.drafted and spent > 1.0 + LARGE else 0.0
+        if done.drafted and done.cold:
+            self._began(done, spent)
+        spent -= forgiven
         self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
         if done.drafted:
             self._used(done, spent, each, (whole - forward) / self.machine.forward if usual else None)
+        if self.probe is not None:
+            self.probe.lost += own / plain if done.drafted else spent + own / plain - each
+        if done.drafted:
             self.own += OWN * (own / self.machine.forward - self.own)
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
@@ -267,15 +273,18 @@ class Pacer:
         more += done.cold * sum(arm.beginning for arm in lengths)
         return self.ledger.forgive(spent - 1.0 - more, excusable=not done.cold)
 
+    def _began(self, done: Done, spent: float) -> None:
+        """First drafts for sequences, which take longer, as their method catches up."""
+        if len(done.drafted) == 1:
+            arm, length = next(iter(done.drafted.items()))
+            usual = arm.time(self.machine.costs(done.batch, done.depth), max(1, round(length / done.batch)))
+            arm.began((spent - usual) / done.cold)
+
     def _used(self, done: Done, spent: float, each: float, aside: float | None) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""
         if len(done.drafted) == 1 and not done.cold:
             arm, length = next(iter(done.drafted.items()))
             arm.drafted(done.batch, max(1, round(length / done.batch)), aside)
-        elif len(done.drafted) == 1:
-            arm, length = next(iter(done.drafted.items()))
-            usual = arm.time(self.machine.costs(done.batch, done.depth), max(1, round(length / done.batch)))
-            arm.began((spent - usual) / done.cold)
         many = len(done.drafted)
         for arm in done.drafted:
             self.gained(None if done.cold else done.track, arm, 1, each, spent, many)
@@ -317,11 +326,17 @@ class Pacer:
         if drafted:
             share = 1.0 - (1.0 - OWN) ** drafted
             self.own += share * (own / (self.machine.forward * drafted) - self.own)
+        if self.probe is not None:
+            self.probe.lost += mine
+            self.book.of(self.probe.name).probes += drafted
+            if tokens > spent:
+                self._unprobed = float("inf")
         self._over(compared, steps)
 
     def learn_all(self, track: Track, arm: Arm, tested: int, accepted: int, lengths: dict[int, int]) -> None:
         """Of several drafts, as sums. lengths: {tokens: drafts}."""
         track.rating(arm).learn_all(tested, accepted)
+        arm.shape.learn_rate(tested, accepted)
         known = self.book.of(arm.name).lengths
         for depth, times in lengths.items():
             known[depth] = known.get(depth, 0) + times
@@ -333,3 +348,4 @@ class Pacer:
             arm.since += times
         apart = int(2 * SHORT * self.choice.gain / self.ledger.income)
         self.schedule.passed(plain, self.machine.surprised, apart, self.every, times)
+        self.machine.surprised = False

@@ -65,6 +65,7 @@ class Sums:
 
     forwards: {rows: seconds of each forward}. beside: {(method, length): seconds beside the forward of each step in
     which it alone drafted, so many tokens for a sequence on average}.
+    idle: the same of steps in which nobody drafted.
     steps, plain: how many there were, and without a draft. tokens, spent: as of ``Gain``.
     """
 
@@ -72,6 +73,7 @@ class Sums:
     gains: dict[str, Gain] = attrs.field(factory=dict)
     forwards: dict[int, list[float]] = attrs.field(factory=dict)
     beside: dict[tuple[str, int], list[float]] = attrs.field(factory=dict)
+    idle: list[float] = attrs.field(factory=list)
     steps: int = 0
     plain: int = 0
     tokens: float = 0.0
@@ -90,6 +92,8 @@ class Sums:
             self.forwards.setdefault(rows, []).append(forward)
         if not step.tried:
             self.plain += 1
+            if usual:
+                self.idle.append(whole - forward)
             return
         for tried in step.tried:
             self._drafts(tried).add(tried)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 
 from spec_control.acceptance import Rate
-from spec_control.arm import TRIALS, Arm
+from spec_control.arm import TRIALS, UNSURE, Arm
 
 QUICK, GAIN_MAX = 0.08, 2.0
 """Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
 NEW = 8
-"""Drafts of a sequence before it may be said to lose."""
+"""Drafts of a sequence before it may be said to lose, and tested tokens of a method before it must be sure of more."""
 
 
 @attrs.define(eq=False)
@@ -39,13 +39,18 @@ class Track:
             found = self.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
         return found
 
+    def price(self, arm: Arm, price: float) -> float:
+        """For a method that has drafted little for it, lower."""
+        rate = self.rates.get(arm.name)
+        return min(price, UNSURE) if rate is None or rate.tested < NEW else price
+
     def gain(self, arm: Arm) -> float:
         found = self.gains.get(arm.name)
         return min(arm.gain, GAIN_MAX) if found is None else found
 
-    def pays(self, arm: Arm) -> bool:
+    def pays(self, arm: Arm, batch: int) -> bool:
         """A method that stops by a price drafts where it is sure: what its drafts gained says more than their rate."""
-        return arm.priced and arm.steps >= TRIALS and self.gain(arm) > 0.0
+        return arm.priced and arm.steps >= TRIALS and arm.net(batch, self.gain(arm)) > 0.0
 
     @property
     def loses(self) -> bool:

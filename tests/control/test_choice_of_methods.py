@@ -24,7 +24,7 @@ def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, fl
     pacer.ledger.balance = pacer.ledger.balance_max
     pacer.schedule.until, pacer._unprobed = 50, 0.0
     for arm in pacer.arms.values():
-        arm.since, arm.chances = 0, arm.steps
+        arm.since, arm.chances, arm.lost = 0, arm.steps, 0.0
 
 
 def track(pacer: Pacer, **rates: float) -> Track:
@@ -216,7 +216,7 @@ def test_a_method_that_nobody_knows_is_probed_with_a_full_ledger():
 @pytest.mark.parametrize(("beginning", "probed"), [(0.5, True), (15.0, False)])
 def test_first_probes_that_cost_much_wait_for_the_income(beginning, probed):
     pacer = Pacer()
-    measured(pacer)
+    measured(pacer, row=0.3)
     pacer.arm("a").steps, pacer.arm("a").beginning = 1, beginning
     new = Track((pacer.arm("a"),))
     pacer.arm("a").shape.rate = 0.02

@@ -79,7 +79,7 @@ def test_a_controller_that_pays_nothing_exceeds_the_bound():
         def plan(self, tracks, batch, depth):
             self.ledger.balance = 1e9
             for arm in self.arms.values():
-                arm.shape = Shape(0.95)
+                arm.shape, arm.lost = Shape(0.95), 0.0
             for track in tracks:
                 track.rates.clear()
             return super().plan(tracks, batch, depth)

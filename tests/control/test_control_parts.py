@@ -112,15 +112,17 @@ def test_a_changed_cost_is_surprising_and_replaces_the_old_one():
     assert costs.forwards.at(5) == pytest.approx(4.5)
 
 
-@pytest.mark.parametrize("cost_of_row, expected", [(0.5, (1 + 31 * 0.5) / (1 + 15 * 0.5)), (0.0, 1.05)])
-def test_rows_of_a_new_number_of_sequences_cost_what_as_many_rows_of_others_do(cost_of_row, expected):
+@pytest.mark.parametrize("cost_of_row, expected", [(0.5e-3, 1 + 2 * 0.5 / 2.0), (0.0, 1.05)])
+@pytest.mark.parametrize("before, now", [(1, 2), (4, 2)])
+def test_a_row_for_a_new_number_of_sequences_takes_as_long_as_one_of_others(before, now, cost_of_row, expected):
     machine = Machine()
-    alone = machine.costs(1, 100)
-    for rows in (2, 9):
-        for _ in range(3):
-            alone.forwards.add(rows, 1 + (rows - 1) * cost_of_row)
+    costs = machine.costs(before, 100)
+    for rows in (before, 2 * before) * 3:
+        machine.measured(costs, rows, 3e-3 + (rows - before) * cost_of_row, 1e-3)
 
-    assert machine.costs(16, 100).forwards.at(32) == pytest.approx(expected)
+    machine.measured(machine.costs(now, 100), now, 2e-3, 1e-3)
+
+    assert machine.costs(now, 100).forwards.at(2 * now) == pytest.approx(expected)
 
 
 def test_a_new_depth_begins_with_what_the_nearest_costs():
@@ -307,10 +309,12 @@ def test_steps_of_a_plan_replace_the_costs_of_steps_in_which_the_controller_plan
     assert arm.aside[1].at(2) == pytest.approx(0.4)
 
 
-def test_the_first_draft_for_a_sequence_is_known_after_one():
+def test_what_first_drafts_for_sequences_take_is_known_after_one_and_the_second_counts_instead():
     arm = Arm("a")
 
     arm.began(10.0)
     assert arm.beginning == pytest.approx(10.0)
+    arm.began(5.0)
+    assert arm.beginning == pytest.approx(5.0)
     arm.began(0.0)
-    assert arm.beginning == pytest.approx(7.0)
+    assert arm.beginning == pytest.approx(3.5)
