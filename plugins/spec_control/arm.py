@@ -22,7 +22,7 @@ PRICE_MIN, PRICE_MAX, UNSURE = 0.05, 0.9, 0.5
 """Of prices; and the most for a method that has drafted little for a sequence: else it might never draft more."""
 SLOPED = 6
 """Tokens over which the cost of one more is averaged, at least."""
-HOPE = 8
+HOPE = 16
 """Accepted tokens that are added to those of a method, to judge whether it is worth more trials."""
 FEW = 8
 """Steps for which it counts at first that nothing is known of what drafts gain."""

@@ -13,8 +13,8 @@ from spec_control.machine import Costs
 from spec_control.service import Service
 from spec_control.track import Grant, Grants, Track
 
-PROBE, FIRST = 2, 4
-"""Tokens of a probe, and the most of the first drafts of a method among others."""
+PROBE, PROBE_MAX, FIRST = 2, 8, 4
+"""Tokens of a probe, and the most of one where several sequences might draft; and of first drafts of a method in a list."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 CHANCES = 12
@@ -296,7 +296,7 @@ class Choice:
         if not arm.priced or costs.batch == 1:
             return PROBE
         rows = 2 * costs.forwards.numbers[-1] - costs.batch
-        return max(PROBE, min(PROBE * costs.batch, rows, self.longest))
+        return max(PROBE, min(PROBE * costs.batch, rows, self.longest, PROBE_MAX))
 
     def probe_loss(self, costs: Costs, tracks: list[Track], arm: Arm, length: int) -> float:
         """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
