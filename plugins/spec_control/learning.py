@@ -97,14 +97,13 @@ class Learner:
 
     def _held(self, steps: list[Spent], own: float) -> None:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
-        pacer, sums, factors = self.pacer, Sums(), dict[int, float | None]()
+        pacer, sums = self.pacer, Sums()
         costs = pacer.machine.at(steps[0].sequences, steps[0].depth or 0)
+        shares = costs.of_forward()
         self._follow(steps)
         for spent in steps:
-            if spent.rows not in factors:
-                factors[spent.rows] = pacer.machine.plain_by_forward(costs, spent.rows)
-            factor = factors[spent.rows]
-            plain = pacer.machine.plain if factor is None else spent.seconds["verify"] * factor
+            share = shares.get(spent.rows)
+            plain = pacer.machine.plain if share is None else spent.seconds["verify"] * share
             planned = own > 0.0 and spent is steps[0]
             whole = spent.whole - own if planned else spent.whole
             sums.add(spent, whole, pacer.charged(whole, plain), not planned)

@@ -8,6 +8,8 @@ LARGE = 2.0
 """Plain steps by which a step exceeds its forecast, above which it is a disturbance."""
 RISK, RISK_MIN = 4.0, 1.0
 """One step may lose this part of the balance, or so many plain steps: else few rejected drafts would use it up."""
+FULL = 0.9
+"""Share of the largest balance from which on it is as good as full."""
 DISTURBED = 0.03
 """Share of the run up to which disturbances are not charged: more of them are a cost of drafts."""
 
@@ -37,7 +39,12 @@ class Ledger:
     @property
     def full(self) -> bool:
         """Nearly: more will not allow longer drafts."""
-        return self.balance > 0.9 * self.balance_max
+        return self.unfilled < 0.0
+
+    @property
+    def unfilled(self) -> float:
+        """Plain steps until it is full, negative where it is."""
+        return FULL * self.balance_max - self.balance
 
     @property
     def risk(self) -> float:

@@ -40,10 +40,21 @@ class Costs:
     seconds: float = 0.0
     _recent: list[float] = attrs.field(factory=list)
     _plain: int = 0
+    _known: tuple[int, float] = (0, 0.0)
+    _shares: dict[int, float] = attrs.field(factory=dict)
 
     def compared(self, rows: int) -> int:
         """0 to ``SURE``: how directly the cost of so many rows is known."""
         return min(SURE, self.pairs.get(rows, 0))
+
+    def of_forward(self) -> dict[int, float]:
+        """Time of a plain step by that of a forward, by its rows; without those that were never compared."""
+        curve, plain = self.forwards, 1.0 + (self.overhead or 0.0)
+        if self._known != (curve.added, plain):
+            self._known, errors = (curve.added, plain), curve.errors
+            pairs = zip(curve.numbers, curve.values, strict=True)
+            self._shares = {rows: plain / (value * (1.0 + errors.get(rows, 0.0))) for rows, value in pairs}
+        return self._shares
 
     def plain(self, overhead: float) -> None:
         """A plain step took this beside its forward, in its forwards."""
@@ -134,17 +145,10 @@ class Machine:
             return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
 
-    def plain_by_forward(self, costs: Costs, rows: int) -> float | None:
-        """Time of a plain step by that of a forward of so many rows; None where such a forward was never compared."""
-        curve = costs.forwards
-        if not curve.times(rows):
-            return None
-        return (1.0 + (costs.overhead or 0.0)) / (curve.at(rows) * (1.0 + curve.error(rows)))
-
     def expected(self, costs: Costs, rows: int, forward: float) -> float:
         """Seconds of a plain step, by a step from which nothing is learned."""
-        factor = self.plain_by_forward(costs, rows)
-        return self.plain if factor is None else forward * factor
+        share = costs.of_forward().get(rows)
+        return self.plain if share is None else forward * share
 
     def held(self, costs: Costs, forwards: Mapping[int, list[float]]) -> bool:
         """Learn from steps in which a plan held; whether enough of them were plain. forwards: {rows: seconds of each}.

@@ -174,8 +174,9 @@ class Pacer:
         grants: list[Grants] = [()] * len(tracks)
         arms = [arm for arm in self.arms.values() if any(arm in track.arms for track in tracks)]
         if len(arms) > 1 and not self.ledger.full:
-            arms = [arm for arm in arms if arm.steps]
+            arms = [arm for arm in arms if arm.chances]
         if not arms:
+            self.quiet = min(QUIET, int(self.ledger.unfilled / self.ledger.income))
             return grants
         arm = max(arms, key=lambda a: a.since)
         length = self.choice.probe_length(costs, arm)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
+from spec_core.contract.hold import Hold
 from spec_core.contract.spent import Spent
 from spec_core.contract.splice import joined, likely_first
 from spec_core.contract.trimming import wanted
@@ -57,7 +58,7 @@ class Step:
     only, without tokens and depth where the rest ended early, and no other steps in which nobody may draft. The run
     empties the list after these hooks, and fills it again.
     priced: plugins that asked for a price that a controller had set.
-    resting: (steps, without, joining) of ``rest``. held: (steps, loss, per_token, without, joining) of ``hold``.
+    resting: (steps, without, joining) of ``rest``. held: of ``hold``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -81,7 +82,7 @@ class Step:
     passed: list[Spent] = attrs.field(factory=list)
     priced: set[str] = attrs.field(factory=set)
     resting: tuple[int, frozenset[str], bool] | None = None
-    held: tuple[int, float, float, frozenset[str], bool] | None = None
+    held: Hold | None = None
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -178,7 +179,13 @@ class Step:
             self.resting = index(steps), frozenset(without), joining
 
     def hold(
-        self, steps: int, loss: float, per_token: float, without: Iterable[str] = (), joining: bool = False
+        self,
+        steps: int,
+        loss: float,
+        per_token: float,
+        without: Iterable[str] = (),
+        joining: bool = False,
+        of_forward: Mapping[int, float] | None = None,
     ) -> None:
         """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
 
@@ -191,11 +198,14 @@ class Step:
         :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
         :param joining: where this step has one sequence, the one that follows it gets the same limits and prices, and
             does not end it.
+        :param of_forward: by number of rows, a share of the time of a forward that counts instead of ``per_token`` in
+            steps with as many rows: it follows a machine that becomes faster or slower meanwhile.
         """
         self._controls("hold")
         if all(part.seq.wants(self.asking) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
-            self.held = index(steps), float(loss), float(per_token), frozenset(without), alone
+            shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
+            self.held = Hold(index(steps), float(loss), float(per_token), frozenset(without), alone, shares)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import attrs
 
 from spec_core.contract.batch import Part
+from spec_core.contract.hold import Hold
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.spent import Spent, Tried
 from spec_core.contract.step import Step
@@ -32,9 +33,8 @@ class Orders:
     _newest: int = -1
     _hold: int = 0
     _held: dict[int, Part] = attrs.field(factory=dict)
-    _onward: bool = False
-    _loss: float = 0.0
-    _per_token: float = 0.0
+    _said: Hold | None = None
+    _lost: float = 0.0
 
     def begin(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A step of these sequences begins, the one that joined last at the end. proposals: as in ``Step``."""
@@ -59,7 +59,7 @@ class Orders:
     def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
         same = [seq.number for seq in running] == [*self._held]
-        if self._loss < 0.0 or not (same or self._follows(running, proposals)):
+        if self._said is None or self._lost > self._said.loss or not (same or self._follows(running, proposals)):
             self._hold = 0
             return False
         self._hold -= 1
@@ -67,11 +67,14 @@ class Orders:
 
     def _follows(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """Whether a sequence takes the place of the only one."""
-        if not self._onward or len(running) != 1 or not all(running[0].wants(name) for name in self.controllers):
+        said = self._said
+        if said is None or not said.joining or len(running) != 1:
+            return False
+        if not all(running[0].wants(name) for name in self.controllers):
             return False
         [part] = self._held.values()
         self._held = {running[0].number: part}
-        running[0].drop(self._without, proposals)
+        running[0].drop(said.without, proposals)
         return True
 
     def repeat(self, step: Step) -> None:
@@ -91,7 +94,7 @@ class Orders:
             self._rest, self._without, self._joining = step.resting
             self._known, self._newest = {part.seq.number for part in step.parts}, -1
         elif step.held is not None and len(self.controllers) == 1:
-            self._hold, self._loss, self._per_token, self._without, self._onward = step.held
+            self._said, self._hold, self._lost = step.held, step.held.steps, 0.0
             self._held = {part.seq.number: part for part in step.parts}
 
     def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:
@@ -107,8 +110,8 @@ class Orders:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
             self.passed.append(spent)
-        if self.holding and step.drafting:
-            self._loss -= spent.whole - self._per_token * spent.tokens / spent.sequences
+        if self.holding and step.drafting and self._said is not None:
+            self._lost += self._said.lost(spent)
         return spent
 
 

@@ -6,8 +6,12 @@ import random
 from collections.abc import Callable
 
 import attrs
+from spec_control.learning import Learner, Memory
 from spec_control.pacer import Pacer
 from spec_control.track import Done, Track
+
+from spec_core import Spent
+from spec_core.contract.spent import Tried
 
 HOST = 0.05
 """Time of a step beside forward and drafting, in plain forwards."""
@@ -93,22 +97,31 @@ class Simulation:
 
     def _step(self) -> None:
         grants = self.pacer.plan([self.track], 1, 100)[0]
-        k = self.granted = grants[0].length if grants else 0
-        right = [self.right(self, i) for i in range(k)]
-        accepted = next((i for i, r in enumerate(right) if not r), k)
-        factor = self.speed(self.step)
-        now = factor * max(0.5, self.rng.gauss(1.0, self.noise)) if self.noise else factor
-        forward, drafting, host = now * self.curve(1 + k), now * self.drafting * bool(k), now * HOST
+        k, accepted, forward, whole = self._made(grants[0].length if grants else 0)
         if k:
             self.pacer.learn(self.track, self.track.arms[0], k, k, accepted, k)
         used = {self.track.arms[0]: k} if k else {}
         done = Done(1, 100, 1 + k, accepted + 1, used, cold=0, stands=1)
-        self.pacer.settle(done, forward, forward + drafting + host)
+        self.pacer.settle(done, forward, whole)
+
+    def _made(self, k: int, own: float = 0.0) -> tuple[int, int, float, float]:
+        """A step with a draft of ``k`` tokens. Returns k, how many are accepted, times of the forward and in all.
+
+        own: plain forwards that the controller takes.
+        """
+        self.granted = k
+        right = [self.right(self, i) for i in range(k)]
+        accepted = next((i for i, r in enumerate(right) if not r), k)
+        factor = self.speed(self.step)
+        now = factor * max(0.5, self.rng.gauss(1.0, self.noise)) if self.noise else factor
+        forward = now * self.curve(1 + k)
+        whole = forward + now * (self.drafting * bool(k) + HOST + own)
         self.step += 1
-        self.spent.append(forward + drafting + host)
+        self.spent.append(whole)
         self.emitted.append(accepted + 1)
         self.plain.append(factor * (self.curve(1) + HOST))
         self.drafted.append(k)
+        return k, accepted, forward, whole
 
     @property
     def excess(self) -> float:
@@ -124,3 +137,51 @@ class Simulation:
         """Time of plain decoding by the time that was spent."""
         tokens = sum(e * p for e, p in zip(self.emitted, self.plain, strict=True))
         return tokens / sum(self.spent)
+
+
+@attrs.define
+class Planned(Simulation):
+    """The same, with plans that hold and rests, as in a run: the controller learns from all their steps at once.
+
+    own: plain forwards that it takes where it is called. calls: how often that was.
+    """
+
+    own: float = 0.1
+    calls: int = 0
+    learner: Learner = attrs.field(init=False)
+    _passed: list[Spent] = attrs.field(factory=list)
+    _ahead: int = 0
+    _resting: bool = False
+    _loss: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.learner = Learner(self.pacer, {0: Memory(self.track)})
+
+    def _step(self) -> None:
+        called = self._ahead == 0 or (not self._resting and self._loss < 0.0)
+        if called:
+            self._plan()
+        else:
+            self._ahead -= 1
+        own, resting = self.own * called, self._resting and not called
+        memory = self.learner.memories[0]
+        k, accepted, forward, whole = self._made(memory.grants[0].length if memory.grants else 0, own)
+        tried = (Tried(0, "drafter", k, k, k, accepted),) if k else ()
+        seconds = {"verify": forward, "draft.auto": whole * own / (self.curve(1 + k) + HOST + own)}
+        spent = Spent(self.step, whole, seconds, 1, 1 + k, accepted + 1, 100, tried, resting=resting)
+        if resting and self._passed[-1].resting:
+            self._passed.pop()
+        self._passed.append(spent)
+        if not (called or resting):
+            machine = self.pacer.machine
+            share = machine.costs(1, 100).of_forward().get(spent.rows)
+            self._loss -= whole - (machine.plain if share is None else forward * share) * spent.tokens
+
+    def _plan(self) -> None:
+        pacer, self.calls = self.pacer, self.calls + 1
+        self.learner.learn(self._passed, "auto", {"drafter": frozenset({"deterministic"})})
+        self._passed.clear()
+        self.learner.memories[0].grants = pacer.plan([self.track], 1, 100)[0]
+        self._resting, self._ahead = bool(pacer.quiet), pacer.quiet or pacer.hold
+        self._loss = pacer.loss * pacer.machine.plain
