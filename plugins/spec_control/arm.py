@@ -229,7 +229,11 @@ class Arm:
 
     def _rows(self, costs: Costs, length: int, sequences: int | None = None) -> int:
         """Of drafts of this length."""
-        return (sequences or costs.batch) * max(length, round(length * self.branching))
+        return (sequences or costs.batch) * self.rows(length)
+
+    def rows(self, length: int) -> int:
+        """Of a draft whose longest path has so many tokens."""
+        return max(length, round(length * self.branching))
 
     def forecast(self, table: Table, rate: float) -> Forecast:
         """The best length at this rate."""

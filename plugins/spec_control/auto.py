@@ -151,8 +151,7 @@ class Auto:
         elif plan.hold:
             plain, served = plan.machine.plain, memories[0].track.arms
             without = {arm.name for arm in plan.arms.values() if arm not in served}
-            shares = plan.machine.costs(len(step.parts), deepest(step.parts) or 0).of_forward()
-            step.hold(plan.hold, plan.loss * plain, plain, without, joining=plan.onward, of_forward=shares)
+            step.hold(plan.hold, plan.loss * plain, plain, without, joining=plan.onward, of_forward=plan.shares)
         for arm in plan.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:

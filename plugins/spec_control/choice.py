@@ -14,7 +14,7 @@ from spec_control.service import Service
 from spec_control.track import Grant, Grants, Track
 
 PROBE, PROBE_MAX, FIRST = 2, 8, 4
-"""Tokens of a probe, and the most of one where several sequences might draft; and of first drafts of a method in a list."""
+"""Tokens of a probe, and at most of one for one of several sequences; and of the first drafts of a method in a list."""
 WHOLE = 3
 """Drafts accepted whole, one after the other, after which a longer one is tried."""
 CHANCES = 12

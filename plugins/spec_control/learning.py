@@ -99,10 +99,12 @@ class Learner:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
         pacer, sums = self.pacer, Sums()
         costs = pacer.machine.at(steps[0].sequences, steps[0].depth or 0)
-        shares = costs.of_forward()
+        shares = dict[int, float | None]()
         self._follow(steps)
         for spent in steps:
-            share = shares.get(spent.rows)
+            if spent.rows not in shares:
+                shares[spent.rows] = costs.share(spent.rows)
+            share = shares[spent.rows]
             plain = pacer.machine.plain if share is None else spent.seconds["verify"] * share
             planned = own > 0.0 and spent is steps[0]
             whole = spent.whole - own if planned else spent.whole
@@ -110,7 +112,7 @@ class Learner:
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
-        pacer.held(sums.steps, sums.plain, sums.tokens, sums.spent, own, compared)
+        pacer.held(sums.steps, sums.plain, own, compared)
         self._beside(costs, sums)
         self._idle(costs, sums)
         for (number, method), drafts in sums.drafts.items():
@@ -157,7 +159,7 @@ class Learner:
     def _offers(self, sums: Sums, batch: int) -> None:
         """How often methods drafted of those times that they might: all, or where those before them did not."""
         for number, memory in [*self.memories.items()][:batch]:  # the others followed
-            asked = sums.steps
+            asked = len(sums.steps)
             for grant in memory.grants:
                 if asked > 0:
                     offered = min(asked, sums.drafted(grant.arm.name, None if batch == 1 else number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 LARGE = 2.0
@@ -69,8 +71,16 @@ class Ledger:
 
     def settle(self, tokens: float, spent: float) -> None:
         """After a step. tokens: of each sequence, on average. spent: its time in plain steps."""
-        self._tokens += tokens
-        balance = self.balance + (1 + self.income) * tokens - spent
-        self.balance = balance = self.balance_max if balance > self.balance_max else balance
-        if balance < self.lowest:
-            self.lowest = balance
+        self.settle_all([(tokens, spent)])
+
+    def settle_all(self, steps: Iterable[tuple[float, float]]) -> None:
+        """After several, one by one: what is above the largest balance does not pay for later ones."""
+        balance, lowest, worth = self.balance, self.lowest, 1 + self.income
+        for tokens, spent in steps:
+            self._tokens += tokens
+            balance += worth * tokens - spent
+            if balance > self.balance_max:
+                balance = self.balance_max
+            elif balance < lowest:
+                lowest = balance
+        self.balance, self.lowest = balance, lowest

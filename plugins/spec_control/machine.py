@@ -40,21 +40,22 @@ class Costs:
     seconds: float = 0.0
     _recent: list[float] = attrs.field(factory=list)
     _plain: int = 0
-    _known: tuple[int, float] = (0, 0.0)
-    _shares: dict[int, float] = attrs.field(factory=dict)
 
     def compared(self, rows: int) -> int:
         """0 to ``SURE``: how directly the cost of so many rows is known."""
         return min(SURE, self.pairs.get(rows, 0))
 
-    def of_forward(self) -> dict[int, float]:
-        """Time of a plain step by that of a forward, by its rows; without those that were never compared."""
-        curve, plain = self.forwards, 1.0 + (self.overhead or 0.0)
-        if self._known != (curve.added, plain):
-            self._known, errors = (curve.added, plain), curve.errors
-            pairs = zip(curve.numbers, curve.values, strict=True)
-            self._shares = {rows: plain / (value * (1.0 + errors.get(rows, 0.0))) for rows, value in pairs}
-        return self._shares
+    def share(self, rows: int) -> float | None:
+        """Time of a plain step by that of a forward of so many rows; None where no more rows were measured."""
+        curve = self.forwards
+        if rows > curve.numbers[-1]:
+            return None
+        return (1.0 + (self.overhead or 0.0)) / (curve.at(rows) * (1.0 + curve.error(rows)))
+
+    def shares(self, rows_max: int) -> dict[int, float]:
+        """Of each number of rows for which it is known, up to ``rows_max``."""
+        found = ((rows, self.share(rows)) for rows in range(self.batch, rows_max + 1))
+        return {rows: share for rows, share in found if share is not None}
 
     def plain(self, overhead: float) -> None:
         """A plain step took this beside its forward, in its forwards."""
@@ -147,7 +148,7 @@ class Machine:
 
     def expected(self, costs: Costs, rows: int, forward: float) -> float:
         """Seconds of a plain step, by a step from which nothing is learned."""
-        share = costs.of_forward().get(rows)
+        share = costs.share(rows)
         return self.plain if share is None else forward * share
 
     def held(self, costs: Costs, forwards: Mapping[int, list[float]]) -> bool:
@@ -158,21 +159,24 @@ class Machine:
         usual = sorted(forwards, key=lambda rows: len(forwards[rows]))[-USUAL:]
         medians = {rows: (median(forwards[rows]), min(SURE, len(forwards[rows]))) for rows in usual}
         plain, times = medians.pop(costs.batch, (0.0, 0))
-        last, self._last, self._medians, self.surprised = self._last, None, medians, False
+        last, self._last, self._medians, self.surprised, error = self._last, None, medians, False, 0.0
         if times == SURE:
             self._last, self.forward = (costs, costs.batch, plain), plain
             costs.seconds = plain
             self._compare_medians(costs, plain)
         elif medians:
             known = max(medians, key=lambda rows: (costs.compared(rows), costs.forwards.times(rows), medians[rows][1]))
+            before = self.forward
             if costs.forwards.times(known):
                 self.forward = medians[known][0] / costs.forwards.at(known)
+            self.surprised = not alike(self.forward, before)  # the speed has changed or the cost: a plain step tells
             if costs.compared(known) == SURE:
                 self._beside(costs, medians)
             elif last is not None and last[:2] == (costs, costs.batch):
                 self._guess(costs, last[2])
             self._last = costs, known, medians[known][0]
-        self.plain = self.forward * (1.0 + (costs.overhead or 0.0))
+            error = costs.forwards.error(known)
+        self.plain = self.forward * (1.0 + (costs.overhead or 0.0)) / (1.0 + error)
         return times == SURE
 
     def _beside(self, costs: Costs, medians: Mapping[int, tuple[float, int]]) -> None:

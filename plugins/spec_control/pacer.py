@@ -22,9 +22,10 @@ MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
 QUIET, SHORT = 1024, 1
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, BRIEF, PROBES = 64, 16, 8
+HOLD, BRIEF, PROBES, UNKNOWN = 64, 16, 8, 4
 """Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
-is new, or the ledger allows only shorter drafts, but will allow more; and for a probe."""
+is new, or the ledger allows only shorter drafts, but will allow more; for a probe; and where a forward may have more
+rows than one before, so that its time does not say how fast the machine is."""
 LOST, PROBED = 2.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more; and of a probe."""
 RESERVE = 4.0
@@ -50,7 +51,8 @@ class Pacer:
     reason: why nobody drafts, empty if somebody may.
     quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
     hold: for how many steps after this one the plan is used. loss: plain steps that they may lose until then.
-    risk: plain steps that one of them loses at most, by what is expected. onward: also for the sequence that follows.
+    risk: plain steps that one of them loses at most, by what is expected. shares: by rows of a forward, the part of its
+    time that a plain step takes. onward: also for the sequence that follows.
     empty: the ledger was used up, and is repaid. dropped: methods that shall no longer serve these sequences.
     planning: plain steps that a plan for nobody takes. own: plain forwards of the controller in a step with drafts.
     """
@@ -70,6 +72,7 @@ class Pacer:
     hold: int = 0
     loss: float = 0.0
     risk: float = 0.0
+    shares: dict[int, float] = attrs.field(factory=dict)
     onward: bool = False
     empty: bool = False
     dropped: tuple[Arm, ...] = ()
@@ -147,13 +150,15 @@ class Pacer:
         chances = [grant.arm.chances for grant in granted]
         drafting = min(costs.batch, len(granted))
         risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
-        self.risk = risk
+        self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
+        self.shares = costs.shares(rows)
         lost = LOST if self.probe is None else PROBED
         self.loss = min(lost * risk, max(CHEAP, self.ledger.risk), self.ledger.balance - risk)
         if self.loss > 0.0:
             brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-            longest = BRIEF if brief else HOLD
-            self.hold = min(self.schedule.until - 1, PROBES if self.probe else min(longest, max(chances) // 2))
+            longest = UNKNOWN if rows > costs.forwards.numbers[-1] else BRIEF if brief else HOLD
+            longest = min(longest, PROBES if self.probe else max(chances) // 2)
+            self.hold = min(self.schedule.until - 1, longest)
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
@@ -314,15 +319,17 @@ class Pacer:
         spent, expected = whole / plain, 1.0 + self.risk
         return spent if spent < expected + LARGE else spent - self.ledger.forgive(spent - expected)
 
-    def held(self, steps: int, plain: int, tokens: float, spent: float, own: float, compared: bool) -> None:
-        """So many steps of a plan that holds are over, some of them plain. spent: their time in plain steps.
+    def held(self, made: list[tuple[float, float]], plain: int, own: float, compared: bool) -> None:
+        """Steps of a plan that holds are over, so many of them plain. made: tokens and time of each, as in ``Sums``.
 
         own: seconds of this controller. compared: with enough plain ones among them, so that none need be measured.
         """
+        steps, tokens, spent = len(made), sum(pair[0] for pair in made), sum(pair[1] for pair in made)
         self.steps += steps
         mine = own / self.machine.plain
         self.book.step(tokens, spent + mine, steps, self.reason)
-        self.ledger.settle(tokens, spent + mine - self.ledger.forgive(mine))
+        self.ledger.settle(0.0, mine - self.ledger.forgive(mine))
+        self.ledger.settle_all(made)
         drafted = steps - plain
         if drafted:
             share = 1.0 - (1.0 - OWN) ** drafted

@@ -66,7 +66,7 @@ class Sums:
     forwards: {rows: seconds of each forward}. beside: {(method, length): seconds beside the forward of each step in
     which it alone drafted, so many tokens for a sequence on average}.
     idle: the same of steps in which nobody drafted.
-    steps, plain: how many there were, and without a draft. tokens, spent: as of ``Gain``.
+    steps: tokens of each sequence, on average, and time in plain steps. plain: how many had no draft.
     """
 
     drafts: dict[tuple[int, str], Drafts] = attrs.field(factory=dict)
@@ -74,10 +74,8 @@ class Sums:
     forwards: dict[int, list[float]] = attrs.field(factory=dict)
     beside: dict[tuple[str, int], list[float]] = attrs.field(factory=dict)
     idle: list[float] = attrs.field(factory=list)
-    steps: int = 0
+    steps: list[tuple[float, float]] = attrs.field(factory=list)
     plain: int = 0
-    tokens: float = 0.0
-    spent: float = 0.0
 
     def add(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
         """whole: seconds, without those of the controller. spent: the same in plain steps.
@@ -85,9 +83,7 @@ class Sums:
         usual: it took as long as others like it; one in which the controller planned does not.
         """
         tokens, forward, rows = step.tokens / step.sequences, step.seconds["verify"], step.rows
-        self.steps += 1
-        self.tokens += tokens
-        self.spent += spent
+        self.steps.append((tokens, spent))
         if usual:
             self.forwards.setdefault(rows, []).append(forward)
         if not step.tried:

@@ -189,8 +189,9 @@ class Step:
     ) -> None:
         """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
 
-        It ends when a sequence joins or ends, or when these steps lost ``loss`` seconds: took so much longer than
-        ``per_token`` seconds for each of their tokens, of all sequences on average.
+        It ends when a sequence joins or ends, or when the last of these steps, one or more, lost ``loss`` seconds: took
+        so much longer than ``per_token`` seconds for each of their tokens, of all sequences on average. What steps
+        before them gained does not count.
         It has no effect if a sequence of this step wants no control, or beside another controller; ``rest`` takes
         precedence. The last call counts.
         For a controller, like ``limit``, and raises the same. Another engine may ignore it.

@@ -111,7 +111,7 @@ class Orders:
         elif step.drafting or self.resting:
             self.passed.append(spent)
         if self.holding and step.drafting and self._said is not None:
-            self._lost += self._said.lost(spent)
+            self._lost = max(0.0, self._lost + self._said.lost(spent))
         return spent
 
 

@@ -11,6 +11,7 @@ from spec_control.pacer import Pacer
 from spec_control.track import Done, Track
 
 from spec_core import Spent
+from spec_core.contract.hold import Hold
 from spec_core.contract.spent import Tried
 
 HOST = 0.05
@@ -153,13 +154,14 @@ class Planned(Simulation):
     _ahead: int = 0
     _resting: bool = False
     _loss: float = 0.0
+    _past: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         self.learner = Learner(self.pacer, {0: Memory(self.track)})
 
     def _step(self) -> None:
-        called = self._ahead == 0 or (not self._resting and self._loss < 0.0)
+        called = self._ahead == 0 or (not self._resting and self._past > self._loss)
         if called:
             self._plan()
         else:
@@ -174,9 +176,11 @@ class Planned(Simulation):
             self._passed.pop()
         self._passed.append(spent)
         if not (called or resting):
-            machine = self.pacer.machine
-            share = machine.costs(1, 100).of_forward().get(spent.rows)
-            self._loss -= whole - (machine.plain if share is None else forward * share) * spent.tokens
+            self._past = max(0.0, self._past + self._lost(spent))
+
+    def _lost(self, spent: Spent) -> float:
+        """As of a run; nothing is learned while a plan holds."""
+        return Hold(0, 0.0, self.pacer.machine.plain, frozenset(), False, self.pacer.shares).lost(spent)
 
     def _plan(self) -> None:
         pacer, self.calls = self.pacer, self.calls + 1
@@ -184,4 +188,4 @@ class Planned(Simulation):
         self._passed.clear()
         self.learner.memories[0].grants = pacer.plan([self.track], 1, 100)[0]
         self._resting, self._ahead = bool(pacer.quiet), pacer.quiet or pacer.hold
-        self._loss = pacer.loss * pacer.machine.plain
+        self._loss, self._past = pacer.loss * pacer.machine.plain, 0.0

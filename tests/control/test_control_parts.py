@@ -318,3 +318,64 @@ def test_what_first_drafts_for_sequences_take_is_known_after_one_and_the_second_
     assert arm.beginning == pytest.approx(5.0)
     arm.began(0.0)
     assert arm.beginning == pytest.approx(3.5)
+
+
+def test_the_rate_of_a_method_is_a_mean_at_first_and_slow_later():
+    shape = Shape()
+    shape.learn_rate(36, 36)
+    assert shape.rate == pytest.approx((4 * 0.6 + 36) / 40)
+
+    shape.learn_rate(1000, 1000)
+    shape.learn_rate(10, 0)
+
+    assert shape.rate == pytest.approx(1 - 10 / 200)
+
+
+def test_a_plain_step_is_of_as_many_sequences_as_there_are_now():
+    made = Machine()
+    made.measured(made.costs(1, 100), 1, 1e-3, 0.2e-3)
+    made.measured(made.costs(4, 100), 4, 3e-3, 0.6e-3)
+
+    made.at(1, 100)
+    assert made.plain == pytest.approx(1.2e-3)
+    made.at(4, 100)
+    assert (made.forward, made.plain) == (pytest.approx(3e-3), pytest.approx(3.6e-3))
+
+
+def test_a_forward_among_those_that_were_measured_says_how_fast_the_machine_is():
+    made, costs = machine()
+    made.held(costs, {1: [1e-3] * 3, 4: [2e-3] * 3, 8: [4e-3] * 3})
+
+    assert made.expected(costs, 6, 6e-3) == pytest.approx(1.2 * 6e-3 / 3.0)
+    assert costs.shares(6) == {rows: pytest.approx(costs.share(rows)) for rows in range(1, 7)}
+    assert 9 not in costs.shares(9)
+    assert costs.share(9) is None
+
+
+def test_forwards_of_a_plan_that_are_not_as_expected_ask_for_a_plain_step():
+    """Either the machine is slower, or the cost was wrong."""
+    made, costs = machine()
+    made.held(costs, {1: [1e-3] * 3, 4: [2e-3] * 3})
+    assert not made.surprised
+
+    made.held(costs, {4: [2.1e-3] * 3})
+    assert not made.surprised
+    made.held(costs, {4: [4e-3] * 3})
+    assert made.surprised
+
+
+def test_steps_of_a_plan_are_settled_one_by_one():
+    """What exceeds the largest balance does not pay for what is lost afterwards."""
+    ledger = Ledger(income=0.0, balance_max=20.0)
+
+    ledger.settle_all([(10.0, 1.0), (1.0, 6.0), (1.0, 3.0), (2.0, 1.0)])
+
+    assert (ledger.balance, ledger.lowest) == (14.0, 13.0)
+
+
+def test_what_a_method_gains_is_a_mean_at_first():
+    arm = Arm("a")
+    arm.gained(1.0, 24)
+
+    assert arm.gain == pytest.approx(0.75)
+    assert arm.lost == -24.0

@@ -70,6 +70,16 @@ def test_it_does_not_end_where_tokens_are_worth_their_time():
     assert controller.asked[:3] == [1, 2, 8]
 
 
+@pytest.mark.parametrize("share, asked", [(0.0, [1, 2, 4, 5]), (SECONDS, [1, 2, 8])])
+def test_a_share_of_its_own_forward_says_what_a_token_is_worth(share, asked):
+    """Where that is known for as many rows; otherwise it is as many seconds as were said."""
+    _, controller = run_of(holds(loss=0.0, per_token=SECONDS, of_forward={3: share}), REQUEST)
+    assert controller.asked[: len(asked)] == asked
+
+    _, controller = run_of(holds(loss=0.0, per_token=SECONDS, of_forward={9: share}), REQUEST)
+    assert controller.asked[:3] == [1, 2, 8]
+
+
 @pytest.mark.parametrize("onward", [False, True])
 @pytest.mark.parametrize("other", [Request([2, 7, 1], max_tokens=9), Request([2, 7, 1], max_tokens=9, methods=())])
 def test_a_sequence_that_joins_ends_it(other, onward):
