@@ -8,7 +8,7 @@ import attrs
 
 LARGE = 2.0
 """Plain steps by which a step exceeds its forecast, above which it is a disturbance."""
-RISK, RISK_MIN = 4.0, 1.0
+RISK, RISK_MIN = 5.0, 1.0
 """One step may lose this part of the balance, or so many plain steps: else few rejected drafts would use it up."""
 FULL = 0.9
 """Share of the largest balance from which on it is as good as full."""

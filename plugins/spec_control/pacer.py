@@ -16,7 +16,7 @@ from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
 from spec_control.service import Service
-from spec_control.track import Done, Grants, Track
+from spec_control.track import Done, Grant, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
@@ -147,7 +147,6 @@ class Pacer:
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
         """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
         granted = [grant for each in grants for grant in each]
-        chances = [grant.arm.chances for grant in granted]
         drafting = min(costs.batch, len(granted))
         risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
         self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
@@ -155,11 +154,18 @@ class Pacer:
         lost = LOST if self.probe is None else PROBED
         self.loss = min(lost * risk, max(CHEAP, self.ledger.risk), self.ledger.balance - risk)
         if self.loss > 0.0:
-            brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-            longest = UNKNOWN if rows > costs.forwards.numbers[-1] else BRIEF if brief else HOLD
-            longest = min(longest, PROBES if self.probe else max(chances) // 2)
-            self.hold = min(self.schedule.until - 1, longest)
+            longest = self._longest(granted)
+            known = rows <= costs.forwards.numbers[-1]
+            self.hold = min(self.schedule.until - 1, longest if known else min(longest, UNKNOWN))
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
+
+    def _longest(self, granted: list[Grant]) -> int:
+        """Steps for which such a plan may hold."""
+        if self.probe is not None:
+            return PROBES
+        chances = [grant.arm.chances for grant in granted]
+        brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
+        return min(BRIEF if brief else HOLD, max(chances) // 2)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
@@ -185,11 +191,7 @@ class Pacer:
             return grants
         arm = max(arms, key=lambda a: a.since)
         length = self.choice.probe_length(costs, arm)
-        loss = self.choice.probe_loss(costs, tracks, arm, length)
-        period = (loss + self.planning) / (PROBING * self.ledger.income)
-        if (loss < CHEAP or not arm.beginning) and arm.promises(arm.table(costs, self.choice.longest).times):
-            period = 0.0
-        missing = max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
+        missing = self._missing(costs, tracks, arm, length)
         if missing > 0:
             self.quiet = min(QUIET, int(missing + self.planning / self.ledger.income))
             return grants
@@ -200,6 +202,14 @@ class Pacer:
         if arm.likely(arm.table(costs, self.choice.longest).times):
             self._hold(costs, grants)
         return grants
+
+    def _missing(self, costs: Costs, tracks: list[Track], arm: Arm, length: int) -> float:
+        """Steps until a probe of so many tokens is paid for; first drafts of a method are, up to what they may lose."""
+        loss = self.choice.probe_loss(costs, tracks, arm, length)
+        period = (loss + self.planning) / (PROBING * self.ledger.income)
+        if (loss < CHEAP or not arm.beginning) and arm.promises(arm.table(costs, self.choice.longest).times):
+            period = 0.0
+        return max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
 
     # after a step
 
@@ -265,11 +275,10 @@ class Pacer:
         spent -= forgiven
         self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
+        if self.probe is not None:
+            self.probe.lost += own / plain + (0.0 if done.drafted else spent - each)
         if done.drafted:
             self._used(done, spent, each, (whole - forward) / self.machine.forward if usual else None)
-        if self.probe is not None:
-            self.probe.lost += own / plain if done.drafted else spent + own / plain - each
-        if done.drafted:
             self.own += OWN * (own / self.machine.forward - self.own)
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:

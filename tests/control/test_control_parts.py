@@ -183,7 +183,7 @@ def test_the_time_of_the_controller_is_part_of_a_step_with_drafts():
     assert arm.time(costs, 0) == 1.0
 
 
-@pytest.mark.parametrize(("balance", "risk"), [(20.0, 5.0), (8.0, 2.0), (2.0, 1.0), (0.5, 0.5), (-4.0, -1.0)])
+@pytest.mark.parametrize(("balance", "risk"), [(20.0, 4.0), (8.0, 1.6), (2.0, 1.0), (0.5, 0.5), (-4.0, -0.8)])
 def test_one_step_risks_a_part_of_the_ledger(balance, risk):
     ledger = Ledger()
     ledger.balance = balance
