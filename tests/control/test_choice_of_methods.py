@@ -7,7 +7,7 @@ from spec_control.acceptance import Rate
 from spec_control.arm import LOST, TRIALS
 from spec_control.choice import FIRST
 from spec_control.pacer import Pacer
-from spec_control.track import Done, Track
+from spec_control.track import Done, Grant, Track
 
 
 def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, float] | None = None) -> None:
@@ -361,3 +361,48 @@ def test_a_list_of_methods_that_nobody_knows_waits_for_a_full_ledger():
 
     assert pacer.plan([Track(tuple(pacer.arms.values()))], 1, 100) == [()]
     assert pacer.quiet == 800
+
+
+def test_of_several_sequences_one_that_may_be_drafted_for_gets_the_first_drafts():
+    pacer = Pacer()
+    measured(pacer, batch=4)
+    arm = pacer.arm("a")
+    arm.steps = 0
+    grant = (Grant(arm, 2, 0.3),)
+
+    for _ in range(4):
+        assert pacer.choice._first_tries(new(pacer, many=4), [(), grant, (), ()]) == [(), grant, (), ()]
+
+
+def test_a_probe_that_gained_is_followed_by_another(dear):
+    tracks = new(dear)
+    assert probed(dear, tracks) == [True]
+
+    dear.held([(3.0, 2.0)], plain=0, own=0.0, compared=False)
+    dear.arm("a").lost = LOST
+
+    assert probed(dear, tracks) == [True]
+    assert probed(dear, tracks) == [False]
+
+
+def test_what_a_first_draft_took_is_known_though_it_is_not_charged():
+    pacer = Pacer()
+    measured(pacer)
+    arm = pacer.arm("a")
+    balance = pacer.ledger.balance
+
+    pacer.settle(Done(1, 100, 3, 1, {arm: 2}, cold=1, stands=1), 1.2, 11.2)
+
+    assert arm.beginning > 8.0
+    assert pacer.ledger.balance > balance - 1.0
+
+
+def test_a_surprise_is_looked_at_once():
+    pacer = Pacer()
+    measured(pacer)
+    pacer.machine.surprised = True
+
+    pacer.rested(1)
+    assert pacer.schedule.until == 1
+    pacer.rested(8)
+    assert pacer.schedule.until > 1

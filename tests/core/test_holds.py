@@ -80,6 +80,23 @@ def test_a_share_of_its_own_forward_says_what_a_token_is_worth(share, asked):
     assert controller.asked[:3] == [1, 2, 8]
 
 
+def test_what_its_first_steps_gained_does_not_pay_for_the_others():
+    class Early(Longest):
+        """Drafts in the first steps only."""
+
+        @hookimpl
+        def draft(self, step):
+            if step.number < 5:
+                super().draft(step)
+
+    method = Early()
+    controller = Controller(holds(20, loss=0.0, of_forward={3: SECONDS}))
+    run = Run(ToyTarget(recurrent=False), [("method", method), controller], draft_max=4)
+    run.generate(REQUEST).result
+
+    assert controller.asked[:4] == [1, 2, 6, 7]
+
+
 @pytest.mark.parametrize("onward", [False, True])
 @pytest.mark.parametrize("other", [Request([2, 7, 1], max_tokens=9), Request([2, 7, 1], max_tokens=9, methods=())])
 def test_a_sequence_that_joins_ends_it(other, onward):
