@@ -10,11 +10,13 @@ from spec_control.pacer import Pacer
 from spec_control.track import Done, Grant, Track
 
 
-def measured(pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, float] | None = None) -> None:
-    """Plain steps and steps of 1 to 16 drafts: each row costs the same, and each method what ``aside`` says."""
+def measured(
+    pacer: Pacer, batch: int = 1, row: float = 0.1, aside: dict[str, float] | None = None, longest: int = 16
+) -> None:
+    """Plain steps and such with drafts of all lengths: each row costs the same, and each method what ``aside`` says."""
     number = 0
     for _ in range(3):
-        for length in range(17):
+        for length in range(longest + 1):
             for name, time in (aside or {"a": 0.05}).items():
                 for k in (0, length):
                     used = {pacer.arm(name): k * batch} if k else {}
@@ -406,3 +408,25 @@ def test_a_surprise_is_looked_at_once():
     assert pacer.schedule.until == 1
     pacer.rested(8)
     assert pacer.schedule.until > 1
+
+
+def test_a_plan_holds_for_few_steps_where_its_rows_may_be_more_than_any_measured():
+    """Their time does not say then how fast the machine is."""
+    holds = []
+    for longest in (3, 16):
+        pacer = Pacer()
+        measured(pacer, row=0.05, longest=longest)
+        pacer.arm("a").chances, pacer.schedule.until = 200, 60
+        assert lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"] > 3
+        holds.append(pacer.hold)
+
+    assert holds == [4, 59]
+
+
+def test_a_probe_that_is_expected_to_pay_holds_until_it_is_rejected(dear):
+    tracks = new(dear)
+    dear.arm("a").shape.rate = 0.62
+    assert probed(dear, tracks) == [True]
+
+    assert dear.hold > 0
+    assert dear.loss == pytest.approx(0.5 * dear.risk)

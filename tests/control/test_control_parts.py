@@ -379,3 +379,12 @@ def test_what_a_method_gains_is_a_mean_at_first():
 
     assert arm.gain == pytest.approx(0.75)
     assert arm.lost == -24.0
+
+
+def test_forwards_of_a_plan_are_compared_with_a_plain_step_right_before_it_if_nothing_else_is_known():
+    made, costs = machine()
+
+    made.held(costs, {4: [3e-3] * 3})
+
+    assert costs.forwards.at(4) == pytest.approx(3.0)
+    assert not costs.compared(4)

@@ -182,3 +182,11 @@ def test_methods_after_the_first_are_asked_where_it_offers_nothing():
 
     assert (pacer.arm("lookup").chances, second.chances) == (4, 3)
     assert second.offering < 1.0
+
+
+def test_what_steps_cost_in_which_a_method_offers_nothing_is_known():
+    pacer, learner = learner_of_a_plan()
+
+    learner.learn([made(1 + i, 1.32e-3, 1e-3, own=0.0) for i in range(4)], "auto", METHODS)
+
+    assert abs(pacer.arm("lookup").idle[1] - 0.1) < 1e-9
