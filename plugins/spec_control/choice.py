@@ -21,6 +21,8 @@ CHANCES = 12
 """Steps in which a method might draft before the next new one may."""
 TRUSTED = 1.5
 """By how much more a step may lose whose method stops by the price, and has gained in this sequence."""
+SEVERAL = 1.25
+"""And by how much more one with drafts for several sequences."""
 USEFUL = 1.1
 """Tokens per plain step that a draft must bring at least, if all of it is accepted."""
 PAYS = 1.01
@@ -130,7 +132,7 @@ class Choice:
     def _alone(self, costs: Costs, track: Track, arm: Arm) -> Grants:
         """The only method."""
         table, rate = arm.table(costs, self.longest), track.rate(arm)
-        usual = track.whole < WHOLE and not track.pays(arm, costs.batch) and 1.0 + self.ledger.risk >= table.times[-1]
+        usual = track.whole < WHOLE and not track.pays(arm, costs.batch) and 1.0 + self.risk(costs) >= table.times[-1]
         key = int(rate * GRAIN)
         if usual and (known := table.granted.get(key)) is not None:
             return known
@@ -144,7 +146,7 @@ class Choice:
 
     def _tried(self, costs: Costs, arm: Arm) -> Grants:
         """A method that has not drafted for long is asked alone, while others pay."""
-        length = self._affordable(arm.table(costs, self.longest).times, PROBE)
+        length = self._affordable(costs, arm.table(costs, self.longest).times, PROBE)
         if not length:
             return ()
         arm.since = 0
@@ -163,7 +165,7 @@ class Choice:
         wanted = max(wanted, forecast.length)
         if arm.steps < TRIALS and len(track.arms) > 1:
             wanted = min(wanted, FIRST)
-        length = self._affordable(table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
+        length = self._affordable(costs, table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
         if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
             return None  # what little may be risked gains nothing, even if all of it is accepted
         length += length == arm.longest  # one more than it is known to make, to see whether it makes more
@@ -199,7 +201,7 @@ class Choice:
         hurdle = arm.hurdle(table.times, rate)
         if not (arm.priced and cheap and hurdle < 1.0):
             return None
-        length = self._affordable(table.times, table.reach)
+        length = self._affordable(costs, table.times, table.reach)
         return Grant(arm, length, hurdle) if length else None
 
     def _further(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> int:
@@ -210,9 +212,13 @@ class Choice:
         path = arm.shape.path(track.rate(arm), len(table.times) - 1)
         return arm.promising(costs, table, path, forecast)
 
-    def _affordable(self, times: list[float], length: int, trust: float = 1.0) -> int:
+    def risk(self, costs: Costs) -> float:
+        """Plain steps that one step may lose: more where it has drafts of several texts, seldom all of them wrong."""
+        return self.ledger.risk * (SEVERAL if costs.batch > 1 else 1.0)
+
+    def _affordable(self, costs: Costs, times: list[float], length: int, trust: float = 1.0) -> int:
         """The longest draft up to ``length`` whose step cannot lose more than may be risked, so many times."""
-        time_max, length = 1.0 + trust * self.ledger.risk, min(length, len(times) - 1)
+        time_max, length = 1.0 + trust * self.risk(costs), min(length, len(times) - 1)
         while length and times[length] > time_max:
             length -= 1
             self.cut = True
@@ -232,7 +238,7 @@ class Choice:
         if forecast.length == 0 or not self._worthwhile(costs, arm, forecast):
             return self._paying(costs, tracks, arm, table, ready)
         survival_min = 0.98 * forecast.survival
-        length_max = self._affordable(table.times, 2 * forecast.length)
+        length_max = self._affordable(costs, table.times, 2 * forecast.length)
         ends: dict[int, tuple[int, float]] = {}
         lengths, tokens = [], 0.0
         for rate in rates:
@@ -259,7 +265,7 @@ class Choice:
 
     def _paying(self, costs: Costs, tracks: list[Track], arm: Arm, table: Table, ready: list[bool]) -> list[Grants]:
         """Drafts of a method that stops by the price have gained, though they are not expected to by their rate."""
-        length = self._affordable(table.times, table.reach, TRUSTED)
+        length = self._affordable(costs, table.times, table.reach, TRUSTED)
         if 1.0 + length <= table.times[length]:
             length = 0
         price = arm.price(table.times)

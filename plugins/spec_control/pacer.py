@@ -152,7 +152,7 @@ class Pacer:
         self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
         self.shares = costs.shares(rows)
         lost = LOST if self.probe is None else PROBED
-        self.loss = min(lost * risk, max(CHEAP, self.ledger.risk), self.ledger.balance - risk)
+        self.loss = min(lost * risk, max(CHEAP, self.choice.risk(costs)), self.ledger.balance - risk)
         if self.loss > 0.0:
             longest = self._longest(granted)
             known = rows <= costs.forwards.numbers[-1]

@@ -430,3 +430,10 @@ def test_a_probe_that_is_expected_to_pay_holds_until_it_is_rejected(dear):
 
     assert dear.hold > 0
     assert dear.loss == pytest.approx(0.5 * dear.risk)
+
+
+def test_one_step_may_lose_more_where_it_has_drafts_for_several_sequences():
+    pacer = Pacer()
+
+    assert pacer.choice.risk(pacer.machine.costs(1, 100)) == pacer.ledger.risk == 4.0
+    assert pacer.choice.risk(pacer.machine.costs(4, 100)) == 5.0
