@@ -159,7 +159,8 @@ class Machine:
         usual = sorted(forwards, key=lambda rows: len(forwards[rows]))[-USUAL:]
         medians = {rows: (median(forwards[rows]), min(SURE, len(forwards[rows]))) for rows in usual}
         plain, times = medians.pop(costs.batch, (0.0, 0))
-        last, self._last, self._medians, self.surprised, error = self._last, None, medians, False, 0.0
+        last, error = self._last, 0.0
+        self._last, self._medians, self.surprised = None, medians, False
         if times == SURE:
             self._last, self.forward = (costs, costs.batch, plain), plain
             costs.seconds = plain
@@ -169,7 +170,7 @@ class Machine:
             before = self.forward
             if costs.forwards.times(known):
                 self.forward = medians[known][0] / costs.forwards.at(known)
-            self.surprised = not alike(self.forward, before)  # the speed has changed or the cost: a plain step tells
+            self.surprised = not alike(self.forward, before)  # the speed or the cost has changed: a plain step tells
             if costs.compared(known) == SURE:
                 self._beside(costs, medians)
             elif last is not None and last[:2] == (costs, costs.batch):

@@ -12,6 +12,9 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.spent import Spent, Tried
 from spec_core.contract.step import Step
 
+NOTHING = Hold(0, 0.0, 0.0, frozenset(), False, {})
+"""Before ``hold`` was called."""
+
 
 @attrs.define
 class Orders:
@@ -33,7 +36,7 @@ class Orders:
     _newest: int = -1
     _hold: int = 0
     _held: dict[int, Part] = attrs.field(factory=dict)
-    _said: Hold | None = None
+    _said: Hold = NOTHING
     _lost: float = 0.0
 
     def begin(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
@@ -59,7 +62,7 @@ class Orders:
     def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
         same = [seq.number for seq in running] == [*self._held]
-        if self._said is None or self._lost > self._said.loss or not (same or self._follows(running, proposals)):
+        if self._lost > self._said.loss or not (same or self._follows(running, proposals)):
             self._hold = 0
             return False
         self._hold -= 1
@@ -67,14 +70,11 @@ class Orders:
 
     def _follows(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """Whether a sequence takes the place of the only one."""
-        said = self._said
-        if said is None or not said.joining or len(running) != 1:
-            return False
-        if not all(running[0].wants(name) for name in self.controllers):
+        if not self._said.joining or len(running) != 1 or not all(running[0].wants(name) for name in self.controllers):
             return False
         [part] = self._held.values()
         self._held = {running[0].number: part}
-        running[0].drop(said.without, proposals)
+        running[0].drop(self._said.without, proposals)
         return True
 
     def repeat(self, step: Step) -> None:
@@ -110,7 +110,7 @@ class Orders:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
             self.passed.append(spent)
-        if self.holding and step.drafting and self._said is not None:
+        if self.holding and step.drafting:
             self._lost = max(0.0, self._lost + self._said.lost(spent))
         return spent
 

@@ -1,0 +1,205 @@
+"""What is not known to pay: first drafts and probes, prices of new sequences, and how long such plans hold."""
+
+from __future__ import annotations
+
+import pytest
+from spec_control.arm import LOST, TRIALS
+from spec_control.pacer import Pacer
+from spec_control.track import Done, Grant, Track
+
+from tests.control.pacing import lengths, measured, track
+
+
+def new(pacer, many=1):
+    """Sequences for which nothing is known of method a; its tokens may gain, but are not expected to."""
+    pacer.arm("a").shape.rate = 0.5
+    return [Track((pacer.arm("a"),)) for _ in range(many)]
+
+
+def probed(pacer, tracks):
+    return [bool(grants) for grants in pacer.plan(tracks, len(tracks), 100)]
+
+
+@pytest.fixture
+def dear():
+    """Rows that cost as much as tokens of half of the drafts bring."""
+    made = Pacer()
+    measured(made, row=0.6)
+    made.arm("a").steps = 1
+    made.arm("a").stood(0.0)
+    return made
+
+
+def test_a_method_is_tried_until_its_first_drafts_have_lost_their_share(dear):
+    tracks = new(dear)
+    assert probed(dear, tracks) == [True]
+
+    dear.arm("a").lost = LOST
+
+    assert probed(dear, tracks) == [False]
+    assert dear.quiet > 100
+
+
+def test_a_method_whose_tokens_are_rejected_is_not_tried_further(dear):
+    tracks = new(dear)
+    for _ in range(30):
+        dear.arm("a").shape.learn_rate(1, 0)
+
+    assert probed(dear, tracks) == [False]
+
+
+def test_a_method_that_has_gained_is_not_on_trial_for_longer_than_others(dear):
+    tracks = new(dear)
+    dear.arm("a").steps, dear.arm("a").lost = TRIALS, 1.0
+    assert probed(dear, tracks) == [True]
+
+    dear.arm("a").lost = -1.0
+
+    assert probed(dear, tracks) == [False]
+
+
+@pytest.mark.parametrize(("beginning", "turns"), [(0.5, True), (5.0, False)])
+def test_first_drafts_that_take_long_stay_with_one_sequence(beginning, turns):
+    pacer = Pacer()
+    measured(pacer, batch=4, row=2.4)
+    pacer.arm("a").steps, pacer.arm("a").beginning = 1, beginning
+    tracks = new(pacer, many=4)
+    tracks[2].rating(pacer.arm("a"))
+    pacer.arm("a").shape.rate = 0.5
+    found = set()
+    for _ in range(4):
+        pacer._unprobed = float("inf")
+        found.add(tuple(probed(pacer, tracks)))
+
+    assert (len(found) == 4) is turns
+    assert turns or found == {(False, False, True, False)}
+
+
+def test_a_probe_of_one_of_several_sequences_is_longer_where_the_method_stops_by_the_price():
+    pacer = Pacer()
+    measured(pacer, batch=4, row=2.4)
+    arm = pacer.arm("a")
+    costs = pacer.machine.costs(4, 100)
+    assert pacer.choice.probe_length(costs, arm) == 2
+
+    arm.priced = True
+
+    assert pacer.choice.probe_length(costs, arm) == 8
+    assert pacer.choice.probe_length(pacer.machine.costs(1, 100), arm) == 2
+
+
+def test_a_method_that_has_drafted_little_for_a_sequence_need_not_be_as_sure():
+    """Otherwise one that learns from its drafts of this text would never draft."""
+    pacer = Pacer()
+    arm = pacer.arm("a")
+    made = Track((arm,))
+    assert made.price(arm, 0.9) == 0.5
+    assert made.price(arm, 0.2) == 0.2
+
+    made.rating(arm).learn(8, 8)
+
+    assert made.price(arm, 0.9) == 0.9
+
+
+def test_steps_in_which_a_method_offers_nothing_count_against_it():
+    pacer = Pacer()
+    measured(pacer)
+    arm = pacer.arm("a")
+    arm.priced, arm.gain = True, 0.5
+    one = track(pacer, a=0.95)
+    assert probed(pacer, [one]) == [True]
+
+    arm.asked(0.0, 200)
+    arm.idled(1, 0.2)
+    pacer._unprobed = 0.0
+
+    assert probed(pacer, [one]) == [False]
+    assert pacer.reason == "not paying"
+
+
+def test_a_list_of_methods_that_nobody_knows_waits_for_a_full_ledger():
+    """It is not planned again in every step until then."""
+    pacer = Pacer()
+    measured(pacer, row=0.9, aside={"a": 0.1, "b": 0.1})
+    for arm in pacer.arms.values():
+        arm.steps = arm.chances = 0
+        arm.shape.rate = 0.02
+        arm.stood(0.0)
+    pacer.ledger.balance = 10.0
+
+    assert pacer.plan([Track(tuple(pacer.arms.values()))], 1, 100) == [()]
+    assert pacer.quiet == 800
+
+
+def test_of_several_sequences_one_that_may_be_drafted_for_gets_the_first_drafts():
+    pacer = Pacer()
+    measured(pacer, batch=4)
+    arm = pacer.arm("a")
+    arm.steps = 0
+    grant = (Grant(arm, 2, 0.3),)
+
+    for _ in range(4):
+        assert pacer.choice._first_tries(new(pacer, many=4), [(), grant, (), ()]) == [(), grant, (), ()]
+
+
+def test_a_probe_that_gained_is_followed_by_another(dear):
+    tracks = new(dear)
+    assert probed(dear, tracks) == [True]
+
+    dear.held([(3.0, 2.0)], plain=0, own=0.0, compared=False)
+    dear.arm("a").lost = LOST
+
+    assert probed(dear, tracks) == [True]
+    assert probed(dear, tracks) == [False]
+
+
+def test_what_a_first_draft_took_is_known_though_it_is_not_charged():
+    pacer = Pacer()
+    measured(pacer)
+    arm = pacer.arm("a")
+    balance = pacer.ledger.balance
+
+    pacer.settle(Done(1, 100, 3, 1, {arm: 2}, cold=1, stands=1), 1.2, 11.2)
+
+    assert arm.beginning > 8.0
+    assert pacer.ledger.balance > balance - 1.0
+
+
+def test_a_surprise_is_looked_at_once():
+    pacer = Pacer()
+    measured(pacer)
+    pacer.machine.surprised = True
+
+    pacer.rested(1)
+    assert pacer.schedule.until == 1
+    pacer.rested(8)
+    assert pacer.schedule.until > 1
+
+
+def test_a_plan_holds_for_few_steps_where_its_rows_may_be_more_than_any_measured():
+    """Their time does not say then how fast the machine is."""
+    holds = []
+    for longest in (3, 16):
+        pacer = Pacer()
+        measured(pacer, row=0.05, longest=longest)
+        pacer.arm("a").chances, pacer.schedule.until = 200, 60
+        assert lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"] > 3
+        holds.append(pacer.hold)
+
+    assert holds == [4, 59]
+
+
+def test_a_probe_that_is_expected_to_pay_holds_until_it_is_rejected(dear):
+    tracks = new(dear)
+    dear.arm("a").shape.rate = 0.62
+    assert probed(dear, tracks) == [True]
+
+    assert dear.hold > 0
+    assert dear.loss == pytest.approx(0.5 * dear.risk)
+
+
+def test_one_step_may_lose_more_where_it_has_drafts_for_several_sequences():
+    pacer = Pacer()
+
+    assert pacer.choice.risk(pacer.machine.costs(1, 100)) == pacer.ledger.risk == 4.0
+    assert pacer.choice.risk(pacer.machine.costs(4, 100)) == 5.0
