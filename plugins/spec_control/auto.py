@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -68,10 +69,12 @@ class Auto:
         return Compat(drafts=(), load=self._begin, report=self.report)
 
     def report(self) -> dict[str, Any]:
-        """What was chosen, what it gained, and the account, in plain steps."""
+        """What was chosen, what it gained, and the account, in plain steps. To ask for it changes no plan."""
         with self._lock:  # another thread may ask, while the run makes steps
-            self._learn()
-        book, ledger = self.pacer.book, self.pacer.ledger
+            learner = deepcopy(self.learner)
+            learner.pacer.ledger.excused = preemptions() - self._preempted
+            learner.learn(self._passed, self._name, self._methods)
+        book, ledger = learner.pacer.book, learner.pacer.ledger
         account = {
             "balance": ledger.balance,
             "lowest": ledger.lowest,

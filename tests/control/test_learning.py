@@ -23,10 +23,22 @@ def test_the_last_step_of_a_rest_is_measured_and_stands_for_the_others():
     run.observe(lambda step: steps.append(step))
     run.generate(request).result
 
-    auto.report()
+    reported = auto.report()["steps"]
 
     assert auto.pacer.steps < len(steps)
-    assert len(steps) - 12 <= auto.pacer.book.steps <= len(steps)
+    assert len(steps) - 12 <= reported <= len(steps)
+
+
+def test_to_ask_for_a_report_changes_no_plan():
+    """Steps would be learned one by one that are else learned together, and a recorded run not be replayed."""
+    request = Request(PROMPT, max_tokens=300, name="a")
+    auto = Auto()
+    Run(toy(), [auto, oracle([request], right=lambda i, seq: False)]).generate(request).result
+    before, upto, book = repr(auto.pacer), auto.learner.upto, auto.pacer.book.report()
+
+    assert auto.report() == auto.report()
+    assert auto.report()["steps"] > book["steps"], "steps of the last plan are counted"
+    assert (repr(auto.pacer), auto.learner.upto, auto.pacer.book.report()) == (before, upto, book)
 
 
 def test_a_drafter_that_is_always_wrong_is_soon_left_alone():

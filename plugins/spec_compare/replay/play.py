@@ -6,6 +6,7 @@ Every recorded step is judged by itself: after a shorter draft the next step is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 import attrs
 import pluggy
@@ -56,9 +57,10 @@ class Player:
         self._orders = Orders([self.policy.name])
 
     def play(self, steps: Iterable[RecordedStep]) -> None:
-        changed = False
-        for recorded in steps:
-            step = self._begin(recorded, changed)
+        steps = [*steps]
+        exact = [step.before for step in steps[1:]]  # what each took, as the one after it knew
+        for recorded, whole in zip_longest(steps, exact):
+            step = self._begin(recorded)
             orders = self._orders
             orders.begin([part.seq for part in step.parts], self.proposals)
             asked = not (orders.resting or orders.holding)
@@ -77,16 +79,11 @@ class Player:
             step.priced.update(recorded.priced)
             if asked:
                 self._call("rollback", step)
-            self._end(recorded, step, changed)
+            self._end(recorded, step, None if changed else whole, changed)
 
-    def _begin(self, recorded: RecordedStep, changed: bool) -> Step:
-        """The step as the policy finds it. changed: the step before had another draft than the recorded one."""
+    def _begin(self, recorded: RecordedStep) -> Step:
+        """The step as the policy finds it."""
         passed = self._orders.passed
-        if self.before is not None and not changed and recorded.before is not None:
-            known = attrs.evolve(self.before, whole=recorded.before)
-            if passed and passed[-1] is self.before:
-                passed[-1] = known
-            self.before = known
         step = Step(self.target, self.proposals, number=recorded.number, before=self.before, passed=passed)
         step.trees = any(part.draft is not None and part.draft.parents is not None for part in recorded.parts)
         for part in recorded.parts:
@@ -131,10 +128,13 @@ class Player:
     def _drafters(self) -> Iterator[str]:
         return (name for name, kinds in self.proposals.items() if kinds)
 
-    def _end(self, recorded: RecordedStep, step: Step, changed: bool) -> None:
+    def _end(self, recorded: RecordedStep, step: Step, exact: float | None, changed: bool) -> None:
+        """exact: seconds of the whole step, None if not known. changed: it has another draft than the recorded one."""
         drafted, batch, times = sum(part.drafted for part in step.parts), len(step.parts), self.times
         seconds, whole = dict(recorded.seconds), recorded.parts[0].seconds
-        if changed and batch in times.whole:
+        if exact is not None:
+            whole = exact
+        elif changed and batch in times.whole:
             seconds["verify"], whole = times.verify[batch](drafted), times.whole[batch](drafted)
         self.before = self._orders.over(step, whole, seconds, step.rows["target"])
         if recorded.generates:
