@@ -20,7 +20,7 @@ from spec_control.track import Done, Grant, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
-QUIET, SHORT = 1024, 1
+QUIET, SHORT = 1024, 3
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, BRIEF, PROBES, UNKNOWN = 64, 16, 8, 4
 """Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
@@ -363,6 +363,6 @@ class Pacer:
         self._unprobed += times
         for arm in self.arms.values():
             arm.since += times
-        apart = int(2 * SHORT * self.choice.gain / self.ledger.income)
+        apart = int((1 + SHORT) * self.choice.gain / self.ledger.income)
         self.schedule.passed(plain, self.machine.surprised, apart, self.every, times)
         self.machine.surprised = False

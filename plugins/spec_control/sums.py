@@ -7,6 +7,7 @@ import attrs
 from spec_control.acceptance import tested
 from spec_core import Spent, Tried
 
+WARM = 2
 SAMPLED = 4
 """Drafts of which one is looked at by position."""
 
@@ -76,6 +77,7 @@ class Sums:
     idle: list[float] = attrs.field(factory=list)
     steps: list[tuple[float, float]] = attrs.field(factory=list)
     plain: int = 0
+    apart: int = 0
 
     def add(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
         """whole: seconds, without those of the controller. spent: the same in plain steps.
@@ -84,7 +86,8 @@ class Sums:
         """
         tokens, forward, rows = step.tokens / step.sequences, step.seconds["verify"], step.rows
         self.steps.append((tokens, spent))
-        if usual:
+        self.apart = self.apart + 1 if rows == step.sequences else 0
+        if usual and (rows > step.sequences or self.apart > WARM):
             self.forwards.setdefault(rows, []).append(forward)
         if not step.tried:
             self.plain += 1
