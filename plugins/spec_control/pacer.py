@@ -29,6 +29,7 @@ rows than one before, so that its time does not say how fast the machine is."""
 LOST, PROBED = 2.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more; and of a probe."""
 RESERVE = 4.0
+KEPT = 10.0
 """Plain steps of the ledger that are kept for sequences that begin, as others may be easier than one that does not pay;
 and those that must be there before anybody drafts again, once all were lost: with less, plans alone would use it up."""
 CHEAP = 2.0
@@ -149,7 +150,7 @@ class Pacer:
         granted = [grant for each in grants for grant in each]
         drafting = min(costs.batch, len(granted))
         risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
-        self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
+        self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.usual) for grant in granted)
         self.shares = costs.shares(rows)
         lost = LOST if self.probe is None else PROBED
         self.loss = min(lost * risk, max(CHEAP, self.choice.risk(costs)), self.ledger.balance - risk)
@@ -176,7 +177,9 @@ class Pacer:
 
     def _kept(self, tracks: list[Track]) -> float:
         """What these sequences must leave in the ledger, or must be in it before anybody drafts again."""
-        return RESERVE if self.empty or (tracks and all(track.loses for track in tracks)) else 0.0
+        if tracks and all(track.loses for track in tracks):
+            return KEPT
+        return RESERVE if self.empty else 0.0
 
     # probes
 
@@ -251,7 +254,7 @@ class Pacer:
 
     def settle(
         self, done: Done, forward: float, whole: float, others: float = 0.0, own: float = 0.0, usual: bool = True
-    ) -> None:
+    ) -> tuple[float, float]:
         """A step is over. forward, whole: seconds of the forward, and of all but this controller.
 
         others: of a plain step, seconds that it would not have taken in a run without methods.
@@ -260,7 +263,7 @@ class Pacer:
         """
         self.steps += 1
         if self.steps == 1:
-            return  # the first forward warms caches up
+            return 1.0, 1.0  # the first forward warms caches up
         batch, times = done.batch, done.stands
         costs = self.machine.at(batch, done.depth)
         if usual or not self.machine.plain:
@@ -280,6 +283,7 @@ class Pacer:
         if done.drafted:
             self._used(done, spent, each, (whole - forward) / self.machine.forward if usual else None)
             self.own += OWN * (own / self.machine.forward - self.own)
+        return each, spent + own / plain
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
         """Of a step that was disturbed: what it took beyond what was expected."""

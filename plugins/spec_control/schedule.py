@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-FIRST, OFTEN = 4, 32
+FIRST, OFTEN, EARLY = 4, 32, 8
 """Steps before the first one, from then on up to twice as many each time; and those after which it is often enough."""
 
 
@@ -17,7 +17,7 @@ class Schedule:
 
     @property
     def due(self) -> bool:
-        return self.until <= 0
+        return self.until <= self.patience // EARLY
 
     def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int, steps: int = 1) -> None:
         """So many steps are over, plain ones that were measured, some of them at least, or others.

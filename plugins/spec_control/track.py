@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from spec_control.acceptance import Rate
@@ -9,6 +11,7 @@ from spec_control.arm import TRIALS, UNSURE, Arm
 
 QUICK, GAIN_MAX = 0.08, 2.0
 """Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
+LOSING = 3.0
 NEW = 8
 """Drafts of a sequence before it may be said to lose, and tested tokens of a method before it must be sure of more."""
 
@@ -27,6 +30,7 @@ class Track:
     whole: int = 0
     gains: dict[str, float] = attrs.field(factory=dict)
     drafts: int = 0
+    lost: float = 0.0
 
     def rate(self, arm: Arm) -> float:
         found = self.rates.get(arm.name)
@@ -55,7 +59,14 @@ class Track:
     @property
     def loses(self) -> bool:
         """Its drafts are known to cost more than they gain."""
-        return self.drafts >= NEW and all(gain <= 0.0 for gain in self.gains.values())
+        return self.lost > LOSING or (self.drafts >= NEW and all(gain <= 0.0 for gain in self.gains.values()))
+
+    def settled(self, steps: Iterable[tuple[float, float]], own: float) -> None:
+        """Steps in which it might be drafted for, as in ``Sums``. own: plain steps that the controller took."""
+        lost = self.lost + own
+        for tokens, spent in steps:
+            lost = max(0.0, lost + spent - tokens)
+        self.lost = lost
 
     def gained(self, arm: Arm, gain: float, steps: int) -> None:
         """As of ``Arm``."""
@@ -71,6 +82,12 @@ class Grant:
     arm: Arm
     length: int
     price: float
+
+    @property
+    def usual(self) -> int:
+        """The longest draft that is expected, as far as that is known of the method."""
+        longest = self.arm.longest
+        return self.length if longest is None else min(self.length, longest)
 
 
 Grants = tuple[Grant, ...]
