@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from statistics import median
 
 import attrs
@@ -100,18 +101,14 @@ class Learner:
 
     def _held(self, steps: list[Spent], own: float) -> None:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
-        pacer, sums = self.pacer, Sums()
-        costs = pacer.machine.at(steps[0].sequences, steps[0].depth or 0)
-        shares = dict[int, float | None]()
+        pacer, machine, sums = self.pacer, self.pacer.machine, Sums()
+        costs = machine.at(steps[0].sequences, steps[0].depth or 0)
         self._follow(steps)
-        for spent in steps:
-            if spent.rows not in shares:
-                shares[spent.rows] = costs.share(spent.rows)
-            share = shares[spent.rows]
-            plain = pacer.machine.plain if share is None else spent.seconds["verify"] * share
-            planned = own > 0.0 and spent is steps[0]
-            whole = spent.whole - own if planned else spent.whole
-            sums.add(spent, whole, pacer.charged(whole, plain), not planned)
+        shares, charged, add, whole = pacer.shares, pacer.charged, sums.add, steps[0].whole - own
+        add(steps[0], whole, charged(whole, machine.expected(costs, steps[0].rows, steps[0].seconds["verify"])), not own)
+        for spent in islice(steps, 1, None):
+            share, whole = shares.get(spent.rows), spent.whole
+            add(spent, whole, charged(whole, machine.plain if share is None else share * spent.seconds["verify"]))
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)

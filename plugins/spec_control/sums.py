@@ -7,9 +7,10 @@ import attrs
 from spec_control.acceptance import tested
 from spec_core import Spent, Tried
 
-WARM = 2
 SAMPLED = 4
 """Drafts of which one is looked at by position."""
+WARM = 2
+"""Plain steps after a draft whose forwards take longer than those of plain decoding: caches hold other data."""
 
 
 @attrs.define
@@ -67,7 +68,7 @@ class Sums:
     forwards: {rows: seconds of each forward}. beside: {(method, length): seconds beside the forward of each step in
     which it alone drafted, so many tokens for a sequence on average}.
     idle: the same of steps in which nobody drafted.
-    steps: tokens of each sequence, on average, and time in plain steps. plain: how many had no draft.
+    steps: tokens of each sequence, on average, and time in plain steps. plain: how many had no draft. _apart: of these, since the last draft.
     """
 
     drafts: dict[tuple[int, str], Drafts] = attrs.field(factory=dict)
@@ -77,31 +78,42 @@ class Sums:
     idle: list[float] = attrs.field(factory=list)
     steps: list[tuple[float, float]] = attrs.field(factory=list)
     plain: int = 0
-    apart: int = 0
+    _apart: int = 0
 
     def add(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
         """whole: seconds, without those of the controller. spent: the same in plain steps.
 
         usual: it took as long as others like it; one in which the controller planned does not.
         """
-        tokens, forward, rows = step.tokens / step.sequences, step.seconds["verify"], step.rows
+        tokens, forward, tried = step.tokens / step.sequences, step.seconds["verify"], step.tried
         self.steps.append((tokens, spent))
-        self.apart = self.apart + 1 if rows == step.sequences else 0
-        if usual and (rows > step.sequences or self.apart > WARM):
-            self.forwards.setdefault(rows, []).append(forward)
-        if not step.tried:
-            self.plain += 1
-            if usual:
-                self.idle.append(whole - forward)
+        if not tried:
+            self._plain(step, forward, whole, usual)
             return
-        for tried in step.tried:
-            self._drafts(tried).add(tried)
-        methods = {tried.method for tried in step.tried}
+        self._apart = 0
+        if len(tried) == 1:
+            self._drafts(tried[0]).add(tried[0])
+            methods = [tried[0].method]
+        else:
+            for one in tried:
+                self._drafts(one).add(one)
+            methods = [*{one.method for one in tried}]
         for method in methods:
             self._gain(method).add(tokens, spent, len(methods))
-        if usual and len(methods) == 1:
-            length = max(1, round(sum(tried.depth for tried in step.tried) / step.sequences))
-            self.beside.setdefault((step.tried[0].method, length), []).append(whole - forward)
+        if usual:
+            self.forwards.setdefault(step.rows, []).append(forward)
+            if len(methods) == 1:
+                length = max(1, round(sum(one.depth for one in tried) / step.sequences))
+                self.beside.setdefault((methods[0], length), []).append(whole - forward)
+
+    def _plain(self, step: Spent, forward: float, whole: float, usual: bool) -> None:
+        """A step in which nobody drafted."""
+        self.plain += 1
+        self._apart += 1
+        if usual:
+            self.idle.append(whole - forward)
+            if self._apart > WARM:
+                self.forwards.setdefault(step.rows, []).append(forward)
 
     def drafted(self, method: str, number: int | None) -> int:
         """Drafts of a method, for one request or for all."""
