@@ -102,6 +102,7 @@ class Arm:
     _gains: int = 0
     _top: int = 0
     _ends: int = 0
+    _tried: int = 0
     _tables: dict[tuple[int, int], Table] = attrs.field(factory=dict)
 
     # learning
@@ -137,6 +138,13 @@ class Arm:
             self._ends += 1
             if self._ends >= ENDS:
                 self.longest = length
+
+    def longer(self, length: int) -> int:
+        """``length``, or now and then one token more than it is known to make, to see whether it makes more."""
+        if length != self.longest or self.steps < self._tried:
+            return length
+        self._tried = 2 * self.steps
+        return length + 1
 
     def branched(self, rows: int, depth: int) -> None:
         """A draft of this many rows, whose longest path has ``depth``."""

@@ -168,8 +168,7 @@ class Choice:
         length = self._affordable(costs, table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
         if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
             return None  # what little may be risked gains nothing, even if all of it is accepted
-        length += length == arm.longest  # one more than it is known to make, to see whether it makes more
-        return Grant(arm, length, track.price(arm, arm.price(table.times, forecast.length, forecast.survival)))
+        return Grant(arm, arm.longer(length), track.price(arm, arm.price(table.times, forecast.length, forecast.survival)))
 
     def _worthwhile(self, costs: Costs, arm: Arm, forecast: Forecast) -> bool:
         """Whether drafts as they are expected gain more than the steps cost in which there is none.
@@ -257,9 +256,9 @@ class Choice:
         if arm.priced:
             length_max = min(length_max, max(1, table.reach))
             lengths = [length_max if length else 0 for length in lengths]
-        more = length_max == arm.longest
+        end = arm.longer(length_max)
         return [
-            (Grant(arm, length + (more and length == length_max), track.price(arm, price)),) if length else ()
+            (Grant(arm, end if length == length_max else length, track.price(arm, price)),) if length else ()
             for track, length in zip(tracks, lengths, strict=True)
         ]
 

@@ -94,10 +94,9 @@ class Learner:
         others = self._standing(spent, methods, done.drafted)
         usual = usual and bool(done.drafted)
         others = 0.0 if done.drafted else others
-        each, time = self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, others, own, usual)
+        made = self.pacer.settle(done, spent.seconds["verify"], spent.whole - own, others, own, usual)
         if any(memory.grants for memory in self.memories.values()):
-            for memory in self.memories.values():
-                memory.track.settled([(each, time)], 0.0)
+            self._settled([spent], [made], 0.0)
 
     def _held(self, steps: list[Spent], own: float) -> None:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
@@ -121,14 +120,20 @@ class Learner:
         for method, gain in sums.gains.items():
             pacer.gained_all(track, pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
         self._offers(sums, costs.batch)
-        last = next(reversed(self.memories.values()))
-        if len(self.memories) == costs.batch:
+        self._settled(steps, sums.steps, own / machine.plain)
+
+    def _settled(self, steps: list[Spent], made: list[tuple[float, float]], own: float) -> None:
+        """What was lost in the texts of a plan; in one that followed another, from its first draft on.
+
+        made, own: tokens and time of each step, and of the controller, in plain steps.
+        """
+        if len(self.memories) <= steps[0].sequences:
             for memory in self.memories.values():
-                memory.track.settled(sums.steps, own / pacer.machine.plain)
-        else:
-            number = next(reversed(self.memories))
-            first = next(i for i, s in enumerate(steps) if any(t.number == number for t in s.tried))
-            last.track.settled(sums.steps[first:], 0.0)
+                memory.track.settled(made, own)
+        elif self.memories:
+            number, memory = next(reversed(self.memories.items()))
+            began = (i for i, spent in enumerate(steps) if any(tried.number == number for tried in spent.tried))
+            memory.track.settled(made[next(began, len(made)) :], 0.0)
 
     def _beside(self, costs: Costs, sums: Sums) -> None:
         """Time beside the forward, of methods that had nothing to catch up on."""

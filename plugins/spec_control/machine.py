@@ -157,6 +157,9 @@ class Machine:
         Their medians are compared with that of plain ones among them, or else with the next plain step.
         """
         usual = sorted(forwards, key=lambda rows: len(forwards[rows]))[-USUAL:]
+        if any(drifts(forwards[rows]) for rows in usual):  # compared with another step, all of them would be wrong
+            self._last, self._medians, self.surprised = None, {}, True
+            return False
         medians = {rows: (median(forwards[rows]), min(SURE, len(forwards[rows]))) for rows in usual}
         plain, times = medians.pop(costs.batch, (0.0, 0))
         last, error = self._last, 0.0
@@ -260,3 +263,9 @@ class Machine:
 
 def alike(one: float, other: float) -> bool:
     return other / DIFFERENT < one < other * DIFFERENT
+
+
+def drifts(seconds: list[float]) -> bool:
+    """Whether the machine changed its speed between such forwards."""
+    half = len(seconds) // 2
+    return half > 1 and not alike(median(seconds[:half]), median(seconds[half:]))

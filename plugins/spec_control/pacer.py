@@ -150,7 +150,7 @@ class Pacer:
         granted = [grant for each in grants for grant in each]
         drafting = min(costs.batch, len(granted))
         risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
-        self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.usual) for grant in granted)
+        self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
         self.shares = costs.shares(rows)
         lost = LOST if self.probe is None else PROBED
         self.loss = min(lost * risk, max(CHEAP, self.choice.risk(costs)), self.ledger.balance - risk)

@@ -14,10 +14,11 @@ class Schedule:
 
     until: int = FIRST
     patience: int = FIRST
+    _apart: int = FIRST
 
     @property
     def due(self) -> bool:
-        return self.until <= self.patience // EARLY
+        return self.until <= self._apart // EARLY
 
     def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int, steps: int = 1) -> None:
         """So many steps are over, plain ones that were measured, some of them at least, or others.
@@ -29,6 +30,6 @@ class Schedule:
         else:
             if self.until - steps <= 1 and not surprised:
                 self.patience = min(apart_max, 2 * self.patience)
-            self.until = min(self.patience, max(OFTEN, apart))
+            self.until = self._apart = min(self.patience, max(OFTEN, apart))
         if surprised:
             self.until = min(self.until, 1)

@@ -83,12 +83,6 @@ class Grant:
     length: int
     price: float
 
-    @property
-    def usual(self) -> int:
-        """The longest draft that is expected, as far as that is known of the method."""
-        longest = self.arm.longest
-        return self.length if longest is None else min(self.length, longest)
-
 
 Grants = tuple[Grant, ...]
 

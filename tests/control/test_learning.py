@@ -144,7 +144,7 @@ def made(number, whole, forward, tried=(), seq=0, own=0.0):
 def test_the_step_in_which_the_controller_planned_is_paid_for_but_not_learned_from():
     pacer, learner = learner_of_a_plan()
     planned = made(1, 6e-3, 3e-3, [(4, 4)], own=1.2e-3)
-    plan = [made(2 + i, 3.6e-3, 2e-3, [(3, 3)]) for i in range(3)] + [made(5 + i, 1.2e-3, 1e-3) for i in range(3)]
+    plan = [made(2 + i, 3.6e-3, 2e-3, [(3, 3)]) for i in range(3)] + [made(5 + i, 1.2e-3, 1e-3) for i in range(5)]
     before, pacer.risk = 10.0, 2.0
     pacer.ledger.balance = before
 
@@ -155,7 +155,7 @@ def test_the_step_in_which_the_controller_planned_is_paid_for_but_not_learned_fr
     assert abs(pacer.arm("lookup").aside[1].at(3) - 1.6) < 1e-9
     assert not costs.forwards.times(5) and 4 not in pacer.arm("lookup").aside[1].measured
     assert pacer.schedule.until == pacer.schedule.patience == 8  # plain steps among them count as measured
-    tokens, spent = 5 + 3 * 4 + 3, 6.0 / 1.2 + 3 * 3.6 / 1.2 + 3
+    tokens, spent = 5 + 3 * 4 + 5, 6.0 / 1.2 + 3 * 3.6 / 1.2 + 5
     assert abs(pacer.ledger.balance - (before + 1.01 * tokens - spent)) < 1e-6
 
 
