@@ -20,6 +20,8 @@ USUAL = 4
 """Numbers of rows whose costs are learned from the steps of one plan, those that were most often."""
 DIFFERENT = 1.25
 """A forward that costs this much more or less than predicted is measured again soon."""
+DRIFTED = 1.5
+"""Forwards of a plan whose first half took as much longer or shorter than the second one tell no cost."""
 
 
 @attrs.define
@@ -268,4 +270,4 @@ def alike(one: float, other: float) -> bool:
 def drifts(seconds: list[float]) -> bool:
     """Whether the machine changed its speed between such forwards."""
     half = len(seconds) // 2
-    return half > 1 and not alike(median(seconds[:half]), median(seconds[half:]))
+    return half > 2 and not 1 / DRIFTED < median(seconds[:half]) / median(seconds[half:]) < DRIFTED
