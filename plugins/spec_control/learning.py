@@ -103,11 +103,14 @@ class Learner:
         pacer, machine, sums = self.pacer, self.pacer.machine, Sums()
         costs = machine.at(steps[0].sequences, steps[0].depth or 0)
         self._follow(steps)
-        shares, charged, add, whole = pacer.shares, pacer.charged, sums.add, steps[0].whole - own
-        add(steps[0], whole, charged(whole, machine.expected(costs, steps[0].rows, steps[0].seconds["verify"])), not own)
+        shares, charged, add = pacer.shares, pacer.charged, sums.add
+        first, whole = steps[0], steps[0].whole - own
+        plain = machine.expected(costs, first.rows, first.seconds["verify"])
+        add(first, whole, charged(whole, plain, bool(first.tried)), not own)
         for spent in islice(steps, 1, None):
             share, whole = shares.get(spent.rows), spent.whole
-            add(spent, whole, charged(whole, machine.plain if share is None else share * spent.seconds["verify"]))
+            plain = machine.plain if share is None else share * spent.seconds["verify"]
+            add(spent, whole, charged(whole, plain, bool(spent.tried)))
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)

@@ -325,11 +325,11 @@ class Pacer:
         arm.steps += steps
         self.gained(track, arm, steps, tokens, spent, many)
 
-    def charged(self, whole: float, plain: float) -> float:
+    def charged(self, whole: float, plain: float, drafted: bool) -> float:
         """Plain steps that a step of a plan that holds is charged with. plain: seconds, by its own forward."""
         if plain > SLOWER * self.machine.plain:  # the forward itself was disturbed
             plain = self.machine.plain
-        spent, expected = whole / plain, 1.0 + self.risk
+        spent, expected = whole / plain, 1.0 + self.risk if drafted else 1.0
         return spent if spent < expected + LARGE else spent - self.ledger.forgive(spent - expected)
 
     def held(self, made: list[tuple[float, float]], plain: int, own: float, compared: bool) -> None:
