@@ -10,7 +10,7 @@ and with ``draft_max`` of each of LENGTHS; ``wrong`` proposes tokens that are ne
 turns on each prompt, in a rotating order. A run serves all prompts of a repeat: ``auto`` begins once per repeat.
 
 Speedup: tokens after the first over their seconds, against plain decoding on the same prompts, with a 90 % bootstrap
-interval over prompts. best: the fixed length that was fastest in this family, known only afterwards. oracle: the
+interval over prompts; of prompts that run at once, over the seconds of all of them. best: the fixed length that was fastest in this family, known only afterwards. oracle: the
 fastest fixed length, or none, of each prompt. A method whose text differs from plain decoding's gets no figure.
 A repeat is kept in build/control once it is complete, and not measured again.
 """
@@ -164,9 +164,18 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
         for i, group in enumerate(batches(asked, unit.batch)):
             found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
             plain = {record.prompt: record.tokens for record in found[PLAIN]}
-            laps += [kept(record, plain) for records in found.values() for record in records]
+            laps += [
+                kept(one, plain) for records in found.values() for one in (shared(records) if records[1:] else records)
+            ]
     env = environment()
     return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.extras["kernels"]}
+
+
+def shared(records: list[Record]) -> list[Record]:
+    """Of prompts that ran at once, each has an equal part of the time from the last first token to the end of all."""
+    ends = max(record.first_seconds + record.decode_seconds for record in records)
+    part = (ends - max(record.first_seconds for record in records)) / len(records)
+    return [attrs.evolve(record, decode_seconds=part) for record in records]
 
 
 def kept(record: Record, plain: dict[str, list[int]]) -> dict[str, Any]:
