@@ -10,8 +10,10 @@ and with ``draft_max`` of each of LENGTHS; ``wrong`` proposes tokens that are ne
 turns on each prompt, in a rotating order. A run serves all prompts of a repeat: ``auto`` begins once per repeat.
 
 Speedup: tokens after the first over their seconds, against plain decoding on the same prompts, with a 90 % bootstrap
-interval over prompts; of prompts that run at once, over the seconds of all of them. best: the fixed length that was fastest in this family, known only afterwards. oracle: the
-fastest fixed length, or none, of each prompt. A method whose text differs from plain decoding's gets no figure.
+interval over prompts; of prompts that run at once, over the seconds of all of them: where some end earlier, the others
+get more of the machine, and the mean time of a prompt falls though all take as long. best: the fixed length that was
+fastest in this family, known only afterwards. oracle: the fastest fixed length, or none, of each prompt. A method whose
+text differs from plain decoding's gets no figure.
 A repeat is kept in build/control once it is complete, and not measured again.
 """
 
@@ -164,18 +166,18 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
         for i, group in enumerate(batches(asked, unit.batch)):
             found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
             plain = {record.prompt: record.tokens for record in found[PLAIN]}
-            laps += [
-                kept(one, plain) for records in found.values() for one in (shared(records) if records[1:] else records)
-            ]
+            for records in found.values():
+                laps += [kept(record, plain) for record in shared(records)]
     env = environment()
     return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.extras["kernels"]}
 
 
 def shared(records: list[Record]) -> list[Record]:
-    """Of prompts that ran at once, each has an equal part of the time from the last first token to the end of all."""
-    ends = max(record.first_seconds + record.decode_seconds for record in records)
-    part = (ends - max(record.first_seconds for record in records)) / len(records)
-    return [attrs.evolve(record, decode_seconds=part) for record in records]
+    """Of prompts that run at once, each has an equal part of the time from the last first token to the end of all."""
+    last = max(records, key=lambda record: record.first_seconds + record.decode_seconds)
+    began = max(record.first_seconds for record in records)
+    times = (last.first_seconds + last.decode_seconds - began) / len(records), last.cpu_seconds / len(records)
+    return [attrs.evolve(record, decode_seconds=times[0], cpu_seconds=times[1]) for record in records]
 
 
 def kept(record: Record, plain: dict[str, list[int]]) -> dict[str, Any]:
