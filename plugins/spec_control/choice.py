@@ -168,9 +168,8 @@ class Choice:
         length = self._affordable(costs, table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
         if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
             return None  # what little may be risked gains nothing, even if all of it is accepted
-        return Grant(
-            arm, arm.longer(length), track.price(arm, arm.price(table.times, forecast.length, forecast.survival))
-        )
+        price = track.price(arm, arm.price(table.times, forecast.length, forecast.survival))
+        return Grant(arm, arm.longer(length), price)
 
     def _worthwhile(self, costs: Costs, arm: Arm, forecast: Forecast) -> bool:
         """Whether drafts as they are expected gain more than the steps cost in which there is none.

@@ -28,10 +28,9 @@ is new, or the ledger allows only shorter drafts, but will allow more; for a pro
 rows than one before, so that its time does not say how fast the machine is."""
 LOST, PROBED = 2.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more; and of a probe."""
-RESERVE = 4.0
-KEPT = 10.0
-"""Plain steps of the ledger that are kept for sequences that begin, as others may be easier than one that does not pay;
-and those that must be there before anybody drafts again, once all were lost: with less, plans alone would use it up."""
+RESERVE, KEPT = 4.0, 10.0
+"""Plain steps that must be in the ledger before anybody drafts again, once all were lost: with less, plans alone would
+use it up. And those that are kept for sequences that begin, as others may be easier than one in which drafts lose."""
 CHEAP = 2.0
 """Plain steps up to which first probes of a method do not wait for the income, and first drafts for a sequence do not
 end a plan; and that the steps of a plan may lose, if the ledger has them, however little one step may risk."""
@@ -260,6 +259,7 @@ class Pacer:
         others: of a plain step, seconds that it would not have taken in a run without methods.
         own: seconds of this controller, which are paid for, but are no cost of the draft.
         usual: it took as long as others like it; one in which the controller planned does not, if it seldom does.
+        Returns tokens of each sequence, on average, and time in plain steps.
         """
         self.steps += 1
         if self.steps == 1:
@@ -326,7 +326,10 @@ class Pacer:
         self.gained(track, arm, steps, tokens, spent, many)
 
     def charged(self, whole: float, plain: float, drafted: bool) -> float:
-        """Plain steps that a step of a plan that holds is charged with. plain: seconds, by its own forward."""
+        """Plain steps that a step of a plan that holds is charged with. plain: seconds, by its own forward.
+
+        Of one that was disturbed, what was expected counts: without a draft, a plain step.
+        """
         if plain > SLOWER * self.machine.plain:  # the forward itself was disturbed
             plain = self.machine.plain
         spent, expected = whole / plain, 1.0 + self.risk if drafted else 1.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 
 FIRST, OFTEN, EARLY = 4, 32, 8
-"""Steps before the first one, from then on up to twice as many each time; and those after which it is often enough."""
+"""Steps before the first one, from then on up to twice as many each time; those after which it is often enough; and as
+which part of them it may come earlier: a plan for the few steps that are left would cost more."""
 
 
 @attrs.define

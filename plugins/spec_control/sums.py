@@ -68,7 +68,8 @@ class Sums:
     forwards: {rows: seconds of each forward}. beside: {(method, length): seconds beside the forward of each step in
     which it alone drafted, so many tokens for a sequence on average}.
     idle: the same of steps in which nobody drafted.
-    steps: tokens of each sequence, on average, and time in plain steps. plain: how many had no draft. _apart: of these, since the last draft.
+    steps: tokens of each sequence, on average, and time in plain steps. plain: how many had no draft.
+    _apart: how many of these have followed the last draft.
     """
 
     drafts: dict[tuple[int, str], Drafts] = attrs.field(factory=dict)

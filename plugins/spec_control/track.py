@@ -11,9 +11,9 @@ from spec_control.arm import TRIALS, UNSURE, Arm
 
 QUICK, GAIN_MAX = 0.08, 2.0
 """Weight of a draft in what drafts gain for a sequence; and what is believed of a new one at most, in plain steps."""
-LOSING = 3.0
-NEW = 8
-"""Drafts of a sequence before it may be said to lose, and tested tokens of a method before it must be sure of more."""
+LOSING, NEW = 3.0, 8
+"""Plain steps lost since the best moment of a sequence, or drafts of it, after which its drafts may be said to lose;
+the latter also tested tokens of a method before it must be sure of more."""
 
 
 @attrs.define(eq=False)
@@ -23,6 +23,7 @@ class Track:
     rates: {method: chance of a token}, of those that have drafted.
     whole: how many drafts in a row were accepted whole.
     gains: {method: plain steps that a draft gained, a quick average}. drafts: of all methods.
+    lost: plain steps that it has lost since its best moment, in steps in which a method might draft.
     """
 
     arms: tuple[Arm, ...]

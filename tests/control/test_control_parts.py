@@ -204,10 +204,10 @@ def test_steps_of_a_plan_are_charged_by_their_own_forward_unless_that_was_distur
     pacer = Pacer()
     pacer.machine.plain, pacer.risk = 1.0, 1.0
 
-    assert pacer.charged(3.0, 1.5) == 2.0  # a machine that has become slower
-    assert pacer.charged(3.5, 1.0) == 3.5
+    assert pacer.charged(3.0, 1.5, drafted=True) == 2.0  # a machine that has become slower
+    assert pacer.charged(3.5, 1.0, drafted=True) == 3.5
     pacer.ledger.excused = 1
-    assert pacer.charged(21.0, 20.0) == 2.0  # the forward was interrupted: what was expected counts
+    assert pacer.charged(21.0, 20.0, drafted=True) == 2.0  # the forward was interrupted: what was expected counts
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be kept on one processor here")
