@@ -89,6 +89,7 @@ def test_a_step_of_a_machine_that_became_slower_is_worth_more():
 def test_once_the_ledger_was_used_up_it_is_repaid_with_a_reserve():
     pacer = known(-1.0)
     pacer.planning = 0.5
+    pacer.arm("a").stood(0.0)
 
     assert pacer.plan([track(pacer, a=0.9)], 1, 100) == [()]
     assert pacer.quiet == int((1.0 + RESERVE + 0.5 + 1.0) / 0.01) and pacer.joining
