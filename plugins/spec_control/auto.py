@@ -72,8 +72,7 @@ class Auto:
         """What was chosen, what it gained, and the account, in plain steps. To ask for it changes no plan."""
         with self._lock:  # another thread may ask, while the run makes steps
             learner = deepcopy(self.learner)
-            learner.pacer.ledger.excused = preemptions() - self._preempted
-            learner.learn(self._passed, self._name, self._methods)
+            self._learn(learner)
         book, ledger = learner.pacer.book, learner.pacer.ledger
         account = {
             "balance": ledger.balance,
@@ -100,14 +99,15 @@ class Auto:
         self.private = step.private
         with self._lock:
             self._passed, self._name, self._methods = step.passed, step.asking, step.proposals
-            self._learn()
+            self._preempted = self._learn(self.learner)
             self._plan(step)
 
-    def _learn(self) -> None:
-        """From all steps since the last time."""
-        before, self._preempted = self._preempted, preemptions()
-        self.pacer.ledger.excused = self._preempted - before
-        self.learner.learn(self._passed, self._name, self._methods)
+    def _learn(self, learner: Learner) -> int:
+        """From all steps since the last time; returns how often the processor had been taken away by now."""
+        preempted = preemptions()
+        learner.pacer.ledger.excused = preempted - self._preempted
+        learner.learn(self._passed, self._name, self._methods)
+        return preempted
 
     def _plan(self, step: Step) -> None:
         """What every sequence may draft from now on."""

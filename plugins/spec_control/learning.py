@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from statistics import median
 
 import attrs
@@ -103,14 +102,11 @@ class Learner:
         pacer, machine, sums = self.pacer, self.pacer.machine, Sums()
         costs = machine.at(steps[0].sequences, steps[0].depth or 0)
         self._follow(steps)
-        shares, charged, add = pacer.shares, pacer.charged, sums.add
-        first, whole = steps[0], steps[0].whole - own
-        plain = machine.expected(costs, first.rows, first.seconds["verify"])
-        add(first, whole, charged(whole, plain, bool(first.tried)), not own)
-        for spent in islice(steps, 1, None):
-            share, whole = shares.get(spent.rows), spent.whole
+        for spent in steps:
+            share, planned = pacer.shares.get(spent.rows), own > 0.0 and spent is steps[0]
             plain = machine.plain if share is None else share * spent.seconds["verify"]
-            add(spent, whole, charged(whole, plain, bool(spent.tried)))
+            whole = spent.whole - own if planned else spent.whole
+            sums.add(spent, whole, pacer.charged(whole, plain, bool(spent.tried)), not planned)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)

@@ -263,11 +263,11 @@ class Machine:
                 other.forwards.add(rows, ratio, times)
 
 
-def alike(one: float, other: float) -> bool:
-    return other / DIFFERENT < one < other * DIFFERENT
+def alike(one: float, other: float, factor: float = DIFFERENT) -> bool:
+    return other / factor < one < other * factor
 
 
 def drifts(seconds: list[float]) -> bool:
     """Whether the machine changed its speed between such forwards."""
     half = len(seconds) // 2
-    return half > 2 and not 1 / DRIFTED < median(seconds[:half]) / median(seconds[half:]) < DRIFTED
+    return half > 2 and not alike(median(seconds[:half]), median(seconds[half:]), DRIFTED)

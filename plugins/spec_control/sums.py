@@ -92,20 +92,16 @@ class Sums:
             self._plain(step, forward, whole, usual)
             return
         self._apart = 0
-        if len(tried) == 1:
-            self._drafts(tried[0]).add(tried[0])
-            methods = [tried[0].method]
-        else:
-            for one in tried:
-                self._drafts(one).add(one)
-            methods = [*{one.method for one in tried}]
+        for one in tried:
+            self._drafts(one).add(one)
+        methods = {one.method for one in tried}
         for method in methods:
             self._gain(method).add(tokens, spent, len(methods))
         if usual:
             self.forwards.setdefault(step.rows, []).append(forward)
             if len(methods) == 1:
                 length = max(1, round(sum(one.depth for one in tried) / step.sequences))
-                self.beside.setdefault((methods[0], length), []).append(whole - forward)
+                self.beside.setdefault((tried[0].method, length), []).append(whole - forward)
 
     def _plain(self, step: Spent, forward: float, whole: float, usual: bool) -> None:
         """A step in which nobody drafted."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
-from spec_core.contract.batch import Part, Piece
+from spec_core.contract.batch import Part
 from spec_core.contract.hold import Hold
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.spent import Spent, Tried
@@ -36,7 +36,6 @@ class Orders:
     _newest: int = -1
     _hold: int = 0
     _held: dict[int, Part] = attrs.field(factory=dict)
-    _holders: list[Sequence] = attrs.field(factory=list)
     _said: Hold = NOTHING
     _lost: float = 0.0
 
@@ -62,7 +61,7 @@ class Orders:
 
     def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
-        same = running == self._holders  # compared by identity
+        same = [seq.number for seq in running] == [*self._held]
         if self._lost > self._said.loss or not (same or self._follows(running, proposals)):
             self._hold = 0
             return False
@@ -74,7 +73,7 @@ class Orders:
         if not self._said.joining or len(running) != 1 or not all(running[0].wants(name) for name in self.controllers):
             return False
         [part] = self._held.values()
-        self._held, self._holders = {running[0].number: part}, [*running]
+        self._held = {running[0].number: part}
         running[0].drop(self._said.without, proposals)
         return True
 
@@ -97,17 +96,16 @@ class Orders:
         elif step.held is not None and len(self.controllers) == 1:
             self._said, self._hold, self._lost = step.held, step.held.steps, 0.0
             self._held = {part.seq.number: part for part in step.parts}
-            self._holders = [part.seq for part in step.parts]
 
     def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:
         """A step is over; returns what it took. whole, seconds, rows: as in ``Spent``."""
-        if not self.controllers or (self.resting and self._rest):  # as short as a step without a controller
-            spent = Spent(step.number, whole, seconds, len(step.parts), rows, resting=self.resting)
-        else:
-            made = outcome(step.parts)
-            spent = Spent(step.number, whole, seconds, len(step.parts), rows, *made, step.priced, self.resting)
+        spent = Spent(step.number, whole, seconds, len(step.parts), rows)
         if not self.controllers:
             return spent
+        spent.resting = self.resting
+        if not (self.resting and self._rest):  # steps within a rest shall take as long as those without a controller
+            spent.tokens, spent.depth, spent.tried = outcome(step.parts)
+            spent.priced = step.priced
         if self.resting and self.passed and self.passed[-1].resting:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
@@ -127,22 +125,22 @@ def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[Tried, ...]]:
             depth = part.start
         if not part.decides or part.start < part.seq.prompt_len:
             prompt = True
-        if part.draft is not None and part.uncut is not None:
-            tried += attempts(part)
+        if part.draft is not None:
+            tried += tuple(attempts(part))
     return tokens, None if prompt else depth, tried
 
 
-def attempts(part: Part) -> tuple[Tried, ...]:
+def attempts(part: Part) -> Iterator[Tried]:
     """What each method drafted in a part that has a draft and a verdict."""
-    limits, path, pieces = part.limits, part.uncut.path, part.pieces
+    if part.uncut is None:
+        return
+    limits, path, alone = part.limits, part.uncut.path, len(part.pieces) == 1
     whole = min(part.budget, limits.get(None, part.budget))
-    if len(pieces) == 1:
-        return (attempt(part, pieces[0], whole, len(path)),)
-    reached = (len(piece.own(path)) if piece.reached(path) else None for piece in pieces)
-    return tuple(attempt(part, piece, whole, accepted) for piece, accepted in zip(pieces, reached, strict=True))
-
-
-def attempt(part: Part, piece: Piece, whole: int, accepted: int | None) -> Tried:
-    draft, source = piece.draft, piece.source
-    budget = min(whole, part.limits.get(source, whole))
-    return Tried(part.seq.number, source, budget, len(draft.ids), draft.depth, accepted)
+    for piece in part.pieces:
+        draft, accepted = piece.draft, None
+        if alone:
+            accepted = len(path)
+        elif piece.reached(path):
+            accepted = len(piece.own(path))
+        budget = min(whole, limits.get(piece.source, whole))
+        yield Tried(part.seq.number, piece.source, budget, len(draft.ids), draft.depth, accepted)
