@@ -24,7 +24,7 @@ TIMED = "the length of drafts follows measured times, and the text of a seed dep
 REPRODUCE = "control=fixed reproduces it"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, on_setattr=NO_OP)
 class Auto:
     """Drafts as long as they pay, and never costs more than a stated share of plain decoding."""
 
@@ -43,12 +43,12 @@ class Auto:
     pacer: Pacer = attrs.field(init=False)
     learner: Learner = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
-    private: bool = attrs.field(default=False, init=False, on_setattr=NO_OP)
-    _preempted: int = attrs.field(default=0, init=False, on_setattr=NO_OP)
+    private: bool = attrs.field(default=False, init=False)
+    _preempted: int = attrs.field(default=0, init=False)
     _lock: Lock = attrs.field(factory=Lock, init=False)
-    _passed: list[Spent] = attrs.field(factory=list, init=False, on_setattr=NO_OP)
-    _name: str = attrs.field(default="", init=False, on_setattr=NO_OP)
-    _methods: Any = attrs.field(factory=dict, init=False, on_setattr=NO_OP)
+    _passed: list[Spent] = attrs.field(factory=list, init=False)
+    _name: str = attrs.field(default="", init=False)
+    _methods: Any = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._begin()

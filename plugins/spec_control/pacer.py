@@ -26,8 +26,9 @@ HOLD, BRIEF, PROBES, UNKNOWN = 64, 16, 8, 4
 """Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
 is new, or the ledger allows only shorter drafts, but will allow more; for a probe; and where a forward may have more
 rows than one before, so that its time does not say how fast the machine is."""
-LOST, PROBED = 2.0, 0.5
-"""Drafts that are wholly rejected, after which a plan does not hold any more; and of a probe."""
+LOST, PAID, PROBED = 2.0, 8.0, 0.5
+"""Drafts that are wholly rejected, after which a plan does not hold any more: of a method; of one that is known to pay,
+as a new plan would cost as much as one of them, to allow the same; and of a probe."""
 RESERVE, KEPT = 4.0, 10.0
 """Plain steps that must be in the ledger before anybody drafts again, once all were lost: with less, plans alone would
 use it up. And those that are kept for sequences that begin, as others may be easier than one in which drafts lose."""
@@ -151,13 +152,19 @@ class Pacer:
         risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
         self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
         self.shares = costs.shares(rows)
-        lost = LOST if self.probe is None else PROBED
-        self.loss = min(lost * risk, max(CHEAP, self.choice.risk(costs)), self.ledger.balance - risk)
+        self.loss = min(self._bearable(costs, granted), self.ledger.balance - risk)
         if self.loss > 0.0:
             longest = self._longest(granted)
             known = rows <= costs.forwards.numbers[-1]
             self.hold = min(self.schedule.until - 1, longest if known else min(longest, UNKNOWN))
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
+
+    def _bearable(self, costs: Costs, granted: list[Grant]) -> float:
+        """Plain steps that the steps of such a plan may lose, if the ledger has them."""
+        if self.probe is None and all(grant.arm.paid and grant.arm.chances >= YOUNG for grant in granted):
+            return PAID * self.risk
+        lost = LOST if self.probe is None else PROBED
+        return min(lost * self.risk, max(CHEAP, self.choice.risk(costs)))
 
     def _longest(self, granted: list[Grant]) -> int:
         """Steps for which such a plan may hold."""
@@ -340,7 +347,8 @@ class Pacer:
 
         own: seconds of this controller. compared: with enough plain ones among them, so that none need be measured.
         """
-        steps, tokens, spent = len(made), sum(pair[0] for pair in made), sum(pair[1] for pair in made)
+        tokens, spent = map(sum, zip(*made, strict=True))
+        steps = len(made)
         self.steps += steps
         mine = own / self.machine.plain
         self.book.step(tokens, spent + mine, steps, self.reason)

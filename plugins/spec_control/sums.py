@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
+from functools import partial
+
 import attrs
 
-from spec_control.acceptance import tested
 from spec_core import Spent, Tried
 
 SAMPLED = 4
@@ -32,7 +35,7 @@ class Drafts:
         self.lengths[depth] = self.lengths.get(depth, 0) + 1
         if accepted is not None:
             self.accepted += accepted
-            self.tested += tested(depth, accepted)
+            self.tested += accepted + (accepted < depth)  # as acceptance.tested, which a call would take longer for
             if self.drafts % SAMPLED == 0:
                 self.sample.append(tried)
 
@@ -72,10 +75,10 @@ class Sums:
     _apart: how many of these have followed the last draft.
     """
 
-    drafts: dict[tuple[int, str], Drafts] = attrs.field(factory=dict)
-    gains: dict[str, Gain] = attrs.field(factory=dict)
-    forwards: dict[int, list[float]] = attrs.field(factory=dict)
-    beside: dict[tuple[str, int], list[float]] = attrs.field(factory=dict)
+    drafts: dict[tuple[int, str], Drafts] = attrs.field(factory=partial(defaultdict, Drafts))
+    gains: dict[str, Gain] = attrs.field(factory=partial(defaultdict, Gain))
+    forwards: dict[int, list[float]] = attrs.field(factory=partial(defaultdict, list))
+    beside: dict[tuple[str, int], list[float]] = attrs.field(factory=partial(defaultdict, list))
     idle: list[float] = attrs.field(factory=list)
     steps: list[tuple[float, float]] = attrs.field(factory=list)
     plain: int = 0
@@ -86,46 +89,35 @@ class Sums:
 
         usual: it took as long as others like it; one in which the controller planned does not.
         """
-        tokens, forward, tried = step.tokens / step.sequences, step.seconds["verify"], step.tried
+        tokens, tried = step.tokens / step.sequences, step.tried
         self.steps.append((tokens, spent))
         if not tried:
-            self._plain(step, forward, whole, usual)
+            self._plain(step, whole, usual)
             return
-        self._apart = 0
+        self._apart, depth = 0, 0
         for one in tried:
-            self._drafts(one).add(one)
-        methods = {one.method for one in tried}
+            self.drafts[one.number, one.method].add(one)
+            depth += one.depth
+        methods: Collection[str] = (one.method,) if len(tried) == 1 else {one.method for one in tried}
         for method in methods:
-            self._gain(method).add(tokens, spent, len(methods))
+            self.gains[method].add(tokens, spent, len(methods))
         if usual:
-            self.forwards.setdefault(step.rows, []).append(forward)
+            forward = step.seconds["verify"]
+            self.forwards[step.rows].append(forward)
             if len(methods) == 1:
-                length = max(1, round(sum(one.depth for one in tried) / step.sequences))
-                self.beside.setdefault((tried[0].method, length), []).append(whole - forward)
+                self.beside[one.method, max(1, round(depth / step.sequences))].append(whole - forward)
 
-    def _plain(self, step: Spent, forward: float, whole: float, usual: bool) -> None:
+    def _plain(self, step: Spent, whole: float, usual: bool) -> None:
         """A step in which nobody drafted."""
         self.plain += 1
         self._apart += 1
         if usual:
+            forward = step.seconds["verify"]
             self.idle.append(whole - forward)
             if self._apart > WARM:
-                self.forwards.setdefault(step.rows, []).append(forward)
+                self.forwards[step.rows].append(forward)
 
     def drafted(self, method: str, number: int | None) -> int:
         """Drafts of a method, for one request or for all."""
         drafts = self.drafts.items()
         return sum(found.drafts for (one, name), found in drafts if name == method and number in (None, one))
-
-    def _drafts(self, tried: Tried) -> Drafts:
-        key = tried.number, tried.method
-        found = self.drafts.get(key)
-        if found is None:
-            found = self.drafts[key] = Drafts()
-        return found
-
-    def _gain(self, method: str) -> Gain:
-        found = self.gains.get(method)
-        if found is None:
-            found = self.gains[method] = Gain()
-        return found
