@@ -21,7 +21,9 @@ USUAL = 4
 DIFFERENT = 1.25
 """A forward that costs this much more or less than predicted is measured again soon."""
 DRIFTED = 1.5
-"""Forwards of a plan whose first half took as much longer or shorter than the second one tell no cost."""
+"""Forwards of a plan whose first half took as much longer or shorter than the second one tell no cost; nor does a plain
+one after a longer rest than ``NEAR`` steps, that took as much longer or shorter than was expected."""
+NEAR = 8
 
 
 @attrs.define
@@ -126,12 +128,14 @@ class Machine:
                 for _ in range(SURE):
                     self.costs(batch, depth).forwards.add(batch * rows, max(1.0, min(seconds / plain, rows)))
 
-    def measured(self, costs: Costs, rows: int, forward: float, overhead: float) -> float:
+    def measured(self, costs: Costs, rows: int, forward: float, overhead: float, apart: int = 1) -> float:
         """Learn from a step; returns seconds that a plain step would have taken. rows: of the forward.
 
-        overhead: seconds beside the forward.
+        overhead: seconds beside the forward. apart: steps since the last one that was measured.
         """
         plain = rows == costs.batch
+        if apart > NEAR and not alike(forward, self.forward, DRIFTED):  # another speed: earlier drafts cost as before
+            self._last, self._medians = None, {}
         self._compare(costs, rows, forward, plain)
         if plain:
             self.forward = forward

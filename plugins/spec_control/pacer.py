@@ -162,7 +162,7 @@ class Pacer:
     def _bearable(self, costs: Costs, granted: list[Grant]) -> float:
         """Plain steps that the steps of such a plan may lose, if the ledger has them."""
         if self.probe is None and all(grant.arm.paid and grant.arm.chances >= YOUNG for grant in granted):
-            return PAID * self.risk
+            return min(PAID * self.risk, self.ledger.balance - 2.0 * self.risk)
         lost = LOST if self.probe is None else PROBED
         return min(lost * self.risk, max(CHEAP, self.choice.risk(costs)))
 
@@ -274,7 +274,7 @@ class Pacer:
         batch, times = done.batch, done.stands
         costs = self.machine.at(batch, done.depth)
         if usual or not self.machine.plain:
-            plain = self.machine.measured(costs, done.rows, forward, whole - others - forward)
+            plain = self.machine.measured(costs, done.rows, forward, whole - others - forward, times)
         else:
             plain = self.machine.expected(costs, done.rows, forward)
         spent, each = times * whole / plain, times * done.tokens / batch

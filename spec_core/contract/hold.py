@@ -19,7 +19,13 @@ class Hold(NamedTuple):
     of_forward: Mapping[int, float]
 
     def lost(self, spent: Spent) -> float:
-        """Seconds that a step took beyond what its tokens were worth, of all its sequences on average."""
-        share = self.of_forward.get(spent.rows)
-        per_token = self.per_token if share is None else share * spent.seconds["verify"]
-        return spent.whole - per_token * spent.tokens / spent.sequences
+        """Seconds that a step took beyond what its tokens were worth, of all its sequences on average.
+
+        At the speed of ``per_token``: on a machine that has become faster, each of its seconds counts more.
+        """
+        tokens, share = spent.tokens / spent.sequences, self.of_forward.get(spent.rows)
+        if share is None:
+            return spent.whole - self.per_token * tokens
+        now = share * spent.seconds["verify"]
+        lost = spent.whole - now * tokens
+        return lost * self.per_token / now if self.per_token and now else lost
