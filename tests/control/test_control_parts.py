@@ -12,7 +12,7 @@ from spec_control.acceptance import GRAIN, HIGH, LOW, Rate, Shape
 from spec_control.arm import PRICE_MAX, Arm
 from spec_control.curve import Curve, rising
 from spec_control.ledger import Ledger
-from spec_control.machine import Machine
+from spec_control.machine import NEAR, Machine
 from spec_control.pacer import Pacer
 from spec_control.preemption import preemptions
 from spec_control.track import Done
@@ -254,6 +254,18 @@ def test_forwards_of_a_plan_without_plain_ones_are_compared_with_the_next():
 
     assert costs.forwards.at(4) == pytest.approx(3.0)
     assert costs.forwards.at(8) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("apart, factor, compared", [(NEAR, 2.0, True), (NEAR + 1, 1.2, True), (NEAR + 1, 2.0, False)])
+def test_a_plain_step_after_a_long_rest_tells_nothing_where_the_speed_has_changed(apart, factor, compared):
+    """The machine may have become slower after the drafts: they would be taken for cheap ones."""
+    made, costs = machine()
+    made.held(costs, {4: [6e-3] * 3})
+
+    made.measured(costs, 1, factor * 1e-3, 0.2e-3, apart)
+
+    assert bool(costs.compared(4)) == compared
+    assert made.forward == pytest.approx(factor * 1e-3), "the speed is known in any case"
 
 
 def test_beside_forwards_that_are_known_the_cost_of_others_is_learned():

@@ -7,7 +7,8 @@ import time
 import attrs
 import pytest
 
-from spec_core import Compat, Draft, Request, Run, hookimpl
+from spec_core import Compat, Draft, Request, Run, Spent, hookimpl
+from spec_core.contract.hold import Hold
 from spec_core.testing import ToyTarget
 from tests.core.test_rests import REQUEST, Controller, Method
 
@@ -78,6 +79,17 @@ def test_a_share_of_its_own_forward_says_what_a_token_is_worth(share, asked):
 
     _, controller = run_of(holds(loss=0.0, per_token=SECONDS, of_forward={9: share}), REQUEST)
     assert controller.asked[:3] == [1, 2, 8]
+
+
+@pytest.mark.parametrize("faster", [1.0, 4.0])
+def test_a_loss_is_counted_at_the_speed_of_the_plan(faster):
+    """On a machine that has become four times as fast, each second counts four times: else four times as much is lost.
+
+    Five rows take two seconds, and half of that is what a token is worth.
+    """
+    said = Hold(9, 1.0, 1.0, frozenset(), False, {5: 0.5})
+
+    assert said.lost(Spent(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
 
 
 def test_what_its_first_steps_gained_does_not_pay_for_the_others():

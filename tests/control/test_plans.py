@@ -1,0 +1,40 @@
+"""How much the steps of a plan may lose until it ends."""
+
+from __future__ import annotations
+
+import pytest
+from spec_control.choice import YOUNG
+from spec_control.pacer import LOST, PAID, Pacer
+
+from tests.control.pacing import measured, track
+
+
+def planned(balance: float, gain: float = 1.0, chances: int = YOUNG) -> Pacer:
+    """After a plan for a method whose drafts gained so many plain steps."""
+    pacer = Pacer()
+    measured(pacer, row=0.02)
+    pacer.ledger.balance = balance
+    arm = pacer.arm("a")
+    arm.gain, arm.chances = gain, chances
+    assert all(pacer.plan([track(pacer, a=0.9)], 1, 100)) and pacer.hold
+    return pacer
+
+
+def test_a_method_that_is_known_to_pay_may_lose_more_before_it_is_planned_anew():
+    """A new plan would cost as much as a rejected draft, to allow the same."""
+    assert planned(20.0).loss == pytest.approx(PAID * planned(20.0).risk)
+
+
+@pytest.mark.parametrize("gain, chances", [(-1.0, YOUNG), (1.0, YOUNG - 1)])
+def test_another_may_lose_two_drafts(gain, chances):
+    pacer = planned(20.0, gain, chances)
+
+    assert pacer.loss == pytest.approx(LOST * pacer.risk)
+
+
+def test_two_steps_are_left_in_the_ledger_beyond_what_a_plan_may_lose():
+    """The one that ends it may take longer than any before it."""
+    pacer = planned(2.5)
+
+    assert PAID * pacer.risk > 2.5
+    assert pacer.loss == pytest.approx(2.5 - 2.0 * pacer.risk)
