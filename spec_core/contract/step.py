@@ -200,7 +200,7 @@ class Step:
         :param joining: where this step has one sequence, the one that follows it gets the same limits and prices, and
             does not end it.
         :param of_forward: by number of rows, a share of the time of a forward that counts instead of ``per_token`` in
-            steps with as many rows: it follows a machine that becomes faster or slower meanwhile. What such a step loses
+            steps with as many rows: it follows a machine that becomes faster or slower meanwhile. What these steps lose
             is counted at the speed of ``per_token``.
         """
         self._controls("hold")
