@@ -161,10 +161,11 @@ class Pacer:
 
     def _bearable(self, costs: Costs, granted: list[Grant]) -> float:
         """Plain steps that the steps of such a plan may lose, if the ledger has them."""
-        if self.probe is None and all(grant.arm.paid and grant.arm.chances >= YOUNG for grant in granted):
-            return min(PAID * self.risk, self.ledger.balance - 2.0 * self.risk)
         lost = LOST if self.probe is None else PROBED
-        return min(lost * self.risk, max(CHEAP, self.choice.risk(costs)))
+        usual = min(lost * self.risk, max(CHEAP, self.choice.risk(costs)))
+        if self.probe is None and all(grant.arm.paid and grant.arm.chances >= YOUNG for grant in granted):
+            return max(usual, min(PAID * self.risk, self.ledger.balance - 2.0 * self.risk))
+        return usual
 
     def _longest(self, granted: list[Grant]) -> int:
         """Steps for which such a plan may hold."""
