@@ -38,3 +38,11 @@ def test_two_steps_are_left_in_the_ledger_beyond_what_a_plan_may_lose():
 
     assert PAID * pacer.risk > 2.5
     assert pacer.loss == pytest.approx(2.5 - 2.0 * pacer.risk)
+
+
+def test_it_never_loses_less_than_another_may():
+    """Plans that end at once would cost more than the drafts."""
+    pacer = planned(0.9)
+
+    assert pacer.loss == pytest.approx(min(LOST * pacer.risk, 0.9 - pacer.risk))
+    assert pacer.loss > 0.9 - 2.0 * pacer.risk
