@@ -107,7 +107,7 @@ class Choice:
     def _best(self, track: Track, arms: tuple[Arm, ...], worth: list[float]) -> int:
         """The method to draft: by what is expected, or of several that have gained, by how much."""
         paying = [i for i, each in enumerate(worth) if each > 1.0]
-        if len(paying) > 1 and all(arms[i].paid and arms[i].chances >= YOUNG for i in paying):
+        if len(paying) > 1 and all(known_to_pay(arms[i]) for i in paying):
             return max(paying, key=lambda i: self._net(track, arms[i]))
         return worth.index(max(worth))
 
@@ -308,3 +308,8 @@ class Choice:
         """Plain steps that a probe loses if it is rejected; the first draft for a sequence costs more."""
         known = any(arm.name in track.rates for track in tracks)
         return arm.time(costs, length, 1) - 1.0 + (0.0 if known else arm.beginning)
+
+
+def known_to_pay(arm: Arm) -> bool:
+    """Its drafts have gained so far, on average over enough steps."""
+    return arm.paid and arm.chances >= YOUNG

@@ -21,9 +21,10 @@ USUAL = 4
 DIFFERENT = 1.25
 """A forward that costs this much more or less than predicted is measured again soon."""
 DRIFTED = 1.5
-"""Forwards of a plan whose first half took as much longer or shorter than the second one tell no cost; nor does a plain
-one after a longer rest than ``NEAR`` steps, that took as much longer or shorter than was expected."""
+"""Forwards of a plan whose first half took as much longer or shorter than the second one tell no cost."""
 NEAR = 8
+"""Steps of a rest up to which its last one is compared with the drafts before it, whatever it took; after a longer one
+only if it took about as long as expected."""
 
 
 @attrs.define

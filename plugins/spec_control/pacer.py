@@ -10,7 +10,7 @@ import attrs
 
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
-from spec_control.choice import YOUNG, Choice
+from spec_control.choice import YOUNG, Choice, known_to_pay
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -28,7 +28,7 @@ is new, or the ledger allows only shorter drafts, but will allow more; for a pro
 rows than one before, so that its time does not say how fast the machine is."""
 LOST, PAID, PROBED = 2.0, 8.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more: of a method; of one that is known to pay,
-as a new plan would cost as much as one of them, to allow the same; and of a probe."""
+for which a new plan would cost as much as one of them, and mostly allow the same; and of a probe."""
 RESERVE, KEPT = 4.0, 10.0
 """Plain steps that must be in the ledger before anybody drafts again, once all were lost: with less, plans alone would
 use it up. And those that are kept for sequences that begin, as others may be easier than one in which drafts lose."""
@@ -163,7 +163,7 @@ class Pacer:
         """Plain steps that the steps of such a plan may lose, if the ledger has them."""
         lost = LOST if self.probe is None else PROBED
         usual = min(lost * self.risk, max(CHEAP, self.choice.risk(costs)))
-        if self.probe is None and all(grant.arm.paid and grant.arm.chances >= YOUNG for grant in granted):
+        if self.probe is None and all(known_to_pay(grant.arm) for grant in granted):
             return max(usual, min(PAID * self.risk, self.ledger.balance - 2.0 * self.risk))
         return usual
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import attrs
 
+from spec_control.acceptance import tested
 from spec_core import Spent, Tried
 
 SAMPLED = 4
@@ -35,7 +36,7 @@ class Drafts:
         self.lengths[depth] = self.lengths.get(depth, 0) + 1
         if accepted is not None:
             self.accepted += accepted
-            self.tested += accepted + (accepted < depth)  # as acceptance.tested, which a call would take longer for
+            self.tested += tested(depth, accepted)
             if self.drafts % SAMPLED == 0:
                 self.sample.append(tried)
 

@@ -22,7 +22,9 @@ def planned(balance: float, gain: float = 1.0, chances: int = YOUNG) -> Pacer:
 
 def test_a_method_that_is_known_to_pay_may_lose_more_before_it_is_planned_anew():
     """A new plan would cost as much as a rejected draft, to allow the same."""
-    assert planned(20.0).loss == pytest.approx(PAID * planned(20.0).risk)
+    pacer = planned(20.0)
+
+    assert pacer.loss == pytest.approx(PAID * pacer.risk)
 
 
 @pytest.mark.parametrize("gain, chances", [(-1.0, YOUNG), (1.0, YOUNG - 1)])
