@@ -154,7 +154,8 @@ class Auto:
         elif plan.hold:
             plain, served = plan.machine.plain, memories[0].track.arms
             without = {arm.name for arm in plan.arms.values() if arm not in served}
-            step.hold(plan.hold, plan.loss * plain, plain, without, joining=plan.onward, of_forward=plan.shares)
+            said = plan.hold, plan.loss * plain, plain, without
+            step.hold(*said, joining=plan.onward, of_forward=plan.shares, rest=plan.then)
         for arm in plan.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:

@@ -38,18 +38,27 @@ class Learner:
     def learn(self, passed: Iterable[Spent], controller: str, methods: Mapping[str, frozenset[str]]) -> None:
         """controller: its name in the run. methods: {plugin: kinds of proposal}; those without any are no methods."""
         fresh = [spent for spent in passed if spent.number > self.upto]
-        for i, spent in enumerate(fresh):
-            if spent.resting:
-                self._rested(spent, methods, spent.number - self.upto)
-            elif i + 1 < len(fresh) and fresh[i + 1].resting:
-                self.pacer.planned(spent.whole)
-            elif len(fresh) == 1 or (i == 0 and self._begins(spent)):
-                self._made(spent, methods, seconds_of(spent, controller), usual=len(fresh) == 1)
+        made = [spent for spent in fresh if not spent.resting]
+        if made:
+            if len(made) < len(fresh) and not self.pacer.then:
+                self.pacer.planned(made[0].whole)
             else:
-                self._held(fresh[i:], seconds_of(spent, controller))
-                self.upto = fresh[-1].number
-                break
-            self.upto = spent.number
+                self._planned(made, methods, controller, alone=len(fresh) == 1)
+            self.upto = made[-1].number
+        if fresh and fresh[-1].resting:
+            if self.pacer.then:
+                self.pacer.ended()
+            self._rested(fresh[-1], methods, fresh[-1].number - self.upto)
+            self.upto = fresh[-1].number
+
+    def _planned(self, steps: list[Spent], methods: Mapping[str, frozenset[str]], controller: str, alone: bool) -> None:
+        """The step in which the controller planned, and those in which its plan held. alone: no step followed."""
+        first, own = steps[0], seconds_of(steps[0], controller)
+        if alone or self._begins(first):
+            self._made(first, methods, own, usual=alone)
+            steps, own = steps[1:], 0.0
+        if steps:
+            self._held(steps, own)
 
     def _begins(self, spent: Spent) -> bool:
         """A method drafted for a sequence for the first time, or may have: such a step is like no other."""

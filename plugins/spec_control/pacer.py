@@ -52,6 +52,7 @@ class Pacer:
     reason: why nobody drafts, empty if somebody may.
     quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
     hold: for how many steps after this one the plan is used. loss: plain steps that they may lose until then.
+    then: plain steps that follow these, the last of which is measured.
     risk: plain steps that one of them loses at most, by what is expected. shares: by rows of a forward, the part of its
     time that a plain step takes. onward: also for the sequence that follows.
     empty: the ledger was used up, and is repaid. dropped: methods that shall no longer serve these sequences.
@@ -71,6 +72,7 @@ class Pacer:
     quiet: int = 0
     joining: bool = False
     hold: int = 0
+    then: int = 0
     loss: float = 0.0
     risk: float = 0.0
     shares: dict[int, float] = attrs.field(factory=dict)
@@ -101,7 +103,7 @@ class Pacer:
         """
         costs = self.machine.at(batch, depth)
         costs.own = self.own
-        self.probe, self.quiet, self.hold, self.joining = None, 0, 0, False
+        self.probe, self.quiet, self.hold, self.then, self.joining = None, 0, 0, 0, False
         self.reason = self._forbidden(costs, tracks)
         if not self.reason:
             self.choice.planning = self.planning
@@ -157,6 +159,7 @@ class Pacer:
             longest = self._longest(granted)
             known = rows <= costs.forwards.numbers[-1]
             self.hold = min(self.schedule.until - 1, longest if known else min(longest, UNKNOWN))
+            self.then = SHORT if self.hold and self.schedule.due_after(1 + self.hold) else 0
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
 
     def _bearable(self, costs: Costs, granted: list[Grant]) -> float:
@@ -252,6 +255,10 @@ class Pacer:
             more = min(LARGE, max(0.0, spent - 1.0))
             self.planning += (PLANNING if self.planning else 1.0) * (more - self.planning)
             self.ledger.settle(1.0, spent - self.ledger.forgive(spent - 1.0))
+
+    def ended(self) -> None:
+        """What was held is over, and the plain steps follow that are measured."""
+        self.reason, self.probe = MEASURING, None
 
     def rested(self, steps: int) -> None:
         """So many plain steps are over whose time is not known."""

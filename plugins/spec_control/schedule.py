@@ -19,7 +19,11 @@ class Schedule:
 
     @property
     def due(self) -> bool:
-        return self.until <= self._apart // EARLY
+        return self.due_after(0)
+
+    def due_after(self, steps: int) -> bool:
+        """Whether it will be due after so many more steps with drafts."""
+        return self.until - steps <= self._apart // EARLY
 
     def passed(self, plain: bool, surprised: bool, apart: int, apart_max: int, steps: int = 1) -> None:
         """So many steps are over, plain ones that were measured, some of them at least, or others.

@@ -17,6 +17,7 @@ class Hold(NamedTuple):
     without: frozenset[str]
     joining: bool
     of_forward: Mapping[int, float]
+    rest: int = 0
 
     def lost(self, spent: Spent) -> float:
         """Seconds that a step took beyond what its tokens were worth, of all its sequences on average.

@@ -186,6 +186,7 @@ class Step:
         without: Iterable[str] = (),
         joining: bool = False,
         of_forward: Mapping[int, float] | None = None,
+        rest: int = 0,
     ) -> None:
         """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
 
@@ -202,12 +203,15 @@ class Step:
         :param of_forward: by number of rows, a share of the time of a forward that counts instead of ``per_token`` in
             steps with as many rows: it follows a machine that becomes faster or slower meanwhile. What these steps lose
             is counted at the speed of ``per_token``.
+        :param rest: steps after the last of these in which nobody drafts, as after ``rest``, before a controller is
+            called; none if it ended before.
         """
         self._controls("hold")
         if all(part.seq.wants(self.asking) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
             shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
-            self.held = Hold(index(steps), float(loss), float(per_token), frozenset(without), alone, shares)
+            said = index(steps), float(loss), float(per_token), frozenset(without)
+            self.held = Hold(*said, alone, shares, index(rest))
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

@@ -35,18 +35,27 @@ class Orders:
     _known: set[int] = attrs.field(factory=set)
     _newest: int = -1
     _hold: int = 0
+    _after: int = 0
     _held: dict[int, Part] = attrs.field(factory=dict)
     _said: Hold = NOTHING
     _lost: float = 0.0
 
     def begin(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A step of these sequences begins, the one that joined last at the end. proposals: as in ``Step``."""
+        if self._after and not self._hold:
+            self._rest_after()
         if self._rest and running and running[-1].number != self._newest:
             self._join(running, proposals)
         self.resting = bool(self._rest)
         if self.resting:
             self._rest -= 1
         self.holding = bool(self._hold and running) and not self.resting and self._holds(running, proposals)
+
+    def _rest_after(self) -> None:
+        """What was held has come to its end."""
+        self._rest, self._after = self._after, 0
+        self._without, self._joining = self._said.without, False
+        self._known, self._newest = {*self._held}, -1
 
     def _join(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A sequence that joins ends a rest, if a method serves it and ``rest`` did not say otherwise."""
@@ -63,7 +72,7 @@ class Orders:
         """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
         same = [seq.number for seq in running] == [*self._held]
         if self._lost > self._said.loss or not (same or self._follows(running, proposals)):
-            self._hold = 0
+            self._hold = self._after = 0
             return False
         self._hold -= 1
         return True
@@ -89,12 +98,13 @@ class Orders:
         if self.resting or self.holding or not step.drafting:
             return
         self.passed.clear()
-        self._rest = self._hold = 0
+        self._rest = self._hold = self._after = 0
         if step.resting is not None:
             self._rest, self._without, self._joining = step.resting
             self._known, self._newest = {part.seq.number for part in step.parts}, -1
         elif step.held is not None and len(self.controllers) == 1:
             self._said, self._hold, self._lost = step.held, step.held.steps, 0.0
+            self._after = step.held.rest
             self._held = {part.seq.number: part for part in step.parts}
 
     def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:

@@ -152,6 +152,7 @@ class Planned(Simulation):
     learner: Learner = attrs.field(init=False)
     _passed: list[Spent] = attrs.field(factory=list)
     _ahead: int = 0
+    _then: int = 0
     _resting: bool = False
     _loss: float = 0.0
     _past: float = 0.0
@@ -161,14 +162,17 @@ class Planned(Simulation):
         self.learner = Learner(self.pacer, {0: Memory(self.track)})
 
     def _step(self) -> None:
-        called = self._ahead == 0 or (not self._resting and self._past > self._loss)
+        lost = not self._resting and self._past > self._loss
+        if self._ahead == 0 and self._then and not lost:
+            self._resting, self._ahead, self._then = True, self._then, 0
+        called = self._ahead == 0 or lost
         if called:
             self._plan()
         else:
             self._ahead -= 1
         own, resting = self.own * called, self._resting and not called
-        memory = self.learner.memories[0]
-        k, accepted, forward, whole = self._made(memory.grants[0].length if memory.grants else 0, own)
+        grants = () if resting else self.learner.memories[0].grants
+        k, accepted, forward, whole = self._made(grants[0].length if grants else 0, own)
         tried = (Tried(0, "drafter", k, k, k, accepted),) if k else ()
         seconds = {"verify": forward, "draft.auto": whole * own / (self.curve(1 + k) + HOST + own)}
         spent = Spent(self.step, whole, seconds, 1, 1 + k, accepted + 1, 100, tried, resting=resting)
@@ -187,5 +191,5 @@ class Planned(Simulation):
         self.learner.learn(self._passed, "auto", {"drafter": frozenset({"deterministic"})})
         self._passed.clear()
         self.learner.memories[0].grants = pacer.plan([self.track], 1, 100)[0]
-        self._resting, self._ahead = bool(pacer.quiet), pacer.quiet or pacer.hold
+        self._resting, self._ahead, self._then = bool(pacer.quiet), pacer.quiet or pacer.hold, pacer.then
         self._loss, self._past = pacer.loss * pacer.machine.plain, 0.0
