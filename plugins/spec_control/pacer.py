@@ -176,7 +176,7 @@ class Pacer:
             return PROBES
         chances = [grant.arm.chances for grant in granted]
         brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-        return min(BRIEF if brief else HOLD, max(chances) // 2)
+        return min(BRIEF if brief else HOLD, max(UNKNOWN, max(chances) // 2))
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
