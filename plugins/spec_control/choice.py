@@ -166,10 +166,17 @@ class Choice:
         if arm.steps < TRIALS and len(track.arms) > 1:
             wanted = min(wanted, FIRST)
         length = self._affordable(costs, table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
-        if not length or (length < wanted and 1.0 + length < USEFUL * table.times[length]):
-            return None  # what little may be risked gains nothing, even if all of it is accepted
+        if not length or (length < wanted and not self._useful(arm, table, track.rate(arm), length)):
+            return None  # what little may be risked is not expected to gain
         price = track.price(arm, arm.price(table.times, forecast.length, forecast.survival))
         return Grant(arm, arm.longer(length), price)
+
+    def _useful(self, arm: Arm, table: Table, rate: float, length: int) -> bool:
+        """Whether a draft is expected to gain that is shorter than the best one."""
+        return (
+            1.0 + length >= USEFUL * table.times[length]
+            and sum(arm.shape.path(rate, length)[: length + 1]) >= table.times[length]
+        )
 
     def _worthwhile(self, costs: Costs, arm: Arm, forecast: Forecast) -> bool:
         """Whether drafts as they are expected gain more than the steps cost in which there is none.

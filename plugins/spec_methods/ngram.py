@@ -56,9 +56,13 @@ def evidence() -> AcceptanceEstimates:
 
 @attrs.define(eq=False)
 class Memory:
-    """Data of one sequence. matched: match length of each current draft, by the leaf that it follows."""
+    """Data of one sequence, and of the next one in its slot if that continues its text.
+
+    number: the sequence's. matched: match length of each current draft, by the leaf that it follows.
+    """
 
     index: Index
+    number: int
     log: Log = attrs.field(factory=list)
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     matched: dict[int, int] = attrs.field(factory=dict)
@@ -102,7 +106,12 @@ class Ngram:
     def compat(self, target: Target) -> Compat:
         self.eog = target.info.eog
         return Compat(
-            drafts={"deterministic"}, extends=self.extend, forwards=lambda k: 0, load=self._begin, shares=True
+            drafts={"deterministic"},
+            extends=self.extend,
+            forwards=lambda k: 0,
+            load=self._begin,
+            shares=True,
+            skips=() if self.shared else {"process"},
         )
 
     @hookimpl
@@ -123,24 +132,32 @@ class Ngram:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        for seq, span in rows.by_sequence():
-            memory = self._memory(seq, span.start)
-            memory.log[span.start :] = span.tokens
-            memory.index.learn(memory.log, span.start)
+        """Others read a shared index, also if this sequence is never drafted for."""
+        for seq, _ in rows.by_sequence():
+            self._learned(seq)
 
-    def _memory(self, seq: Sequence, start: int) -> Memory:
-        """The data of a sequence. After a rewind the text is indexed again; only a shared index keeps the old text."""
+    def _learned(self, seq: Sequence) -> Memory:
+        """The data of a sequence, after all of its tokens but the last, which nothing follows yet."""
         memory = seq.stash.get(self.memory)
-        if memory is None or start < len(memory.log):
-            memory = Memory(self.common if self.shared else self._index(), log=seq.tokens[:start])
-            memory.index.learn(memory.log, 0)
-            seq.stash[self.memory] = memory
+        if memory is None or memory.number != seq.number:
+            memory = seq.stash[self.memory] = self._begun(seq, memory)
+        start, end = len(memory.log), len(seq.tokens) - 1
+        if start < end:
+            memory.log += seq.tokens[start:end]
+            memory.index.learn(memory.log, start)
         return memory
+
+    def _begun(self, seq: Sequence, before: Memory | None) -> Memory:
+        """Of a sequence that begins, maybe with rows of one ``before`` it."""
+        if before is None or before.log != seq.tokens[: len(before.log)]:
+            return Memory(self.common if self.shared else self._index(), seq.number)
+        before.number = seq.number
+        return before
 
     def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int, p_min: float) -> list[int]:
         """What may follow committed text and the drafted tokens ``path``."""
-        memory, history = seq.stash.get(self.memory), seq.tokens + path if path else seq.tokens
-        return [] if memory is None else self._ahead(memory, history, budget, p_min, leaf)
+        history = seq.tokens + path if path else seq.tokens
+        return self._ahead(self._learned(seq), history, budget, p_min, leaf)
 
     def _ahead(
         self, memory: Memory, history: list[int], budget: int, p_min: float = P_MIN, leaf: int = -1

@@ -42,7 +42,7 @@ class Hooks:
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
-                self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
+                self.manager.register(guarded(chosen, failed), chosen.name)
         self.manager.check_pending()
         self._bind()
 
@@ -89,11 +89,11 @@ def weakly(failed: Failed) -> Failed:
     return call
 
 
-def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
-    """The object registered with pluggy for a plugin. controls: its draft hook is called before those of methods."""
-    proxy = Proxy()
-    for hook, (method, options) in implementations(plugin, name).items():
-        if hook == "compat":
+def guarded(chosen: Chosen, failed: Failed) -> Any:
+    """The object registered with pluggy for a plugin. The draft hook of a controller is called before all others."""
+    proxy, name, controls = Proxy(), chosen.name, chosen.controls
+    for hook, (method, options) in implementations(chosen.plugin, name).items():
+        if hook == "compat" or hook not in chosen.hooks:
             continue
         call = _around if options["wrapper"] else _wrap
         marker = HookimplMarker(hookspecs.PROJECT)

@@ -24,13 +24,16 @@ P_MIN = 0.3
 
 @attrs.define(eq=False)
 class Memory:
-    """Data of one sequence. own: its text. common: its position among the outputs of all sequences, if shared.
+    """Data of one sequence, and of the next one in its slot if that continues its text.
 
-    drafted: the current drafts, by the leaf that each follows.
+    own: its text. common: its position among the outputs of all sequences, if shared. number: the sequence's.
+    tokens: its own, of which so many are ``written``. drafted: the current drafts, by the leaf that each follows.
     """
 
     own: Track
     common: Track | None
+    number: int
+    tokens: list[int]
     evidence: AcceptanceEstimates = attrs.field(factory=evidence)
     written: int = 0
     drafted: dict[int, list[Node]] = attrs.field(factory=dict)
@@ -75,6 +78,7 @@ class Suffix:
             extends=self.extend,
             forwards=lambda k: 0,
             load=self._begin,
+            skips=() if self.shared else {"process"},
         )
 
     @hookimpl
@@ -95,12 +99,9 @@ class Suffix:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        for seq, span in rows.by_sequence():
-            memory = self._memory(seq, span.start)
-            memory.own.write(span.tokens)
-            if memory.common is not None:
-                self._contribute(memory.common, span.tokens, seq.prompt_len - span.start)
-            memory.written = span.end
+        """Others read shared outputs, also if this sequence is never drafted for."""
+        for seq, _ in rows.by_sequence():
+            self._learned(seq)
 
     def _contribute(self, common: Track, tokens: list[int], prompt: int) -> None:
         """Share outputs, not prompts; the first ``prompt`` tokens belong to the prompt."""
@@ -108,16 +109,26 @@ class Suffix:
         common.read(tokens[:prompt])
         common.write(tokens[prompt:])
 
-    def _memory(self, seq: Sequence, start: int) -> Memory:
-        """The data of a sequence. After a rewind it is built again: an automaton cannot remove tokens."""
+    def _learned(self, seq: Sequence) -> Memory:
+        """The data of a sequence, after all of its tokens but the last, which nothing follows yet."""
         memory = seq.stash.get(self.memory)
-        if memory is None or memory.written != start:
-            memory = Memory(
-                Track(Store(self.tokens_max, self.match_max)), None if self.common is None else Track(self.common)
-            )
-            memory.own.write(seq.tokens[:start])
-            seq.stash[self.memory] = memory
+        if memory is None or memory.number != seq.number:
+            memory = seq.stash[self.memory] = self._begun(seq, memory)
+        start, end = memory.written, len(seq.tokens) - 1
+        if start < end:
+            tokens, memory.written = seq.tokens[start:end], end
+            memory.own.write(tokens)
+            if memory.common is not None:
+                self._contribute(memory.common, tokens, seq.prompt_len - start)
         return memory
+
+    def _begun(self, seq: Sequence, before: Memory | None) -> Memory:
+        """Of a sequence that begins, maybe with rows of one ``before`` it: an automaton cannot remove tokens."""
+        if before is None or before.tokens[: before.written] != seq.tokens[: before.written]:
+            own, common = Store(self.tokens_max, self.match_max), self.common
+            return Memory(Track(own), None if common is None else Track(common), seq.number, seq.tokens)
+        before.number, before.tokens = seq.number, seq.tokens
+        return before
 
     def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> TreeLimits:
         """drafted: tokens that other methods drafted in this step."""
@@ -132,9 +143,7 @@ class Suffix:
 
         path: drafted tokens before it.
         """
-        memory = seq.stash.get(self.memory)
-        if memory is None:
-            return []
+        memory = self._learned(seq)
         tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
         matches = [pair for track in tracks for pair in track.ahead([seq.tokens[-1], *path])]
         offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
