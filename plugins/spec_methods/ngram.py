@@ -111,7 +111,7 @@ class Ngram:
             forwards=lambda k: 0,
             load=self._begin,
             shares=True,
-            skips=() if self.shared else {"process"},
+            rests=not self.shared,
         )
 
     @hookimpl
@@ -132,7 +132,6 @@ class Ngram:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Others read a shared index, also if this sequence is never drafted for."""
         for seq, _ in rows.by_sequence():
             self._learned(seq)
 

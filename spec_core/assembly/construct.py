@@ -32,9 +32,8 @@ class Chosen:
 
     @cached_property
     def _options(self) -> dict[str, dict[str, Any]]:
-        """{hook: options of its ``@hookimpl``}, of those that are called."""
-        found = implementations(self.plugin, self.name)
-        return {hook: options for hook, (_, options) in found.items() if hook not in self.compat.skips}
+        """{hook: options of its ``@hookimpl``}."""
+        return {hook: options for hook, (_, options) in implementations(self.plugin, self.name).items()}
 
     @property
     def hooks(self) -> frozenset[str]:

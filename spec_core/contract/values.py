@@ -24,8 +24,6 @@ PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown
 """Kinds of proposal that a method may draft."""
 KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
 """Kinds of proposal that a rule may judge."""
-SKIPPED = frozenset({"rollback", "process"})
-"""Hooks that a plugin may leave out with some of its settings."""
 Exact = Literal["rows", "chains", "no", ""]
 """Which rows of a target have equal bits in every forward, see ``TargetInfo.exact``."""
 EXACT: tuple[Exact, ...] = ("rows", "chains", "no", "")
@@ -77,15 +75,11 @@ def _kinds(given: Iterable[str]) -> frozenset[str]:
     return _among(given, KINDS)
 
 
-def _hooks(given: Iterable[str]) -> frozenset[str]:
-    return _among(given, SKIPPED, "a hook that may be left out")
-
-
-def _among(given: Iterable[str], known: frozenset[str], what: str = "a kind of proposal") -> frozenset[str]:
-    """Names of a kind. Raises ValueError for an unknown one, which nothing could match."""
+def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
+    """Names of proposal kinds. Raises ValueError for an unknown name, which no rule could match."""
     names = _names(given)
     for name in sorted(names - known, key=str):
-        raise ValueError(f"{name!r} is not {what}; known, nearest first: {nearest(str(name), known)}")
+        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), known)}")
     return names
 
 
@@ -290,8 +284,8 @@ class Compat:
     load: called once no plugin refuses; weights are read only there.
     shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
         copy that has a life of its own, or it makes what is missing from the tokens.
-    skips: hooks of its own that need not be called with its settings, as ``process`` of a method that reads
-        ``seq.tokens`` when it drafts: a hook that does nothing takes time in every step.
+    rests: none of its hooks need be called in the steps of a rest, in which nobody drafts (``step.rest``): it has
+        nothing to do in them, or reads from ``seq.tokens`` later what it has missed. Not for an owner of state.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
@@ -310,7 +304,7 @@ class Compat:
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
     shares: bool = False
-    skips: frozenset[str] = attrs.field(default=frozenset(), converter=_hooks)
+    rests: bool = False
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 

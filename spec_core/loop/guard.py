@@ -32,7 +32,7 @@ class Hooks:
 
     failed: called when a plugin raises; a bound method, held weakly.
     call: {hook: function that calls every plugin that has it}. learners: plugins that have ``process``.
-    controllers: those among the plugins.
+    controllers: those among the plugins. restful: these, and methods that are not called in a rest.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
@@ -40,9 +40,10 @@ class Hooks:
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
+        self.restful = self.controllers.union(chosen.name for chosen in chosen_plugins if rests(chosen))
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
-                self.manager.register(guarded(chosen, failed), chosen.name)
+                self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
         self.manager.check_pending()
         self._bind()
 
@@ -50,7 +51,8 @@ class Hooks:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
-        self._quiet = dict[frozenset[str], frozenset[str]]()
+        self._learning = dict[frozenset[str], frozenset[str]]()
+        self._joined = dict[tuple[frozenset[str], frozenset[str]], frozenset[str]]()
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
     def without(self, plugins: frozenset[str]) -> dict[str, Call]:
@@ -60,17 +62,30 @@ class Hooks:
             found = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
         return found
 
-    def with_controllers(self, plugins: frozenset[str]) -> frozenset[str]:
-        """These plugins and all controllers; the same object every time, whose hash is known."""
-        found = self._quiet.get(plugins)
+    def learning(self, without: frozenset[str]) -> frozenset[str]:
+        """``learners`` in a step in which these plugins are not asked."""
+        found = self._learning.get(without)
         if found is None:
-            found = self._quiet[plugins] = plugins | self.controllers
+            found = self._learning[without] = self.learners - without
+        return found
+
+    def unasked(self, plugins: frozenset[str], resting: bool) -> frozenset[str]:
+        """These plugins and all that are not called in a rest, or while a plan holds; the same object every time."""
+        others = self.restful if resting else self.controllers
+        found = self._joined.get((plugins, others))
+        if found is None:
+            found = self._joined[plugins, others] = plugins | others
         return found
 
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""
         self.manager.unregister(name=name)
         self._bind()
+
+
+def rests(chosen: Chosen) -> bool:
+    """Whether a plugin is a method that need not be called in a rest."""
+    return chosen.compat.rests and bool(chosen.proposals) and not chosen.compat.owns
 
 
 class Proxy:
@@ -89,11 +104,11 @@ def weakly(failed: Failed) -> Failed:
     return call
 
 
-def guarded(chosen: Chosen, failed: Failed) -> Any:
-    """The object registered with pluggy for a plugin. The draft hook of a controller is called before all others."""
-    proxy, name, controls = Proxy(), chosen.name, chosen.controls
-    for hook, (method, options) in implementations(chosen.plugin, name).items():
-        if hook == "compat" or hook not in chosen.hooks:
+def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
+    """The object registered with pluggy for a plugin. controls: its draft hook is called before those of methods."""
+    proxy = Proxy()
+    for hook, (method, options) in implementations(plugin, name).items():
+        if hook == "compat":
             continue
         call = _around if options["wrapper"] else _wrap
         marker = HookimplMarker(hookspecs.PROJECT)

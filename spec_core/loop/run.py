@@ -146,7 +146,7 @@ class Run:
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask("rollback", step)  # every owner of state
-        rows = commit(step, self._hooks.learners)  # committed rows only
+        rows = commit(step, self._hooks.learning(self._unasked))  # committed rows only
         events = emitted(step)
         step.phase = "process"
         self._hooks.without(self._unasked)["process"](rows)
@@ -163,7 +163,7 @@ class Run:
         orders.repeat(step)
         self._idle = self._unasked = self._serving.idle(step.parts)
         if orders.resting or orders.holding:
-            self._unasked = self._hooks.with_controllers(self._idle)
+            self._unasked = self._hooks.unasked(self._idle, orders.resting)
         return step
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:

@@ -58,6 +58,33 @@ def test_limits_and_prices_stand_and_the_controller_is_not_called():
     ]  # fmt: skip
 
 
+def test_a_rest_may_follow_it():
+    """Nobody drafts in three steps after the last of five, and then the controller is called."""
+    method, controller = run_of(holds(rest=3), REQUEST)
+
+    assert controller.asked[:4] == [1, 2, 11, 12]
+    assert controller.passed[2] == [2, 3, 4, 5, 6, 7, 10]
+    assert [step for step in method.calls["draft"] if step < 13] == [1, 2, 3, 4, 5, 6, 7, 11, 12]
+
+
+def test_no_rest_follows_a_plan_that_lost_too_much():
+    _, controller = run_of(holds(loss=0.0, rest=3), REQUEST)
+
+    assert controller.asked[:4] == [1, 2, 4, 5]
+
+
+def test_a_sequence_that_joins_ends_the_rest_that_follows():
+    run = Run(ToyTarget(recurrent=False), [("method", method := Longest()), controller := Controller(holds(2, rest=9))])
+    run.submit(REQUEST)
+    for _ in range(6):
+        run.step()
+    run.submit(SECOND)
+    list(run)
+
+    assert controller.asked[:3] == [1, 2, 6]
+    assert [step for step in method.calls["draft"] if step < 7] == [1, 2, 3, 4, 6]
+
+
 def test_it_ends_where_its_steps_lost_too_much():
     """Every step takes longer than nothing at all."""
     _, controller = run_of(holds(loss=0.0), REQUEST)

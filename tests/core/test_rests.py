@@ -18,10 +18,11 @@ class Method:
 
     calls: dict[str, list[int]] = attrs.field(factory=lambda: {"draft": [], "rollback": [], "process": []})
     needs: Needs = Needs()
+    rests: bool = False
 
     @hookimpl
     def compat(self):
-        return Compat(needs=self.needs)
+        return Compat(needs=self.needs, rests=self.rests)
 
     @hookimpl
     def draft(self, step):
@@ -86,6 +87,12 @@ def test_nobody_is_asked_for_drafts_in_a_rest():
     assert controller.rolled[:5] == [0, 1, 2, 8, 9]
     assert method.calls["process"][:9] == method.calls["rollback"][:9] == list(range(9))
     assert controller.passed[:5] == [[], [1], [2, 7], [8], [9]]
+
+
+def test_a_method_that_says_so_is_not_called_at_all_in_a_rest():
+    method, _ = run_of(rests, REQUEST, method=Method(rests=True))
+
+    assert method.calls["process"][:5] == method.calls["rollback"][:5] == [0, 1, 2, 8, 9]
 
 
 def test_a_sequence_that_joins_ends_a_rest_if_a_method_serves_it():

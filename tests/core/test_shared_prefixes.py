@@ -103,7 +103,7 @@ def test_a_prompt_waits_only_for_rows_that_it_can_use(model, other):
 
 
 def test_a_prompt_does_not_wait_for_one_whose_rows_its_method_does_not_get():
-    with Run(load("zoo:pico"), "dflash", max_sequences=2, prefill_chunk=64) as run:
+    with Run(load("zoo:pico"), "ngram", max_sequences=2, prefill_chunk=64) as run:
         plain, drafted = run.submit(Request(PROMPT, methods=())), run.submit(Request(PROMPT))
         run.step()
         assert run.running == [plain, drafted]

@@ -66,7 +66,6 @@ WRONG_ANSWERS = {
         "'sample' is not a kind of proposal; known, nearest first: sampled",
     ),
     "judges-of-no-kind": (lambda: Compat(judges={"rows"}), "'rows' is not a kind of proposal"),
-    "skips-no-hook": (lambda: Compat(skips={"proces"}), "'proces' is not a hook that may be left out"),
     "needs-nothing": (lambda: Compat(needs=None), "needs"),
     "needs-a-trace-nobody-makes": (lambda: Compat(needs=Needs(trace="state")), "trace"),
     "refuses-in-words": (lambda: Compat(refusals=["too small"]), "refusals"),

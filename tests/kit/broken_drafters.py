@@ -76,6 +76,27 @@ class Sampler:
 
 
 @attrs.define(eq=False)
+class ReadsTheText(Lookup):
+    """Healthy: need not be called in a rest, as it reads the whole text when it drafts."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(rests=True)
+
+    def ahead(self, seq, count: int) -> list[int]:
+        seq.stash.setdefault(self.log, [])[:] = seq.tokens[:-1]
+        return super().ahead(seq, count)
+
+
+@attrs.define(eq=False)
+class ForgetsTheRest(ReadsTheText):
+    """Says that it need not be called in a rest, and learns nothing of its tokens."""
+
+    def ahead(self, seq, count: int) -> list[int]:
+        return Lookup.ahead(self, seq, count)
+
+
+@attrs.define(eq=False)
 class Raises(Lookup):
     """Raises when it learns from a generated token."""
 

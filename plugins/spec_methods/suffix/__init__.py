@@ -78,7 +78,7 @@ class Suffix:
             extends=self.extend,
             forwards=lambda k: 0,
             load=self._begin,
-            skips=() if self.shared else {"process"},
+            rests=not self.shared,
         )
 
     @hookimpl
@@ -99,7 +99,6 @@ class Suffix:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Others read shared outputs, also if this sequence is never drafted for."""
         for seq, _ in rows.by_sequence():
             self._learned(seq)
 

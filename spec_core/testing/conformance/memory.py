@@ -10,6 +10,7 @@ import attrs
 import pytest
 import torch
 
+from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
@@ -20,7 +21,7 @@ from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.held import weight
-from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Limiter, Watched, recorded, views
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Limiter, Rests, Watched, recorded, views
 from spec_core.testing.conformance.promise import Found, promise
 
 KIB = 1024
@@ -111,6 +112,17 @@ class MemoryChecks(DraftChecks):
             held_back = Limiter(from_output(late))
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
+
+    @promise("A method that need not be called in a rest drafts after it as if it had been.")
+    def test_a_rest_leaves_no_gap(self) -> None:
+        name, plugin = self.mine()
+        if not (ask_compat(plugin, name, self.model) or Compat()).rests:
+            pytest.skip("declared: it is called in a rest too")
+        self._needs_fixed_tokens()
+        self._may_not_share()
+        requests = self.long_requests()
+        rested = self.drafts_of(requests, [Rests()], rule=Cut(0))
+        self.same_drafts(rested, self.drafts_of(requests, rule=Cut(0)), requests, rested)
 
     @promise("The draft of a sequence depends on that sequence alone, not on others in the batch.")
     def test_drafts_do_not_depend_on_the_batch(self) -> None:

@@ -57,6 +57,18 @@ class Limiter:
                 step.limit(part.seq, 0, self.method)
 
 
+class Rests:
+    """A controller that lets nobody draft in three steps of four."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=())
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        step.rest(3)
+
+
 class Hidden:
     """Rows of logits of a plugin that did not declare to read them: any use raises NotAskedFor."""
 
