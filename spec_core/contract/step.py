@@ -169,14 +169,15 @@ class Step:
 
         The draft hooks of methods, and all hooks of controllers, are not called in these steps: they take as long as
         steps without methods, beside what methods do in ``rollback`` and ``process``. The last call counts.
-        For a controller, like ``limit``, and raises the same. Another engine may ignore it.
+        For a controller, like ``limit``, and raises the same, and ValueError for fewer than 0 steps. Another engine
+        may ignore it.
 
         :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
         :param joining: a sequence that joins does not end it.
         """
         self._controls("rest")
         if all(part.seq.wants(self.asking) for part in self.parts):
-            self.resting = index(steps), frozenset(without), joining
+            self.resting = counted(steps), frozenset(without), joining
 
     def hold(
         self,
@@ -195,7 +196,8 @@ class Step:
         before them gained does not count.
         It has no effect if a sequence of this step wants no control, or beside another controller; ``rest`` takes
         precedence. The last call counts.
-        For a controller, like ``limit``, and raises the same. Another engine may ignore it.
+        For a controller, like ``limit``, and raises the same, and ValueError for fewer than 0 steps. Another engine
+        may ignore it.
 
         :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
         :param joining: where this step has one sequence, the one that follows it gets the same limits and prices, and
@@ -210,8 +212,8 @@ class Step:
         if all(part.seq.wants(self.asking) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
             shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
-            said = index(steps), float(loss), float(per_token), frozenset(without)
-            self.held = Hold(*said, alone, shares, index(rest))
+            said = counted(steps), float(loss), float(per_token), frozenset(without)
+            self.held = Hold(*said, alone, shares, counted(rest))
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.
@@ -445,6 +447,13 @@ class Step:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
         seq.finish, seq.error = "error", error
+
+
+def counted(steps: int) -> int:
+    """A number of steps. Raises ValueError below 0."""
+    if (n := index(steps)) < 0:
+        raise ValueError(f"{n} steps: a number of steps is 0 or more")
+    return n
 
 
 def own(draft: Draft) -> Draft:

@@ -85,7 +85,8 @@ class Hooks:
 
 def rests(chosen: Chosen) -> bool:
     """Whether a plugin is a method that need not be called in a rest."""
-    return chosen.compat.rests and bool(chosen.proposals) and not chosen.compat.owns
+    needed = bool(chosen.compat.owns) or "accept" in chosen.hooks
+    return chosen.compat.rests and bool(chosen.proposals) and not needed
 
 
 class Proxy:

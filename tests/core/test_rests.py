@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from spec_core import Compat, Draft, Needs, Request, Run, hookimpl
+from spec_core import Compat, Draft, Needs, PluginError, Request, Run, hookimpl
 from spec_core.testing import ToyTarget
 from spec_core.testing.toy import ToyTarget as Toy
 
@@ -93,6 +93,19 @@ def test_a_method_that_says_so_is_not_called_at_all_in_a_rest():
     method, _ = run_of(rests, REQUEST, method=Method(rests=True))
 
     assert method.calls["process"][:5] == method.calls["rollback"][:5] == [0, 1, 2, 8, 9]
+
+
+def test_a_plugin_that_judges_is_called_in_a_rest_whatever_it_says():
+    """Without its verdicts there would be no text."""
+
+    class Judging(Method):
+        @hookimpl
+        def accept(self, step):
+            self.calls.setdefault("accept", []).append(step.number)
+
+    method, _ = run_of(rests, REQUEST, method=Judging(rests=True))
+
+    assert method.calls["accept"][:9] == method.calls["process"][:9] == list(range(9))
 
 
 def test_a_sequence_that_joins_ends_a_rest_if_a_method_serves_it():
@@ -190,3 +203,15 @@ def test_only_controllers_may_say_so(call):
     run.generate(REQUEST).result
 
     assert "is for controllers" in run.stats.switched_off["method"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda step: step.rest(-1), lambda step: step.hold(-1, 0.0, 0.0), lambda step: step.hold(1, 0.0, 0.0, rest=-1)],
+    ids=["rest", "hold", "rest after hold"],
+)
+def test_fewer_steps_than_none_are_refused(act):
+    """They would never be over."""
+    run = Run(ToyTarget(recurrent=False), [("method", Method()), Controller(act)])
+    with pytest.raises(PluginError, match="-1 steps: a number of steps is 0 or more"):
+        run.generate(REQUEST).result
