@@ -194,7 +194,7 @@ class Machine:
         """Beside a forward whose cost is known for sure: those of which little is known."""
         for rows, (seconds, times) in medians.items():
             if costs.compared(rows) < SURE:
-                costs.forwards.add(rows, min(seconds / self.forward, rows / costs.batch), times)
+                costs.forwards.add(rows, max(1.0, min(seconds / self.forward, rows / costs.batch)), times)
 
     def _compare_medians(self, costs: Costs, plain: float) -> None:
         """plain: seconds of a plain forward soon before or after."""
@@ -245,7 +245,11 @@ class Machine:
 
         A cost that was far off twice in a row has changed: earlier measurements are dropped, and also at the first
         comparison with a plain step. Rows at once never cost more than one after the other: more was a disturbance.
+        Nor less than a plain forward: then the machine has changed its speed between the two, and nothing is learned.
         """
+        if ratio * DIFFERENT < 1.0:
+            self.surprised = True
+            return
         curve = costs.forwards
         before = costs.pairs.get(rows, 0)
         costs.pairs[rows] = before + times

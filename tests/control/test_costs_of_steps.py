@@ -88,6 +88,17 @@ def test_a_plain_step_after_a_long_rest_tells_nothing_where_the_speed_has_change
     assert made.forward == pytest.approx(factor * 1e-3), "the speed is known in any case"
 
 
+def test_more_rows_never_cost_less_than_a_plain_forward():
+    """Where they seem to, the machine became slower after the drafts: nothing is learned, and a plain step tells."""
+    made, costs = machine()
+    made.held(costs, {2: [0.5e-3] * 3})
+
+    made.measured(costs, 1, 1e-3, 0.2e-3, apart=3)
+
+    assert not costs.compared(2) and costs.forwards.at(1) == 1.0 and costs.forwards.at(2) >= 1.0
+    assert made.surprised
+
+
 def test_beside_forwards_that_are_known_the_cost_of_others_is_learned():
     made, costs = machine()
     made.held(costs, {1: [1e-3] * 3, 4: [3e-3] * 3})
