@@ -69,7 +69,8 @@ class Whims:
             without = self.rng.sample(["ngram", "oracle"], self.rng.randint(0, 2))
             step.rest(self.rng.randint(0, 4), without, joining=self.rng.random() < 0.5)
         if self.rng.random() < 0.2:
-            step.hold(self.rng.randint(0, 6), self.rng.choice([0.0, 1e-4, 1.0]), self.rng.choice([0.0, 1e-5]))
+            loss, per_token = self.rng.choice([0.0, 1e-4, 1.0]), self.rng.choice([0.0, 1e-5])
+            step.hold(self.rng.randint(0, 6), loss, per_token, rest=self.rng.randint(0, 3))
         if self.rng.random() < 0.05:
             step.drop(self.rng.choice(step.parts).seq, self.rng.choice(["ngram", "oracle"]))
 
