@@ -212,8 +212,8 @@ class Step:
         if all(part.seq.wants(self.asking) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
             shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
-            said = counted(steps), float(loss), float(per_token), frozenset(without)
-            self.held = Hold(*said, alone, shares, counted(rest))
+            steps, rest, dropped = counted(steps), counted(rest), frozenset(without)
+            self.held = Hold(steps, float(loss), float(per_token), dropped, alone, shares, rest)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

@@ -32,7 +32,7 @@ class Hooks:
 
     failed: called when a plugin raises; a bound method, held weakly.
     call: {hook: function that calls every plugin that has it}. learners: plugins that have ``process``.
-    controllers: those among the plugins. restful: these, and methods that are not called in a rest.
+    controllers: those among the plugins. not_in_rests: these, and methods that are not called in a rest.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
@@ -40,7 +40,7 @@ class Hooks:
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
-        self.restful = self.controllers.union(chosen.name for chosen in chosen_plugins if rests(chosen))
+        self.not_in_rests = self.controllers.union(chosen.name for chosen in chosen_plugins if rests(chosen))
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
                 self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
@@ -71,7 +71,7 @@ class Hooks:
 
     def unasked(self, plugins: frozenset[str], resting: bool) -> frozenset[str]:
         """These plugins and all that are not called in a rest, or while a plan holds; the same object every time."""
-        others = self.restful if resting else self.controllers
+        others = self.not_in_rests if resting else self.controllers
         found = self._joined.get((plugins, others))
         if found is None:
             found = self._joined[plugins, others] = plugins | others

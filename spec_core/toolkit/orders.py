@@ -42,8 +42,9 @@ class Orders:
 
     def begin(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A step of these sequences begins, the one that joined last at the end. proposals: as in ``Step``."""
-        if self._after and not self._hold:
-            self._rest_after()
+        if self._after and not self._hold:  # what was held has come to its end
+            self._begin_rest(self._after, self._said.without, False, self._held)
+            self._after = 0
         if self._rest and running and running[-1].number != self._newest:
             self._join(running, proposals)
         self.resting = bool(self._rest)
@@ -51,11 +52,10 @@ class Orders:
             self._rest -= 1
         self.holding = bool(self._hold and running) and not self.resting and self._holds(running, proposals)
 
-    def _rest_after(self) -> None:
-        """What was held has come to its end."""
-        self._rest, self._after = self._after, 0
-        self._without, self._joining = self._said.without, False
-        self._known, self._newest = {*self._held}, -1
+    def _begin_rest(self, steps: int, without: frozenset[str], joining: bool, numbers: Iterable[int]) -> None:
+        """numbers: of the sequences that run; others join."""
+        self._rest, self._without, self._joining = steps, without, joining
+        self._known, self._newest = set(numbers), -1
 
     def _join(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A sequence that joins ends a rest, if a method serves it and ``rest`` did not say otherwise."""
@@ -100,8 +100,7 @@ class Orders:
         self.passed.clear()
         self._rest = self._hold = self._after = 0
         if step.resting is not None:
-            self._rest, self._without, self._joining = step.resting
-            self._known, self._newest = {part.seq.number for part in step.parts}, -1
+            self._begin_rest(*step.resting, (part.seq.number for part in step.parts))
         elif step.held is not None and len(self.controllers) == 1:
             self._said, self._hold, self._lost = step.held, step.held.steps, 0.0
             self._after = step.held.rest
