@@ -159,9 +159,9 @@ class Arm:
     def began(self, excess: float) -> None:
         """Its first draft for a sequence took so many plain steps more than another would have.
 
-        The very first one also loads and allocates: the second counts instead of it.
+        The very first one also loads and allocates: half of it counts, and the second instead of it.
         """
-        weight = 0.3 if self._begun > 1 else 1.0
+        weight = (0.5, 1.0, 0.3)[min(2, self._begun)]
         self._begun += 1
         self.beginning += weight * (max(0.0, excess) - self.beginning)
 

@@ -15,7 +15,7 @@ from spec_costs.file import read as read_costs
 from spec_control.arm import Arm
 from spec_control.learning import Learner, Memory
 from spec_control.ledger import Ledger
-from spec_control.pacer import Pacer
+from spec_control.pacer import UNKNOWN, Pacer
 from spec_control.preemption import preemptions
 from spec_control.track import Grants, Track
 from spec_core import Compat, Part, Sequence, Spent, Step, hookimpl
@@ -155,7 +155,8 @@ class Auto:
             plain, served = plan.machine.plain, memories[0].track.arms
             without = {arm.name for arm in plan.arms.values() if arm not in served}
             said = plan.hold, plan.loss * plain, plain, without
-            step.hold(*said, joining=plan.onward, of_forward=plan.shares, rest=plan.then)
+            more = {"of_forward": plan.shares, "rest": plan.then, "unlisted": UNKNOWN}
+            step.hold(*said, joining=plan.onward, **more)
         for arm in plan.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:

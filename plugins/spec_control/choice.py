@@ -171,6 +171,14 @@ class Choice:
         price = track.price(arm, arm.price(table.times, forecast.length, forecast.survival))
         return Grant(arm, arm.longer(length), price)
 
+    def hopeful(self, costs: Costs) -> bool:
+        """Whether anybody might draft for a sequence of which nothing is known. ``cut`` is as after ``grants``."""
+        self.cut = False
+        new = Track(tuple(self.service.arms.values()))
+        tables = [(arm, arm.table(costs, self.longest)) for arm in new.arms]
+        found = [self._own(costs, new, arm, table, arm.forecast(table, new.rate(arm))) for arm, table in tables]
+        return any(grant is not None for grant in found)
+
     def _useful(self, arm: Arm, table: Table, rate: float, length: int) -> bool:
         """Whether a draft is expected to gain that is shorter than the best one."""
         return (
@@ -197,7 +205,7 @@ class Choice:
         beside = any(other.paid for other in track.arms if other is not arm)
         if arm.steps < YOUNG and not beside:
             return False
-        if arm.beginning > self.ledger.balance:
+        if 2.0 * arm.beginning > self.ledger.balance:
             return True
         return arm.gain <= 0.0 and (not beside or arm.since * self.ledger.income < arm.beginning)
 
@@ -305,8 +313,14 @@ class Choice:
         return among[self._turn % len(among)]
 
     def probe_length(self, costs: Costs, arm: Arm) -> int:
-        """Of one sequence; a method that stops by the price may show what it would draft for all of several."""
-        if not arm.priced or costs.batch == 1:
+        """Of one sequence, the shortest that gains if all of it is accepted.
+
+        A method that stops by the price may show what it would draft for all of several.
+        """
+        if costs.batch == 1:
+            times = arm.table(costs, self.longest).times
+            return next((k for k in range(PROBE, len(times)) if 1.0 + k > times[k]), PROBE)
+        if not arm.priced:
             return PROBE
         rows = 2 * costs.forwards.numbers[-1] - costs.batch
         return max(PROBE, min(PROBE * costs.batch, rows, self.longest, PROBE_MAX))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import inf
 from statistics import median
 
 import attrs
@@ -62,6 +63,11 @@ class Curve:
     def below(self, n: int) -> float:
         """The cost of the next smaller number that was measured, the smallest one's where there is none."""
         return self.values[max(0, bisect_left(self.numbers, n) - 1)]
+
+    def gap(self, n: int) -> float:
+        """How many times as much the next larger measured number costs as the next smaller one; inf beyond the last."""
+        i = bisect_left(self.numbers, n)
+        return self.values[i] / self.values[max(0, i - 1)] if i < len(self.numbers) else inf
 
     def times(self, n: int) -> int:
         """How many measurements of ``n`` are kept."""

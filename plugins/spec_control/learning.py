@@ -48,7 +48,7 @@ class Learner:
         if fresh and fresh[-1].resting:
             if self.pacer.then:
                 self.pacer.ended()
-            self._rested(fresh[-1], methods, fresh[-1].number - self.upto)
+            self._rested(fresh[-2:], methods, fresh[-1].number - self.upto)
             self.upto = fresh[-1].number
 
     def _planned(self, steps: list[Spent], methods: Mapping[str, frozenset[str]], controller: str, alone: bool) -> None:
@@ -68,18 +68,21 @@ class Learner:
             for memory, tried in zip(memories, spent.tried, strict=True)
         )
 
-    def _rested(self, last: Spent, methods: Mapping[str, frozenset[str]], steps: int) -> None:
+    def _rested(self, ends: list[Spent], methods: Mapping[str, frozenset[str]], steps: int) -> None:
         """Of a rest its last step shows what a plain one takes: it is as in a run without a controller.
 
+        The one before it counts if it was faster: a forward that was disturbed would make all others seem cheap.
         What methods took in it stands for so many steps that only their usual time counts.
         """
+        last = ends[-1]
         if last.rows != last.sequences or last.depth is None:
             self.pacer.rested(steps)
             return
-        measured = self._standing(last, methods, ())
-        others = min(measured, sum(self.pacer.arm(name).standing for name in methods_of(last, methods)))
+        plain = min((s for s in ends if s.resting and s.rows == last.rows), key=lambda s: s.seconds["verify"])
+        measured = self._standing(plain, methods, ())
+        others = min(measured, sum(self.pacer.arm(name).standing for name in methods_of(plain, methods)))
         done = Done(last.sequences, last.depth, last.rows, last.sequences, {}, 0, steps)
-        self.pacer.settle(done, last.seconds["verify"], last.whole - measured + others, others)
+        self.pacer.settle(done, plain.seconds["verify"], plain.whole - measured + others, others)
 
     def _standing(self, spent: Spent, methods: Mapping[str, frozenset[str]], drafted: Collection[Arm]) -> float:
         """Seconds of methods that drafted nothing: a run without methods has none of them."""

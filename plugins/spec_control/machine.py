@@ -22,6 +22,9 @@ DIFFERENT = 1.25
 """A forward that costs this much more or less than predicted is measured again soon."""
 DRIFTED = 1.5
 """Forwards of a plan whose first half took as much longer or shorter than the second one tell no cost."""
+CLOSE = 1.3
+"""Where the next larger number of rows that was measured costs at most so many times as much as the next smaller one,
+those between them are known."""
 NEAR = 8
 """Steps of a rest up to which its last one is compared with the drafts before it, whatever it took; after a longer one
 only if it took about as long as expected."""
@@ -51,9 +54,12 @@ class Costs:
         return min(SURE, self.pairs.get(rows, 0))
 
     def share(self, rows: int) -> float | None:
-        """Time of a plain step by that of a forward of so many rows; None where no more rows were measured."""
+        """Time of a plain step by that of a forward of so many rows.
+
+        None where it was not measured often enough to be sure, and lies between others that differ much.
+        """
         curve = self.forwards
-        if rows > curve.numbers[-1]:
+        if rows > self.batch and not curve.knows(rows) and curve.gap(rows) > CLOSE:
             return None
         return (1.0 + (self.overhead or 0.0)) / (curve.at(rows) * (1.0 + curve.error(rows)))
 
@@ -134,10 +140,11 @@ class Machine:
 
         overhead: seconds beside the forward. apart: steps since the last one that was measured.
         """
-        plain = rows == costs.batch
-        if apart > NEAR and not alike(forward, self.forward, DRIFTED):  # another speed: earlier drafts cost as before
+        plain, changed = rows == costs.batch, apart > NEAR and not alike(forward, self.forward)
+        if changed and not alike(forward, self.forward, DRIFTED):  # another speed: earlier drafts cost as before
             self._last, self._medians = None, {}
         self._compare(costs, rows, forward, plain)
+        self.surprised = self.surprised or changed  # or a prompt was just before it: the next plain steps tell
         if plain:
             self.forward = forward
             costs.plain(overhead / forward)
@@ -172,21 +179,23 @@ class Machine:
         last, error = self._last, 0.0
         self._last, self._medians, self.surprised = None, medians, False
         if times == SURE:
+            self._compare_medians(costs, plain)
             self._last, self.forward = (costs, costs.batch, plain), plain
             costs.seconds = plain
-            self._compare_medians(costs, plain)
         elif medians:
             known = max(medians, key=lambda rows: (costs.compared(rows), costs.forwards.times(rows), medians[rows][1]))
             before = self.forward
-            if costs.forwards.times(known):
+            if costs.forwards.knows(known):
                 self.forward = medians[known][0] / costs.forwards.at(known)
+                error = costs.forwards.error(known)
             self.surprised = not alike(self.forward, before)  # the speed or the cost has changed: a plain step tells
             if costs.compared(known) == SURE:
                 self._beside(costs, medians)
             elif last is not None and last[:2] == (costs, costs.batch):
                 self._guess(costs, last[2])
+            unsure = sum(times for rows, (_, times) in medians.items() if not costs.forwards.knows(rows))
+            self.surprised = self.surprised or unsure >= SURE
             self._last = costs, known, medians[known][0]
-            error = costs.forwards.error(known)
         self.plain = self.forward * (1.0 + (costs.overhead or 0.0)) / (1.0 + error)
         return times == SURE
 
@@ -198,8 +207,10 @@ class Machine:
 
     def _compare_medians(self, costs: Costs, plain: float) -> None:
         """plain: seconds of a plain forward soon before or after."""
-        surprised = False
+        surprised = moved = self.forward > 0.0 and not alike(plain, self.forward, DRIFTED)
         for rows, (seconds, times) in self._medians.items():
+            if moved and not costs.forwards.knows(rows):
+                continue  # between these and this plain one, the machine changed its speed
             self._learn(costs, rows, seconds / plain, times)
             surprised = surprised or self.surprised
         self._medians, self.surprised = {}, surprised
@@ -228,7 +239,8 @@ class Machine:
             if not costs.compared(rows):
                 if costs.forwards.knows(rows):
                     costs.forwards.forget(rows, 1)
-                costs.forwards.add(rows, max(1.0, min(seconds / plain, rows / costs.batch)), times)
+                ratio = max(1.0, min(seconds / plain, rows / costs.batch))
+                costs.forwards.add(rows, ratio, min(times, SURE - 1))  # one plain forward makes nobody sure
 
     def _between(self, costs: Costs, before: int, rows: int, ratio: float) -> None:
         """Two steps with drafts in a row: the cost of the one that was less often next to a plain step is learned."""

@@ -24,8 +24,8 @@ QUIET, SHORT = 1024, 3
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
 HOLD, BRIEF, PROBES, UNKNOWN = 64, 16, 8, 4
 """Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
-is new, or the ledger allows only shorter drafts, but will allow more; for a probe; and where a forward may have more
-rows than one before, so that its time does not say how fast the machine is."""
+is new, or the ledger allows only shorter drafts, but will allow more; for a probe; and at least where nothing is
+known of its methods. After as many whose forwards do not say how fast the machine is, it ends."""
 LOST, PAID, PROBED = 2.0, 8.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more: of a method; of one that is known to pay,
 for which a new plan would cost as much as one of them, and mostly allow the same; and of a probe."""
@@ -117,15 +117,11 @@ class Pacer:
                 self.dropped = ()
                 return grants
             self.reason = LOSING
-            self.joining = not self._hopeful(costs)
+            self.joining = not self.choice.hopeful(costs)
+            if self.choice.cut:  # with more in the ledger, longer drafts may pay
+                self.quiet = min(self.quiet, max(0, int((KEPT - self.ledger.balance) / self.ledger.income)))
         self._rest(tracks)
         return [()] * len(tracks)
-
-    def _hopeful(self, costs: Costs) -> bool:
-        """Whether anybody is expected to pay for a sequence of which nothing is known."""
-        new = Track(tuple(self.arms.values()))
-        tables = ((arm, arm.table(costs, self.choice.longest)) for arm in new.arms)
-        return any(new.pays(arm, costs.batch) or arm.forecast(table, new.rate(arm)).length for arm, table in tables)
 
     def _rest(self, tracks: list[Track]) -> None:
         """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
@@ -156,9 +152,7 @@ class Pacer:
         self.shares = costs.shares(rows)
         self.loss = min(self._bearable(costs, granted), self.ledger.balance - risk)
         if self.loss > 0.0:
-            longest = self._longest(granted)
-            known = rows <= costs.forwards.numbers[-1]
-            self.hold = min(self.schedule.until - 1, longest if known else min(longest, UNKNOWN))
+            self.hold = min(self.schedule.until - 1, self._longest(granted))
             self.then = SHORT if self.hold and self.schedule.due_after(1 + self.hold) else 0
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
 
@@ -274,7 +268,8 @@ class Pacer:
         others: of a plain step, seconds that it would not have taken in a run without methods.
         own: seconds of this controller, which are paid for, but are no cost of the draft.
         usual: it took as long as others like it; one in which the controller planned does not, if it seldom does.
-        Returns tokens of each sequence, on average, and time in plain steps.
+        Returns tokens of each sequence, on average, and time in plain steps, without what first drafts for sequences
+        took beyond others: it is spent, and says nothing of those that follow.
         """
         self.steps += 1
         if self.steps == 1:
@@ -288,8 +283,7 @@ class Pacer:
         spent, each = times * whole / plain, times * done.tokens / batch
         self.book.step(each, spent + own / plain, times, self.reason)
         forgiven = self._forgiven(costs, done, spent) if done.drafted and spent > 1.0 + LARGE else 0.0
-        if done.drafted and done.cold:
-            self._began(done, spent)
+        begun = self._began(done, spent) if done.drafted and done.cold else 0.0
         spent -= forgiven
         self.ledger.settle(each, spent + own / plain - self.ledger.forgive(own / plain))
         self._over(done.rows == batch, times)
@@ -298,7 +292,7 @@ class Pacer:
         if done.drafted:
             self._used(done, spent, each, (whole - forward) / self.machine.forward if usual else None)
             self.own += OWN * (own / self.machine.forward - self.own)
-        return each, spent + own / plain
+        return each, spent + own / plain - max(0.0, begun - forgiven)
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
         """Of a step that was disturbed: what it took beyond what was expected."""
@@ -307,12 +301,14 @@ class Pacer:
         more += done.cold * sum(arm.beginning for arm in lengths)
         return self.ledger.forgive(spent - 1.0 - more, excusable=not done.cold)
 
-    def _began(self, done: Done, spent: float) -> None:
-        """First drafts for sequences, which take longer, as their method catches up."""
-        if len(done.drafted) == 1:
-            arm, length = next(iter(done.drafted.items()))
-            usual = arm.time(self.machine.costs(done.batch, done.depth), max(1, round(length / done.batch)))
-            arm.began((spent - usual) / done.cold)
+    def _began(self, done: Done, spent: float) -> float:
+        """First drafts for sequences, which take longer, as their method catches up; by how many plain steps."""
+        if len(done.drafted) != 1:
+            return 0.0
+        arm, length = next(iter(done.drafted.items()))
+        excess = spent - arm.time(self.machine.costs(done.batch, done.depth), max(1, round(length / done.batch)))
+        arm.began(excess / done.cold)
+        return max(0.0, excess)
 
     def _used(self, done: Done, spent: float, each: float, aside: float | None) -> None:
         """By methods that drafted; a cost is learned where one drafted alone and had nothing to catch up on."""

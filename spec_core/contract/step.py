@@ -188,6 +188,7 @@ class Step:
         joining: bool = False,
         of_forward: Mapping[int, float] | None = None,
         rest: int = 0,
+        unlisted: int | None = None,
     ) -> None:
         """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
 
@@ -207,13 +208,15 @@ class Step:
             is counted at the speed of ``per_token``.
         :param rest: steps after the last of these in which nobody drafts, as after ``rest``, before a controller is
             called; none if it ended before.
+        :param unlisted: it also ends after so many steps whose number of rows is not in ``of_forward``; None for any.
         """
         self._controls("hold")
         if all(part.seq.wants(self.asking) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
             shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
             steps, rest, dropped = counted(steps), counted(rest), frozenset(without)
-            self.held = Hold(steps, float(loss), float(per_token), dropped, alone, shares, rest)
+            unlisted = None if unlisted is None else counted(unlisted)
+            self.held = Hold(steps, float(loss), float(per_token), dropped, alone, shares, rest, unlisted)
 
     def drop(self, seq: Sequence, method: str) -> None:
         """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.

@@ -285,8 +285,8 @@ class Compat:
     shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
         copy that has a life of its own, or it makes what is missing from the tokens.
     rests: none of its hooks need be called in the steps of a rest, in which nobody drafts (``step.rest``): it has
-        nothing to do in them, or reads from ``seq.tokens`` later what it has missed. Owners of state and rules are
-        called all the same.
+        nothing to do in them, or reads from ``seq.tokens`` later what it has missed. Those with rows of a prompt are
+        delivered, and owners of state and rules are called all the same.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 

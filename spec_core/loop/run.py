@@ -30,7 +30,7 @@ from spec_core.loop.guard import Hooks, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
-from spec_core.loop.schedule import Scheduler, plan
+from spec_core.loop.schedule import Scheduler, of_prompts, plan
 from spec_core.loop.serving import NOBODY, Serving
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
@@ -133,8 +133,9 @@ class Run:
     # the loop
 
     def _step(self) -> list[Emitted]:
+        began = perf_counter()
         self._scheduler.admit()
-        step = self._plan()  # which sequences run, pending rows, budgets
+        step = self._plan(began)  # which sequences run, pending rows, budgets
         if not step.parts:
             return []
         self._ask("draft", step, when=step.drafting)  # in the user's order
@@ -150,12 +151,13 @@ class Run:
         events = emitted(step)
         step.phase = "process"
         self._hooks.without(self._unasked)["process"](rows)
+        self._outputs.deliver(events)
         self._count(step)
         return self._close(step, events)
 
-    def _plan(self) -> Step:
+    def _plan(self, began: float) -> Step:
         orders = self._orders
-        step = self._new_step(number=self._steps, before=self._spent, passed=orders.passed)
+        step = self._new_step(number=self._steps, before=self._spent, passed=orders.passed, began=began)
         self._steps += 1
         orders.begin(self._scheduler.running, self.proposals)
         drafters = NOBODY if orders.resting else self.drafters
@@ -163,7 +165,7 @@ class Run:
         orders.repeat(step)
         self._idle = self._unasked = self._serving.idle(step.parts)
         if orders.resting or orders.holding:
-            self._unasked = self._hooks.unasked(self._idle, orders.resting)
+            self._unasked = self._hooks.unasked(self._idle, orders.resting and not of_prompts(step.parts))
         return step
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
@@ -191,16 +193,15 @@ class Run:
 
     def _count(self, step: Step) -> None:
         """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
-        whole = perf_counter() - step.began
-        self._spent = self._orders.over(step, whole, step.seconds, step.rows["target"])
         self.stats.add(step)
         if self._unoffered.before:
             self._unoffered.look(step)
+        whole = perf_counter() - step.began
+        self._spent = self._orders.over(step, whole, step.seconds, step.rows["target"])
         for look in self._observers:
             look(step)
 
     def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
-        self._outputs.deliver(events)
         self._scheduler.after(step)
         if not self.busy:
             self._unoffered.say()

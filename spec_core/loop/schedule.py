@@ -199,3 +199,11 @@ def draft_limit(seq: Sequence, settings: RunSettings) -> int:
 def remaining(seq: Sequence, context: int) -> int:
     """How many output tokens may still follow."""
     return min(seq.max_tokens + seq.prompt_len, context) - len(seq.tokens)
+
+
+def of_prompts(parts: list[Part]) -> bool:
+    """Whether rows of a prompt are evaluated."""
+    for part in parts:
+        if part.start < part.seq.prompt_len:
+            return True
+    return False

@@ -39,6 +39,7 @@ class Orders:
     _held: dict[int, Part] = attrs.field(factory=dict)
     _said: Hold = NOTHING
     _lost: float = 0.0
+    _unlisted: int = 0
 
     def begin(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
         """A step of these sequences begins, the one that joined last at the end. proposals: as in ``Step``."""
@@ -71,11 +72,16 @@ class Orders:
     def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
         same = [seq.number for seq in running] == [*self._held]
-        if self._lost > self._said.loss or not (same or self._follows(running, proposals)):
+        if self._over() or not (same or self._follows(running, proposals)):
             self._hold = self._after = 0
             return False
         self._hold -= 1
         return True
+
+    def _over(self) -> bool:
+        """Whether the steps so far end it: by what they lost, or because their forwards do not tell their worth."""
+        said = self._said
+        return self._lost > said.loss or (said.unlisted is not None and self._unlisted >= said.unlisted)
 
     def _follows(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """Whether a sequence takes the place of the only one."""
@@ -102,7 +108,7 @@ class Orders:
         if step.resting is not None:
             self._begin_rest(*step.resting, (part.seq.number for part in step.parts))
         elif step.held is not None and len(self.controllers) == 1:
-            self._said, self._hold, self._lost = step.held, step.held.steps, 0.0
+            self._said, self._hold, self._lost, self._unlisted = step.held, step.held.steps, 0.0, 0
             self._after = step.held.rest
             self._held = {part.seq.number: part for part in step.parts}
 
@@ -115,12 +121,13 @@ class Orders:
         if not (self.resting and self._rest):  # steps within a rest shall take as long as those without a controller
             spent.tokens, spent.depth, spent.tried = outcome(step.parts)
             spent.priced = step.priced
-        if self.resting and self.passed and self.passed[-1].resting:
+        if self.resting and self._rest and self.passed and self.passed[-1].resting:
             self.passed[-1] = spent
         elif step.drafting or self.resting:
             self.passed.append(spent)
         if self.holding and step.drafting:
             self._lost = max(0.0, self._lost + self._said.lost(spent))
+            self._unlisted += not self._said.lists(spent)
         return spent
 
 

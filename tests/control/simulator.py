@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 from spec_control.learning import Learner, Memory
-from spec_control.pacer import Pacer
+from spec_control.pacer import UNKNOWN, Pacer
 from spec_control.track import Done, Track
 
 from spec_core import Spent
@@ -156,13 +156,14 @@ class Planned(Simulation):
     _resting: bool = False
     _loss: float = 0.0
     _past: float = 0.0
+    _unlisted: int = 0
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         self.learner = Learner(self.pacer, {0: Memory(self.track)})
 
     def _step(self) -> None:
-        lost = not self._resting and self._past > self._loss
+        lost = not self._resting and (self._past > self._loss or self._unlisted >= UNKNOWN)
         if self._ahead == 0 and self._then and not lost:
             self._resting, self._ahead, self._then = True, self._then, 0
         called = self._ahead == 0 or lost
@@ -176,11 +177,12 @@ class Planned(Simulation):
         tried = (Tried(0, "drafter", k, k, k, accepted),) if k else ()
         seconds = {"verify": forward, "draft.auto": whole * own / (self.curve(1 + k) + HOST + own)}
         spent = Spent(self.step, whole, seconds, 1, 1 + k, accepted + 1, 100, tried, resting=resting)
-        if resting and self._passed[-1].resting:
+        if resting and self._ahead and self._passed[-1].resting:
             self._passed.pop()
         self._passed.append(spent)
         if not (called or resting):
             self._past = max(0.0, self._past + self._lost(spent))
+            self._unlisted += spent.rows not in self.pacer.shares
 
     def _lost(self, spent: Spent) -> float:
         """As of a run; nothing is learned while a plan holds."""
@@ -192,4 +194,4 @@ class Planned(Simulation):
         self._passed.clear()
         self.learner.memories[0].grants = pacer.plan([self.track], 1, 100)[0]
         self._resting, self._ahead, self._then = bool(pacer.quiet), pacer.quiet or pacer.hold, pacer.then
-        self._loss, self._past = pacer.loss * pacer.machine.plain, 0.0
+        self._loss, self._past, self._unlisted = pacer.loss * pacer.machine.plain, 0.0, 0
