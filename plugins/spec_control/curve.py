@@ -12,6 +12,8 @@ RECENT = 21
 """Measurements kept of each number; their median counts."""
 SURE = 3
 """Measurements of a number after which they count alone."""
+UNSURE = 0.01
+"""Weight of a number that was measured less often, beside one that was, where the two are in the wrong order."""
 CLOSE = 0.005
 """A median that moves by less than this is left as it was."""
 FIT = 4
@@ -107,19 +109,20 @@ class Curve:
         value = median(recent if len(recent) >= SURE else [self.expected[n], *recent])
         self.errors[n] = MEDIAN_ERROR * sum(abs(one - value) for one in recent) / (len(recent) ** 1.5 * value)
         old = self.typical.get(n)
-        if old is not None and abs(value - old) <= CLOSE * old:
+        if old is not None and abs(value - old) <= CLOSE * old and len(recent) > 2 * SURE:
             return
         self.typical[n] = value
         self.numbers = sorted(self.typical)
-        self.values = rising([self.typical[number] for number in self.numbers])
+        weights = [1.0 if self.knows(number) else UNSURE for number in self.numbers]
+        self.values = rising([self.typical[number] for number in self.numbers], weights)
 
 
-def rising(values: list[float]) -> list[float]:
+def rising(values: list[float], weights: list[float]) -> list[float]:
     """The nearest values that never fall: neighbours in the wrong order get their mean."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        pools.append((value, 1))
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
         while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (high, many), (low, few) = pools[-2], pools[-1]
-            pools[-2:] = [((high * many + low * few) / (many + few), many + few)]
-    return [value for value, count in pools for _ in range(count)]
+            (high, much, many), (low, little, few) = pools[-2], pools[-1]
+            pools[-2:] = [((high * much + low * little) / (much + little), much + little, many + few)]
+    return [value for value, _, count in pools for _ in range(count)]

@@ -179,9 +179,9 @@ class Machine:
         last, error = self._last, 0.0
         self._last, self._medians, self.surprised = None, medians, False
         if times == SURE:
-            self._compare_medians(costs, plain)
             self._last, self.forward = (costs, costs.batch, plain), plain
             costs.seconds = plain
+            self._compare_medians(costs, plain)
         elif medians:
             known = max(medians, key=lambda rows: (costs.compared(rows), costs.forwards.times(rows), medians[rows][1]))
             before = self.forward
@@ -206,11 +206,14 @@ class Machine:
                 costs.forwards.add(rows, max(1.0, min(seconds / self.forward, rows / costs.batch)), times)
 
     def _compare_medians(self, costs: Costs, plain: float) -> None:
-        """plain: seconds of a plain forward soon before or after."""
-        surprised = moved = self.forward > 0.0 and not alike(plain, self.forward, DRIFTED)
+        """plain: seconds of a plain forward soon before or after.
+
+        If it is not as expected, the machine may have changed its speed since: what was never measured is not learned.
+        """
+        surprised = moved = not alike(plain, self.forward, DRIFTED)
         for rows, (seconds, times) in self._medians.items():
             if moved and not costs.forwards.knows(rows):
-                continue  # between these and this plain one, the machine changed its speed
+                continue
             self._learn(costs, rows, seconds / plain, times)
             surprised = surprised or self.surprised
         self._medians, self.surprised = {}, surprised
@@ -237,7 +240,7 @@ class Machine:
         """A plain step was made soon before or after others, maybe at another depth: it counts if nothing else does."""
         for rows, (seconds, times) in self._medians.items():
             if not costs.compared(rows):
-                if costs.forwards.knows(rows):
+                if costs.forwards.times(rows):
                     costs.forwards.forget(rows, 1)
                 ratio = max(1.0, min(seconds / plain, rows / costs.batch))
                 costs.forwards.add(rows, ratio, min(times, SURE - 1))  # one plain forward makes nobody sure
@@ -269,7 +272,7 @@ class Machine:
         expected, again = curve.at(rows), self._odd == (id(curve), rows)
         changed = curve.knows(rows) and not alike(ratio, expected)
         self._odd = (id(curve), rows) if changed else None
-        if (changed and again) or (before == 0 and curve.knows(rows)):
+        if (changed and again) or (before == 0 and curve.times(rows)):
             curve.forget(rows, 1)
         curve.add(rows, ratio, times)
         self.row = max(0.0, (curve.at(rows) - 1.0) * self.forward / (rows - costs.batch))

@@ -30,7 +30,8 @@ class Spent:
 
     Not frozen, as one is made in every step and that would take three times as long.
 
-    number: the step's. whole: seconds from its beginning to its end, without those of observers. seconds: as in ``Step``.
+    number: the step's. whole: seconds from its beginning to its end, without those of observers.
+    seconds: as in ``Step``.
     sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
     of a prompt were evaluated.

@@ -54,9 +54,10 @@ class Step:
     phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. before: time of the last completed step, None in the first.
-    passed: what steps took since the draft hooks of controllers were called last, oldest first: of a rest its last step
-    only, without tokens and depth where the rest ended early, and no other steps in which nobody may draft. The run
-    empties the list after these hooks, and fills it again.
+    passed: what steps took since the draft hooks of controllers were called last, oldest first. Of a rest these are its
+    last two steps, and only the last one has tokens and depth; where the rest ended early, it is one step without
+    them. No other steps in which nobody may draft are kept. The run empties the list after these hooks, and fills it
+    again.
     priced: plugins that asked for a price that a controller had set.
     resting: (steps, without, joining) of ``rest``. held: of ``hold``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.

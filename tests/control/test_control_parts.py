@@ -56,7 +56,12 @@ def test_what_was_expected_counts_beside_a_first_measurement():
 
 
 def test_values_that_fall_get_their_mean():
-    assert rising([3.0, 2.0, 1.0, 5.0]) == [2.0, 2.0, 2.0, 5.0]
+    assert rising([3.0, 2.0, 1.0, 5.0], [1.0] * 4) == [2.0, 2.0, 2.0, 5.0]
+    assert rising([1.0, 4.0, 1.0], [1.0, 1.0, 0.01]) == [
+        1.0,
+        pytest.approx(3.97, abs=0.01),
+        pytest.approx(3.97, abs=0.01),
+    ]
 
 
 def test_a_rate_is_steady_until_the_text_changes():
@@ -202,7 +207,7 @@ def test_what_first_drafts_for_sequences_take_is_known_after_one_and_the_second_
     arm = Arm("a")
 
     arm.began(10.0)
-    assert arm.beginning == pytest.approx(10.0)
+    assert arm.beginning == pytest.approx(5.0)
     arm.began(5.0)
     assert arm.beginning == pytest.approx(5.0)
     arm.began(0.0)

@@ -161,7 +161,7 @@ def test_what_a_first_draft_took_is_known_though_it_is_not_charged():
 
     pacer.settle(Done(1, 100, 3, 1, {arm: 2}, cold=1, stands=1), 1.2, 11.2)
 
-    assert arm.beginning > 8.0
+    assert arm.beginning > 4.0
     assert pacer.ledger.balance > balance - 1.0
 
 
@@ -176,17 +176,16 @@ def test_a_surprise_is_looked_at_once():
     assert pacer.schedule.until > 1
 
 
-def test_a_plan_holds_for_few_steps_where_its_rows_may_be_more_than_any_measured():
-    """Their time does not say then how fast the machine is."""
-    holds = []
-    for longest in (3, 16):
-        pacer = Pacer()
-        measured(pacer, row=0.05, longest=longest)
-        pacer.arm("a").chances, pacer.schedule.until = 200, 60
-        assert lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"] > 3
-        holds.append(pacer.hold)
+@pytest.mark.parametrize("longest", [3, 16])
+def test_a_plan_does_not_say_what_rows_are_worth_that_were_never_measured(longest):
+    """Their time does not say how fast the machine is; after a few such steps the plan ends."""
+    pacer = Pacer()
+    measured(pacer, row=0.05, longest=longest)
+    pacer.arm("a").chances, pacer.schedule.until = 200, 60
+    assert lengths(pacer.plan([track(pacer, a=0.97)], 1, 100)[0])["a"] > 3
 
-    assert holds == [4, 59]
+    assert pacer.hold == 59
+    assert max(pacer.shares) == 1 + longest
 
 
 def test_a_probe_that_is_expected_to_pay_holds_until_it_is_rejected(dear):

@@ -63,7 +63,7 @@ def test_a_rest_may_follow_it():
     method, controller = run_of(holds(rest=3), REQUEST)
 
     assert controller.asked[:4] == [1, 2, 11, 12]
-    assert controller.passed[2] == [2, 3, 4, 5, 6, 7, 10]
+    assert controller.passed[2] == [2, 3, 4, 5, 6, 7, 9, 10]
     assert [step for step in method.calls["draft"] if step < 13] == [1, 2, 3, 4, 5, 6, 7, 11, 12]
 
 
@@ -106,6 +106,15 @@ def test_a_share_of_its_own_forward_says_what_a_token_is_worth(share, asked):
 
     _, controller = run_of(holds(loss=0.0, per_token=SECONDS, of_forward={9: share}), REQUEST)
     assert controller.asked[:3] == [1, 2, 8]
+
+
+@pytest.mark.parametrize("unlisted, asked", [(None, [1, 2, 8]), (2, [1, 2, 5, 6]), (0, [1, 2, 3])])
+def test_it_ends_after_some_steps_whose_forwards_do_not_tell_their_worth(unlisted, asked):
+    _, controller = run_of(holds(of_forward={9: 0.0}, unlisted=unlisted), REQUEST)
+    assert controller.asked[: len(asked)] == asked
+
+    _, controller = run_of(holds(of_forward={3: 0.0}, unlisted=unlisted and 1), REQUEST)
+    assert controller.asked[:3] == ([1, 2, 3] if unlisted == 0 else [1, 2, 8])
 
 
 @pytest.mark.parametrize("faster", [1.0, 4.0])

@@ -72,6 +72,11 @@ def rests(step):
         step.rest(5)
 
 
+def rest_with_others(step):
+    if step.number == 2:
+        step.rest(5, joining=True)
+
+
 def run_of(act, *requests, method=None, **settings):
     method, controller = method or Method(), Controller(act)
     run = Run(ToyTarget(recurrent=False), [("method", method), controller], **settings)
@@ -86,13 +91,25 @@ def test_nobody_is_asked_for_drafts_in_a_rest():
     assert method.calls["draft"][:4] == controller.asked[:4] == [1, 2, 8, 9]
     assert controller.rolled[:5] == [0, 1, 2, 8, 9]
     assert method.calls["process"][:9] == method.calls["rollback"][:9] == list(range(9))
-    assert controller.passed[:5] == [[], [1], [2, 7], [8], [9]]
+    assert controller.passed[:5] == [[], [1], [2, 6, 7], [8], [9]]
 
 
 def test_a_method_that_says_so_is_not_called_at_all_in_a_rest():
     method, _ = run_of(rests, REQUEST, method=Method(rests=True))
 
     assert method.calls["process"][:5] == method.calls["rollback"][:5] == [0, 1, 2, 8, 9]
+
+
+def test_rows_of_a_prompt_are_delivered_in_a_rest_even_to_a_method_that_need_not_be_called():
+    """What it reads then is not missing from the first draft."""
+    run = Run(ToyTarget(recurrent=False), [("method", method := Method(rests=True)), Controller(rest_with_others)])
+    run.submit(REQUEST)
+    for _ in range(4):
+        run.step()
+    run.submit(Request([2, 7, 1], max_tokens=9))
+    list(run)
+
+    assert method.calls["process"][:5] == [0, 1, 2, 4, 8]
 
 
 def test_a_plugin_that_judges_is_called_in_a_rest_whatever_it_says():
@@ -120,9 +137,6 @@ def test_a_sequence_that_joins_ends_a_rest_if_a_method_serves_it():
 
 
 def test_a_sequence_that_joins_does_not_end_a_rest_that_is_meant_for_it_too():
-    def rest_with_others(step):
-        if step.number == 2:
-            step.rest(5, joining=True)
 
     run = Run(ToyTarget(recurrent=False), [("method", method := Method()), Controller(rest_with_others)])
     run.submit(REQUEST)
