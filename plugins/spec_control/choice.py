@@ -31,6 +31,8 @@ CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 BEGINNING = 2.0
 """Plain steps that a first draft for a sequence takes, above which another sequence is not drafted for just to try."""
+SPARED = 0.5
+"""Share of the ledger that a first draft for a sequence may take: those that follow it may lose, too."""
 YOUNG = 32
 """Steps of a method after which it is known."""
 
@@ -205,7 +207,7 @@ class Choice:
         beside = any(other.paid for other in track.arms if other is not arm)
         if arm.steps < YOUNG and not beside:
             return False
-        if 2.0 * arm.beginning > self.ledger.balance:
+        if arm.beginning > SPARED * self.ledger.balance:
             return True
         return arm.gain <= 0.0 and (not beside or arm.since * self.ledger.income < arm.beginning)
 

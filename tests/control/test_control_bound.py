@@ -41,9 +41,8 @@ kinds = pytest.mark.parametrize("kind", [Simulation, Planned], ids=["every step 
 
 
 def allowed(simulation):
-    """Plain steps that a window may lose. Of a plan that holds, more than one step may be longer than any before it."""
-    held = isinstance(simulation, Planned)
-    return BALANCE + (2 * STEP + simulation.pacer.ledger.forgiven if held else STEP)
+    """Plain steps that a window may lose. Of a plan that holds, a step may be taken for one that was disturbed."""
+    return BALANCE + STEP + (simulation.pacer.ledger.forgiven if isinstance(simulation, Planned) else 0.0)
 
 
 def simulated(curve, right, speed="steady", kind=Simulation, **more):
@@ -67,7 +66,7 @@ def test_no_window_exceeds_the_bound(kind, curve, speed, right):
 def test_noise_of_the_clock_hardly_exceeds_the_bound(kind, curve, right):
     """Costs are known only to some per cent then: the error of a cost lasts, while that of a step averages out."""
     for seed in range(3):
-        assert simulated(curve, right, "slows", kind, noise=0.05, seed=seed).excess <= 2 * BALANCE
+        assert simulated(curve, right, "slows", kind, noise=0.05, seed=seed).excess <= 1.2 * BALANCE
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

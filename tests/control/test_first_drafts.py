@@ -88,6 +88,15 @@ def test_a_probe_of_one_of_several_sequences_is_longer_where_the_method_stops_by
     assert pacer.choice.probe_length(pacer.machine.costs(1, 100), arm) == 2
 
 
+@pytest.mark.parametrize(("aside", "length"), [(0.1, 2), (2.2, 3), (3.5, 4), (90.0, 2)])
+def test_a_probe_is_as_long_as_it_must_be_to_gain(aside, length):
+    """Accepted tokens that take longer than plain ones would show nothing, whoever drafts them."""
+    pacer = Pacer()
+    measured(pacer, row=0.1, aside={"a": aside})
+
+    assert pacer.choice.probe_length(pacer.machine.costs(1, 100), pacer.arm("a")) == length
+
+
 def test_a_method_that_has_drafted_little_for_a_sequence_need_not_be_as_sure():
     """Otherwise one that learns from its drafts of this text would never draft."""
     pacer = Pacer()
@@ -163,6 +172,50 @@ def test_what_a_first_draft_took_is_known_though_it_is_not_charged():
 
     assert arm.beginning > 4.0
     assert pacer.ledger.balance > balance - 1.0
+
+
+def test_what_a_first_draft_took_does_not_say_that_the_text_loses():
+    """It is spent, whatever comes next; and so it is counted for the run."""
+    pacer = Pacer()
+    measured(pacer)
+
+    tokens, spent = pacer.settle(Done(1, 100, 3, 1, {pacer.arm("a"): 2}, cold=1, stands=1), 1.2, 2.6)
+
+    assert tokens == 1.0 and spent == pytest.approx(1.25 / 1.05, rel=0.05)
+    assert pacer.ledger.balance == pytest.approx(pacer.ledger.balance_max - 1.5, abs=0.1)
+
+
+def test_a_first_draft_that_takes_most_of_the_ledger_is_not_made():
+    """What follows it would have nothing to lose."""
+    pacer = Pacer()
+    measured(pacer)
+    arm = pacer.arm("a")
+    arm.beginning, arm.gain, arm.steps = 6.0, 0.5, 100
+    fresh = Track((arm,))
+    pacer.ledger.balance = 13.0
+    assert pacer.choice.hopeful(pacer.machine.costs(1, 100))
+    pacer.ledger.balance = 11.0
+    assert not pacer.choice.hopeful(pacer.machine.costs(1, 100))
+    assert lengths(pacer.plan([fresh], 1, 100)[0]) == {}
+
+
+def test_nobody_is_asked_again_for_a_text_that_begins_where_nobody_would_draft_for_it(dear):
+    """Each of these plans would take as long as a plain step or two."""
+    dear.arm("a").lost = LOST
+
+    assert probed(dear, new(dear)) == [False]
+    assert dear.joining
+
+
+def test_where_the_ledger_cuts_drafts_short_nobody_waits_longer_than_until_it_allows_more():
+    pacer = Pacer()
+    measured(pacer, aside={"a": 3.0})
+    arm = pacer.arm("a")
+    arm.stood(0.0)
+    arm.shape.rate, pacer.ledger.balance = 0.9, 6.0
+
+    assert pacer.plan([Track((arm,))], 1, 100) == [()]
+    assert pacer.choice.cut and pacer.quiet == 400
 
 
 def test_a_surprise_is_looked_at_once():

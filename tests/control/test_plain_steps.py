@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from spec_control.arm import Arm
+from spec_control.learning import Learner
 from spec_control.machine import Machine, drifts
 from spec_control.pacer import MEASURING, Pacer
 from spec_control.schedule import Schedule
@@ -37,6 +39,18 @@ def test_the_fourth_plain_step_after_a_draft_is_measured():
 
     assert pacer.plan([one], 1, 100) == [()]
     assert (pacer.reason, pacer.quiet) == (MEASURING, 3)
+
+
+@pytest.mark.parametrize(("before", "last"), [(1e-3, 1.6e-3), (1.6e-3, 1e-3)])
+def test_of_the_last_two_steps_of_a_rest_the_faster_one_is_measured(before, last):
+    """A forward that was disturbed would make those with drafts seem cheap for a long time."""
+    learner = Learner(Pacer())
+    ends = [Spent(i, s + 2e-4, {"verify": s}, 1, 1, i - 6, 100, resting=True) for i, s in ((6, before), (7, last))]
+    learner.learn([step(1e-3), *ends], "auto", {})
+    learner.learn([step(1e-3), *(attrs.evolve(one, number=one.number + 9) for one in ends)], "auto", {})
+
+    assert learner.pacer.machine.forward == pytest.approx(1e-3)
+    assert learner.pacer.machine.plain == pytest.approx(1.2e-3)
 
 
 def test_a_plain_step_is_measured_a_little_early():
