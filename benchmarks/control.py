@@ -35,6 +35,7 @@ import attrs
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.env import environment
+from spec_cli.heap import frozen_heap
 from spec_cli.prompts import Prompt, read
 from spec_compare.measure import Terms, batches, lap, observed, rotated, warm
 from spec_compare.prompts import chosen
@@ -162,7 +163,7 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
     warm({name: c.run(target, unit.batch) for name, c in made.items()}, asked, terms)
     runs = {name: observed(c.run(target, unit.batch)) for name, c in made.items()}
     laps: list[dict[str, Any]] = []
-    with busy(unit.burn):
+    with busy(unit.burn), frozen_heap():
         for i, group in enumerate(batches(asked, unit.batch)):
             found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
             plain = {record.prompt: record.tokens for record in found[PLAIN]}

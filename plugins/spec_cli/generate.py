@@ -11,6 +11,7 @@ import attrs
 import click
 
 from spec_cli import common, constraint, prompt, prompts, show
+from spec_cli.heap import frozen_heap
 from spec_cli.watch import Watch, prefill
 from spec_core.errors import UsageError
 
@@ -55,19 +56,20 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
     shower = _shower(run, show_drafts, as_json)
-    for generation, request in zip(generations, requests, strict=True):
-        if many is not None and not as_json:
-            click.echo(f"--- {request.name}")
-        for event in generation:
-            shower(event)
-        result, times = generation.result, times_of(generation, watch)
-        if as_json:
-            body = report(result, target.tokenizer, times)
-            body = {"id": request.name, **body} if many is not None else whole(body, run, settings)
-            click.echo(common.as_json(body))
-        else:
-            click.echo()
-            common.note(summary(result, times, reported(run)))
+    with frozen_heap():
+        for generation, request in zip(generations, requests, strict=True):
+            if many is not None and not as_json:
+                click.echo(f"--- {request.name}")
+            for event in generation:
+                shower(event)
+            result, times = generation.result, times_of(generation, watch)
+            if as_json:
+                body = report(result, target.tokenizer, times)
+                body = {"id": request.name, **body} if many is not None else whole(body, run, settings)
+                click.echo(common.as_json(body))
+            else:
+                click.echo()
+                common.note(summary(result, times, reported(run)))
 
 
 def prompted(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import attrs
 from spec_cli import machine
+from spec_cli.heap import frozen_heap
 from spec_cli.prompts import Prompt
 from spec_costs import drafting
 
@@ -232,6 +233,7 @@ def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int])
     groups = {c.name: batches(c.setup.prompts, c.setup.terms.batch) for c in contenders}
     with ExitStack() as runs:
         watched = {c.name: observed(runs.enter_context(c.make()), c.setup) for c in contenders}
+        runs.enter_context(frozen_heap())
         for slot in (slot for slot in slots if slot.contender in by_name):
             contender = by_name[slot.contender]
             if slot.number not in done or contender.remembers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import median, median_low
 from typing import Any
 
 import attrs
@@ -28,6 +28,9 @@ FEW = 8
 """Steps for which it counts at first that nothing is known of what drafts gain."""
 LOST = 4.0
 """Plain steps that the first drafts of a method may lose together, before it must wait for the income."""
+BEGUN, DEARER = 16.0, 4.0
+"""Plain steps that the first draft of a method counts for at most; and by how much more than known a later one does
+that is the first for its sequence."""
 SLOW, OFFERS, IDLING = 0.005, 0.02, 0.2
 """Weights of one step in what drafts gain, and in how often there is one; of a plan in what steps without one cost."""
 
@@ -98,7 +101,7 @@ class Arm:
     gain: float = 0.0
     lost: float = 0.0
     _stood: list[float] = attrs.field(factory=list)
-    _begun: int = 0
+    _begins: list[float] | None = None
     _gains: int = 0
     _top: int = 0
     _ends: int = 0
@@ -159,11 +162,14 @@ class Arm:
     def began(self, excess: float) -> None:
         """Its first draft for a sequence took so many plain steps more than another would have.
 
-        The very first one also loads and allocates: half of it counts, and the second instead of it.
+        The very first one also loads and allocates: half of it counts until there is another. None counts for much more
+        than was known before: one that was disturbed must not be the last.
         """
-        weight = (0.5, 1.0, 0.3)[min(2, self._begun)]
-        self._begun += 1
-        self.beginning += weight * (max(0.0, excess) - self.beginning)
+        if self._begins is None:
+            self._begins, self.beginning = [], min(max(0.0, excess), BEGUN) / 2
+            return
+        self._begins = [*self._begins[-4:], min(max(0.0, excess), DEARER * max(1.0, self.beginning))]
+        self.beginning = median_low(self._begins)
 
     def gained(self, gain: float, steps: int) -> None:
         """Steps in which it drafted took so many plain steps less than their tokens would have, on average."""

@@ -154,9 +154,8 @@ class Auto:
         elif plan.hold:
             plain, served = plan.machine.plain, memories[0].track.arms
             without = {arm.name for arm in plan.arms.values() if arm not in served}
-            said = plan.hold, plan.loss * plain, plain, without
-            more = {"of_forward": plan.shares, "rest": plan.then, "unlisted": UNKNOWN}
-            step.hold(*said, joining=plan.onward, **more)
+            said = plan.hold, plan.loss * plain, plain, without, plan.onward, plan.shares
+            step.hold(*said, rest=plan.then, unlisted=UNKNOWN)
         for arm in plan.dropped:
             for part, memory in zip(offered, memories, strict=True):
                 if arm in memory.track.arms:

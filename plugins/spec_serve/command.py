@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_cli import common
+from spec_cli.heap import frozen_heap
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError
@@ -161,4 +162,5 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
 
     engine, terms = prepared(run, settings, limits)
     common.note(f"serving {terms.model} at {opened(listener, limits)}")
-    listen(create_app(engine, terms), engine, limits, listener)
+    with frozen_heap():
+        listen(create_app(engine, terms), engine, limits, listener)

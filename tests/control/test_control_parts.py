@@ -208,10 +208,24 @@ def test_what_first_drafts_for_sequences_take_is_known_after_one_and_the_second_
 
     arm.began(10.0)
     assert arm.beginning == pytest.approx(5.0)
-    arm.began(5.0)
-    assert arm.beginning == pytest.approx(5.0)
-    arm.began(0.0)
-    assert arm.beginning == pytest.approx(3.5)
+    arm.began(4.0)
+    assert arm.beginning == pytest.approx(4.0)
+    arm.began(800.0)
+    assert arm.beginning == pytest.approx(4.0)
+    arm.began(6.0)
+    assert arm.beginning == pytest.approx(6.0)
+
+
+def test_a_first_draft_that_was_disturbed_is_not_the_last():
+    arm = Arm("a")
+    arm.began(800.0)
+    assert arm.beginning == pytest.approx(8.0)
+
+    arm.began(1.0)
+    arm.began(800.0)
+    assert arm.beginning == pytest.approx(1.0)
+    arm.began(1.0)
+    assert arm.beginning == pytest.approx(1.0)
 
 
 def test_the_rate_of_a_method_is_a_mean_at_first_and_slow_later():
