@@ -3,6 +3,9 @@
 Blumer et al., "The smallest automaton recognizing the subwords of a text", 1985: a state represents all substrings
 that end at the same positions, ``link`` leads to the next shorter one that also ends elsewhere. It holds several texts
 at once. Substrings of at most ``match_max + 1`` tokens are counted exactly.
+
+Most states have one transition, and only others have a dict: with two dicts for every token, the garbage collector
+would stop generation for milliseconds after a prompt.
 """
 
 from __future__ import annotations
@@ -27,13 +30,16 @@ class End:
 class Automaton:
     """Max two states and three transitions per token; amortised O(1) per token, and O(match_max) for counts.
 
-    next: {token: state} of every state. length: of its longest substring. count: how often a substring occurred.
+    next: {token: state} of every state that has several transitions. token, into: of one that has a single one, -1 and
+    ``ROOT`` for none. length: of its longest substring. count: how often a substring occurred.
     latest: time of its last occurrence, in tokens ever written here.
     """
 
     match_max: int
     size: int = 0
-    next: list[dict[int, int]] = attrs.field(factory=lambda: [{}])
+    next: list[dict[int, int] | None] = attrs.field(factory=lambda: [None])
+    token: list[int] = attrs.field(factory=lambda: [-1])
+    into: list[int] = attrs.field(factory=lambda: [ROOT])
     link: list[int] = attrs.field(factory=lambda: [-1])
     length: list[int] = attrs.field(factory=lambda: [0])
     count: list[int] = attrs.field(factory=lambda: [0])
@@ -42,17 +48,19 @@ class Automaton:
     def follow(self, match: Match, token: int, longest: int) -> Match:
         """The longest match, up to ``longest`` tokens, after one more token."""
         state, n = self._settled(match)
-        following, link, length = self.next, self.link, self.length
-        while state and token not in following[state]:
+        link, length = self.link, self.length
+        there = self.after(state, token)
+        while state and not there:
             state = link[state]
             n = length[state]
-        state = following[state].get(token, ROOT)
+            there = self.after(state, token)
+        state = there
         return self._settled((state, min(n + 1, longest))) if state else NOTHING
 
     def open(self, match: Match) -> Match:
         """The longest suffix of a match that has a continuation."""
         state, n = self._settled(match)
-        while state and not self.next[state]:
+        while state and not self.into[state]:
             state = self.link[state]
             n = self.length[state]
         return state, n
@@ -83,11 +91,11 @@ class Automaton:
 
     def _extend(self, last: int, token: int) -> int:
         """The state of a whole text plus one token."""
-        if token in self.next[last]:
+        if self.after(last, token):
             return self._exact(last, token)
-        made = self._state(self.length[last] + 1, {}, ROOT, 0)
-        while last >= ROOT and token not in self.next[last]:
-            self.next[last][token] = made
+        made = self._state(self.length[last] + 1, ROOT, 0)
+        while last >= ROOT and not self.after(last, token):
+            self._lead(last, token, made)
             last = self.link[last]
         if last >= ROOT:
             self.link[made] = self._exact(last, token)
@@ -95,29 +103,58 @@ class Automaton:
 
     def _exact(self, state: int, token: int) -> int:
         """The state after ``token`` with exactly this length; split off if the existing one is longer."""
-        there = self.next[state][token]
+        there = self.after(state, token)
         if self.length[there] == self.length[state] + 1:
             return there
-        made = self._state(self.length[state] + 1, dict(self.next[there]), self.link[there], self.count[there])
+        made = self._state(self.length[state] + 1, self.link[there], self.count[there])
+        following = self.next[there]
+        self.next[made] = None if following is None else dict(following)
+        self.token[made], self.into[made] = self.token[there], self.into[there]
         self.link[there] = made
-        while state >= ROOT and self.next[state].get(token) == there:
-            self.next[state][token] = made
+        while state >= ROOT and self.after(state, token) == there:
+            self._lead(state, token, made)
             state = self.link[state]
         return made
 
-    def _state(self, length: int, following: dict[int, int], link: int, count: int) -> int:
-        self.next.append(following)
+    def _state(self, length: int, link: int, count: int) -> int:
+        self.next.append(None)
+        self.token.append(-1)
+        self.into.append(ROOT)
         self.length.append(length)
         self.link.append(link)
         self.count.append(count)
         self.latest.append(self.size)
         return len(self.next) - 1
 
+    def after(self, state: int, token: int) -> int:
+        """The state after one more token, ``ROOT`` where there is none."""
+        following = self.next[state]
+        if following is not None:
+            return following.get(token, ROOT)
+        return self.into[state] if self.token[state] == token else ROOT
+
+    def _lead(self, state: int, token: int, into: int) -> None:
+        """The state after a token, from now on."""
+        following = self.next[state]
+        if following is not None:
+            following[token] = into
+        elif self.token[state] in (token, -1):
+            self.token[state], self.into[state] = token, into
+        else:
+            self.next[state] = {self.token[state]: self.into[state], token: into}
+
+    def transitions(self, state: int) -> dict[int, int]:
+        """{token: state} that follows."""
+        following = self.next[state]
+        if following is not None:
+            return following
+        return {self.token[state]: self.into[state]} if self.into[state] else {}
+
     def following(self, state: int, width: int) -> list[tuple[int, float]]:
         """(token, share) of the continuations of a state: by frequency, then most recent; max ``width``."""
         choices = self.next[state]
-        if len(choices) == 1:
-            return [(token, 1.0) for token in choices]
+        if choices is None:
+            return [(self.token[state], 1.0)] if self.into[state] else []
         count, latest = self.count, self.latest
         total = sum(count[s] for s in choices.values())
         ranked = sorted(choices, key=lambda token: (count[choices[token]], latest[choices[token]]), reverse=True)
