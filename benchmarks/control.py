@@ -20,6 +20,7 @@ A repeat is kept in build/control once it is complete, and not measured again.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.env import environment
 from spec_cli.heap import frozen_heap
+from spec_cli.main import COLLECT
 from spec_cli.prompts import Prompt, read
 from spec_compare.measure import Terms, batches, lap, observed, rotated, warm
 from spec_compare.prompts import chosen
@@ -341,6 +343,7 @@ def main() -> None:
         made = {unit.name: written(unit) for unit in units}
         write(PAGE, made.get)
         return
+    gc.set_threshold(COLLECT)  # as the program does
     unit = Unit(args.model, args.temperature, args.batch, args.burn, args.together)
     target = load(f"zoo:{unit.model}", threads=1)
     for repeat in range(args.repeats):
