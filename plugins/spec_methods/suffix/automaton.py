@@ -54,8 +54,7 @@ class Automaton:
             state = link[state]
             n = length[state]
             there = self.after(state, token)
-        state = there
-        return self._settled((state, min(n + 1, longest))) if state else NOTHING
+        return self._settled((there, min(n + 1, longest))) if there else NOTHING
 
     def open(self, match: Match) -> Match:
         """The longest suffix of a match that has a continuation."""
@@ -142,13 +141,6 @@ class Automaton:
             self.token[state], self.into[state] = token, into
         else:
             self.next[state] = {self.token[state]: self.into[state], token: into}
-
-    def transitions(self, state: int) -> dict[int, int]:
-        """{token: state} that follows."""
-        following = self.next[state]
-        if following is not None:
-            return following
-        return {self.token[state]: self.into[state]} if self.into[state] else {}
 
     def following(self, state: int, width: int) -> list[tuple[int, float]]:
         """(token, share) of the continuations of a state: by frequency, then most recent; max ``width``."""
