@@ -10,7 +10,7 @@ import attrs
 
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
-from spec_control.choice import YOUNG, Choice, known_to_pay
+from spec_control.choice import CHANCES, YOUNG, Choice, known_to_pay
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -170,7 +170,8 @@ class Pacer:
             return PROBES
         chances = [grant.arm.chances for grant in granted]
         brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-        return min(BRIEF if brief else HOLD, max(UNKNOWN, max(chances) // 2))
+        known = BRIEF if all(grant.arm.paid for grant in granted) else UNKNOWN
+        return min(BRIEF if brief else HOLD, max(known, max(chances) // 2))
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
@@ -196,7 +197,9 @@ class Pacer:
         if not arms:
             self.quiet = min(QUIET, int(self.ledger.unfilled / self.ledger.income))
             return grants
-        arm = max(arms, key=lambda a: a.since)
+        free = [arm for arm in arms if self._free(costs, tracks, arm)]
+        trying = [arm for arm in free if 0 < arm.chances < CHANCES]  # one shows what it brings before the next one
+        arm = trying[0] if trying else max(free or arms, key=lambda a: a.since)
         length = self.choice.probe_length(costs, arm)
         missing = self._missing(costs, tracks, arm, length)
         if missing > 0:
@@ -214,9 +217,15 @@ class Pacer:
         """Steps until a probe of so many tokens is paid for; first drafts of a method are, up to what they may lose."""
         loss = self.choice.probe_loss(costs, tracks, arm, length)
         period = (loss + self.planning) / (PROBING * self.ledger.income)
-        if (loss < CHEAP or not arm.beginning) and arm.promises(arm.table(costs, self.choice.longest).times):
+        if self._free(costs, tracks, arm):
             period = 0.0
         return max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
+
+    def _free(self, costs: Costs, tracks: list[Track], arm: Arm) -> bool:
+        """Whether a probe does not wait for the income: it costs little, or nothing is known, and it may pay."""
+        loss = self.choice.probe_loss(costs, tracks, arm, self.choice.probe_length(costs, arm))
+        cheap = loss < CHEAP or not arm.beginning
+        return cheap and arm.promises(arm.table(costs, self.choice.longest).times)
 
     # after a step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from spec_control.arm import LOST
 from spec_control.choice import FIRST
 from spec_control.pacer import Pacer
 from spec_control.track import Track
@@ -211,3 +212,17 @@ def test_of_several_sequences_too_a_method_that_stops_by_the_price_drafts_where_
     arm.priced = True
 
     assert all(pacer.plan(tracks, 4, 100))
+
+
+def test_a_method_that_may_be_tried_at_once_does_not_wait_for_one_that_may_not():
+    """The other one has drafted before it, and lost what its first drafts may lose."""
+    pacer = Pacer()
+    measured(pacer, row=0.6, aside={"a": 0.1, "b": 0.1})
+    for arm in pacer.arms.values():
+        arm.steps, arm.beginning, arm.shape.rate = 4, 0.5, 0.5
+        arm.stood(0.0)
+    pacer.arm("b").since, pacer.arm("b").lost = 50, LOST
+    both = Track(tuple(pacer.arms.values()))
+
+    assert list(lengths(pacer.plan([both], 1, 100)[0])) == ["a"]
+    assert pacer.probe is pacer.arm("a")
