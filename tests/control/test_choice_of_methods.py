@@ -226,3 +226,18 @@ def test_a_method_that_may_be_tried_at_once_does_not_wait_for_one_that_may_not()
 
     assert list(lengths(pacer.plan([both], 1, 100)[0])) == ["a"]
     assert pacer.probe is pacer.arm("a")
+
+
+def test_a_method_that_is_being_tried_is_tried_further_before_the_next_one():
+    """What one of them brings is known after some drafts, not after one of each."""
+    pacer = Pacer()
+    measured(pacer, row=0.6, aside={"a": 0.1, "b": 0.1})
+    for arm, chances in ((pacer.arm("a"), 5), (pacer.arm("b"), 0)):
+        arm.steps = arm.chances = chances
+        arm.beginning, arm.shape.rate = 0.5, 0.5
+        arm.stood(0.0)
+    pacer.arm("b").since = 50
+    both = Track(tuple(pacer.arms.values()))
+
+    assert list(lengths(pacer.plan([both], 1, 100)[0])) == ["a"]
+    assert pacer.probe is pacer.arm("a")
