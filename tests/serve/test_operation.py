@@ -34,6 +34,11 @@ LONG = {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
 SHORT = {"prompt": "def add(a, b):\n", "max_tokens": 6, "temperature": 0}
 
 
+def slowly(step):
+    """A long text takes two seconds or more on any machine."""
+    sleep(0.001)
+
+
 def text(answer):
     assert answer.status_code == 200, answer.text
     return answer.json()["choices"][0]["text"]
@@ -97,6 +102,7 @@ def test_a_prompt_longer_than_the_limit_is_refused():
 def test_a_deadline_ends_a_text_that_runs_and_one_that_waits():
     """What there is by then is the answer."""
     with serving("zoo:pico", max_sequences=1) as served, ThreadPoolExecutor(1) as pool:
+        served.engine.run.observe(slowly)
         running = pool.submit(served.post, "/v1/completions", {**LONG, "deadline_seconds": 0.4})
         wait_until(lambda: len(served.engine.open) == 1)
         waiting = served.post("/v1/completions", {**SHORT, "deadline_seconds": 0.05}).json()
@@ -111,6 +117,7 @@ def test_a_deadline_ends_a_text_that_runs_and_one_that_waits():
 
 def test_the_servers_own_limit_of_time_holds_for_all():
     with serving("zoo:pico", limits={"request_seconds": 0.2}) as served:
+        served.engine.run.observe(slowly)
         assert served.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "deadline"
         assert served.post("/v1/completions", SHORT).json()["choices"][0]["finish_reason"] == "length"
 
