@@ -12,6 +12,7 @@ pytest.importorskip("openai", reason="needs the openai client")
 import openai
 
 from spec_core import Request, Run, Sampling, load
+from tests.support.served import slowly
 
 MESSAGES = [{"role": "user", "content": "def add(a, b):"}]
 PROMPT = "def add(a, b):\n"
@@ -176,7 +177,7 @@ def test_leaving_a_stream_ends_its_text(client, served):
 
 def test_a_client_that_does_not_wait_for_its_answer_ends_its_text(client, served):
     before = served.engine.counters.requests["cancelled"]
-    with pytest.raises(openai.APITimeoutError):
+    with slowly(served), pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.4).completions.create(
             model="zoo:pico", prompt="x", max_tokens=2000, extra_body={"ignore_eos": True, "speculative": {"n_max": 0}}
         )

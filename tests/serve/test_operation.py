@@ -28,15 +28,10 @@ from spec_serve.settings import ServeSettings
 
 from spec_core import Draft, Request, Run, UsageError, hookimpl, load
 from spec_core.commands import construct
-from tests.support.served import serving
+from tests.support.served import serving, slowly
 
 LONG = {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
 SHORT = {"prompt": "def add(a, b):\n", "max_tokens": 6, "temperature": 0}
-
-
-def slowly(step):
-    """A long text takes two seconds or more on any machine."""
-    sleep(0.001)
 
 
 def text(answer):
@@ -101,8 +96,7 @@ def test_a_prompt_longer_than_the_limit_is_refused():
 
 def test_a_deadline_ends_a_text_that_runs_and_one_that_waits():
     """What there is by then is the answer."""
-    with serving("zoo:pico", max_sequences=1) as served, ThreadPoolExecutor(1) as pool:
-        served.engine.run.observe(slowly)
+    with serving("zoo:pico", max_sequences=1) as served, slowly(served), ThreadPoolExecutor(1) as pool:
         running = pool.submit(served.post, "/v1/completions", {**LONG, "deadline_seconds": 0.4})
         wait_until(lambda: len(served.engine.open) == 1)
         waiting = served.post("/v1/completions", {**SHORT, "deadline_seconds": 0.05}).json()
@@ -116,8 +110,7 @@ def test_a_deadline_ends_a_text_that_runs_and_one_that_waits():
 
 
 def test_the_servers_own_limit_of_time_holds_for_all():
-    with serving("zoo:pico", limits={"request_seconds": 0.2}) as served:
-        served.engine.run.observe(slowly)
+    with serving("zoo:pico", limits={"request_seconds": 0.2}) as served, slowly(served):
         assert served.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "deadline"
         assert served.post("/v1/completions", SHORT).json()["choices"][0]["finish_reason"] == "length"
 
@@ -236,7 +229,7 @@ def test_texts_that_run_at_the_end_are_finished(monkeypatch):
 
 
 def test_texts_that_run_too_long_at_the_end_are_cancelled_with_what_they_have():
-    with serving("zoo:pico", limits={"shutdown_seconds": 0.1}) as served, ThreadPoolExecutor(1) as pool:
+    with serving("zoo:pico", limits={"shutdown_seconds": 0.1}) as served, slowly(served), ThreadPoolExecutor(1) as pool:
         running = pool.submit(served.events, "/v1/completions", LONG)
         wait_until(lambda: served.engine.counters.generated > 3)
         served.server.should_exit = True
@@ -305,7 +298,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
 
 def test_what_waits_starts_by_priority():
     """One slot: of two that wait, the lower number goes first, though it came later."""
-    with serving("zoo:pico", max_sequences=1) as served, ThreadPoolExecutor(3) as pool:
+    with serving("zoo:pico", max_sequences=1) as served, slowly(served), ThreadPoolExecutor(3) as pool:
         ended = []
         served.engine.finished.append(lambda job, result: ended.append(job.request.priority))
 

@@ -57,6 +57,17 @@ class Served:
             return [_event(line) for line in answer.iter_lines() if line.startswith("data: ")]
 
 
+@contextmanager
+def slowly(served: Served) -> Iterator[None]:
+    """Every step takes a millisecond or more meanwhile: long texts are long on fast machines, too."""
+    observers, look = served.engine.run._observers, lambda step: sleep(0.001)
+    observers.append(look)
+    try:
+        yield
+    finally:
+        observers.remove(look)
+
+
 def _event(line: str) -> Any:
     data = line.removeprefix("data: ")
     return data if data == "[DONE]" else json.loads(data)
