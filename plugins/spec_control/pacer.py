@@ -201,7 +201,7 @@ class Pacer:
         trying = [arm for arm in free if 0 < arm.chances < CHANCES]  # one shows what it brings before the next one
         arm = trying[0] if trying else max(free or arms, key=lambda a: a.since)
         length = self.choice.probe_length(costs, arm)
-        missing = self._missing(costs, tracks, arm, length)
+        missing = self._missing(self.choice.probe_loss(costs, tracks, arm, length), arm in free)
         if missing > 0:
             self.quiet = min(QUIET, int(missing + self.planning / self.ledger.income))
             return grants
@@ -213,16 +213,13 @@ class Pacer:
             self._hold(costs, grants)
         return grants
 
-    def _missing(self, costs: Costs, tracks: list[Track], arm: Arm, length: int) -> float:
-        """Steps until a probe of so many tokens is paid for; first drafts of a method are, up to what they may lose."""
-        loss = self.choice.probe_loss(costs, tracks, arm, length)
-        period = (loss + self.planning) / (PROBING * self.ledger.income)
-        if self._free(costs, tracks, arm):
-            period = 0.0
+    def _missing(self, loss: float, free: bool) -> float:
+        """Steps until a probe that may lose so much is paid for."""
+        period = 0.0 if free else (loss + self.planning) / (PROBING * self.ledger.income)
         return max(period - self._unprobed, (loss - self.ledger.balance) / self.ledger.income)
 
     def _free(self, costs: Costs, tracks: list[Track], arm: Arm) -> bool:
-        """Whether a probe does not wait for the income: it costs little, or nothing is known, and it may pay."""
+        """Whether a probe does not wait for the income: first drafts do not, up to what they may lose together."""
         loss = self.choice.probe_loss(costs, tracks, arm, self.choice.probe_length(costs, arm))
         cheap = loss < CHEAP or not arm.beginning
         return cheap and arm.promises(arm.table(costs, self.choice.longest).times)

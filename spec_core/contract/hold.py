@@ -20,10 +20,6 @@ class Hold(NamedTuple):
     rest: int = 0
     unlisted: int | None = None
 
-    def lists(self, spent: Spent) -> bool:
-        """Whether ``of_forward`` says what the step's forward is worth."""
-        return spent.rows in self.of_forward
-
     def lost(self, spent: Spent) -> float:
         """Seconds that a step took beyond what its tokens were worth, of all its sequences on average.
 

@@ -127,7 +127,7 @@ class Orders:
             self.passed.append(spent)
         if self.holding and step.drafting:
             self._lost = max(0.0, self._lost + self._said.lost(spent))
-            self._unlisted += not self._said.lists(spent)
+            self._unlisted += rows not in self._said.of_forward
         return spent
 
 

@@ -108,13 +108,22 @@ def test_a_share_of_its_own_forward_says_what_a_token_is_worth(share, asked):
     assert controller.asked[:3] == [1, 2, 8]
 
 
-@pytest.mark.parametrize("unlisted, asked", [(None, [1, 2, 8]), (2, [1, 2, 5, 6]), (0, [1, 2, 3])])
-def test_it_ends_after_some_steps_whose_forwards_do_not_tell_their_worth(unlisted, asked):
-    _, controller = run_of(holds(of_forward={9: 0.0}, unlisted=unlisted), REQUEST)
-    assert controller.asked[: len(asked)] == asked
+@pytest.mark.parametrize(
+    ("listed", "unlisted", "asked"),
+    [
+        (9, None, [1, 2, 8]),
+        (9, 2, [1, 2, 5, 6]),
+        (9, 0, [1, 2, 3]),
+        (3, None, [1, 2, 8]),
+        (3, 1, [1, 2, 8]),
+        (3, 0, [1, 2, 3]),
+    ],
+)
+def test_it_ends_after_some_steps_whose_forwards_do_not_tell_their_worth(listed, unlisted, asked):
+    """Its forwards have three rows."""
+    _, controller = run_of(holds(of_forward={listed: 0.0}, unlisted=unlisted), REQUEST)
 
-    _, controller = run_of(holds(of_forward={3: 0.0}, unlisted=unlisted and 1), REQUEST)
-    assert controller.asked[:3] == ([1, 2, 3] if unlisted == 0 else [1, 2, 8])
+    assert controller.asked[: len(asked)] == asked
 
 
 @pytest.mark.parametrize("faster", [1.0, 4.0])

@@ -137,7 +137,6 @@ def test_a_sequence_that_joins_ends_a_rest_if_a_method_serves_it():
 
 
 def test_a_sequence_that_joins_does_not_end_a_rest_that_is_meant_for_it_too():
-
     run = Run(ToyTarget(recurrent=False), [("method", method := Method()), Controller(rest_with_others)])
     run.submit(REQUEST)
     for _ in range(4):
