@@ -203,7 +203,7 @@ class Arm:
     def asked(self, offered: float, steps: int = 1) -> None:
         """It might draft for a sequence in so many steps. offered: share of those in which it did."""
         self.chances += steps
-        self.offering += (1.0 - (1.0 - OFFERS) ** steps) * (offered - self.offering)
+        self.offering += max(1.0 - (1.0 - OFFERS) ** steps, steps / (self.chances + FEW)) * (offered - self.offering)
 
     # forecasts
 

@@ -8,7 +8,7 @@ from statistics import median
 import attrs
 
 from spec_control.acceptance import tested
-from spec_control.arm import Arm
+from spec_control.arm import WARM, Arm
 from spec_control.machine import Costs
 from spec_control.pacer import Pacer
 from spec_control.sums import Drafts, Sums
@@ -152,9 +152,10 @@ class Learner:
         usual = sorted(sums.beside, key=lambda key: len(sums.beside[key]))[-USUAL:]
         for method, length in usual:
             if method not in cold:
-                seconds = sums.beside[method, length]
-                aside = median(seconds) / self.pacer.machine.forward
-                self.pacer.arm(method).took(costs.batch, length, aside, len(seconds))
+                arm = self.pacer.arm(method)
+                seconds = sums.beside[method, length][max(0, WARM - arm.steps) :]
+                if seconds:
+                    arm.took(costs.batch, length, median(seconds) / self.pacer.machine.forward, len(seconds))
 
     def _idle(self, costs: Costs, sums: Sums) -> None:
         """What methods cost that were asked and offered nothing."""
