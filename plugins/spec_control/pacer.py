@@ -133,7 +133,7 @@ class Pacer:
             self.quiet = min(QUIET, int(missing / self.ledger.income))
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
-        self.dropped = self.service.dropped(serving, self.quiet if repaying else 0)
+        self.dropped = self.service.dropped(serving, self.quiet)
         endured = self.service.endured(serving.difference(self.dropped))
         self.quiet = max(SHORT, self.quiet if endured is None else min(self.quiet, endured))
 
