@@ -111,7 +111,7 @@ class Ngram:
             forwards=lambda k: 0,
             load=self._begin,
             shares=True,
-            rests=not self.shared,
+            catches_up=not self.shared,
         )
 
     @hookimpl

@@ -284,9 +284,9 @@ class Compat:
     load: called once no plugin refuses; weights are read only there.
     shares: another sequence may begin with rows of one that it has seen: its values in ``seq.stash`` have ``fork()``, a
         copy that has a life of its own, or it makes what is missing from the tokens.
-    rests: none of its hooks need be called in the steps of a rest, in which nobody drafts (``step.rest``): it has
-        nothing to do in them, or reads from ``seq.tokens`` later what it has missed. Those with rows of a prompt are
-        delivered, and owners of state and rules are called all the same.
+    catches_up: it reads generated tokens from ``seq.tokens`` when it drafts: rows are delivered to it only in steps
+        with rows of a prompt, and ``rollback`` is called only in steps with a draft. Has no effect on owners of state
+        and rules.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     """
 
@@ -305,7 +305,7 @@ class Compat:
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
     shares: bool = False
-    rests: bool = False
+    catches_up: bool = False
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 

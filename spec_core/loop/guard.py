@@ -32,7 +32,7 @@ class Hooks:
 
     failed: called when a plugin raises; a bound method, held weakly.
     call: {hook: function that calls every plugin that has it}. learners: plugins that have ``process``.
-    controllers: those among the plugins. not_in_rests: these, and methods that are not called in a rest.
+    controllers: those among the plugins. catching_up: methods that read generated tokens later.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
@@ -40,7 +40,7 @@ class Hooks:
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
-        self.not_in_rests = self.controllers.union(chosen.name for chosen in chosen_plugins if rests(chosen))
+        self.catching_up = frozenset(chosen.name for chosen in chosen_plugins if catches_up(chosen))
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
                 self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
@@ -69,9 +69,8 @@ class Hooks:
             found = self._learning[without] = self.learners - without
         return found
 
-    def unasked(self, plugins: frozenset[str], resting: bool) -> frozenset[str]:
-        """These plugins and all that are not called in a rest, or while a plan holds; the same object every time."""
-        others = self.not_in_rests if resting else self.controllers
+    def joined(self, plugins: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+        """All of them; the same object every time, whose hash is known."""
         found = self._joined.get((plugins, others))
         if found is None:
             found = self._joined[plugins, others] = plugins | others
@@ -83,10 +82,10 @@ class Hooks:
         self._bind()
 
 
-def rests(chosen: Chosen) -> bool:
-    """Whether a plugin is a method that need not be called in a rest."""
+def catches_up(chosen: Chosen) -> bool:
+    """Whether a plugin is a method that need not be called for every step."""
     needed = bool(chosen.compat.owns) or "accept" in chosen.hooks
-    return chosen.compat.rests and bool(chosen.proposals) and not needed
+    return chosen.compat.catches_up and bool(chosen.proposals) and not needed
 
 
 class Proxy:

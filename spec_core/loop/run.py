@@ -30,7 +30,7 @@ from spec_core.loop.guard import Hooks, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
-from spec_core.loop.schedule import Scheduler, of_prompts, plan
+from spec_core.loop.schedule import Scheduler, drafted, of_prompts, plan
 from spec_core.loop.serving import NOBODY, Serving
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
@@ -122,7 +122,7 @@ class Run:
         self._orders = Orders(self._hooks.controllers)
         self._serving = Serving(self.plugins, self.needs)
         self._idle = NOBODY
-        self._unasked = self._idle
+        self._unasked = self._unread = self._idle
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
@@ -146,11 +146,13 @@ class Run:
             constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
+        if self._hooks.catching_up and not drafted(step.parts):
+            self._unasked = self._hooks.joined(self._unasked, self._hooks.catching_up)
         self._ask("rollback", step)  # every owner of state
-        rows = commit(step, self._hooks.learning(self._unasked))  # committed rows only
+        rows = commit(step, self._hooks.learning(self._unread))  # committed rows only
         events = emitted(step)
         step.phase = "process"
-        self._hooks.without(self._unasked)["process"](rows)
+        self._hooks.without(self._unread)["process"](rows)
         self._outputs.deliver(events)
         self._count(step)
         return self._close(step, events)
@@ -163,10 +165,17 @@ class Run:
         drafters = NOBODY if orders.resting else self.drafters
         step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
         orders.repeat(step)
-        self._idle = self._unasked = self._serving.idle(step.parts)
-        if orders.resting or orders.holding:
-            self._unasked = self._hooks.unasked(self._idle, orders.resting and not of_prompts(step.parts))
+        self._leave_out(step)
         return step
+
+    def _leave_out(self, step: Step) -> None:
+        """Which plugins are not called in this step, and whose rows are not read."""
+        hooks = self._hooks
+        self._idle = self._unasked = self._unread = self._serving.idle(step.parts)
+        if self._orders.resting or self._orders.holding:
+            self._unasked = self._unread = hooks.joined(self._idle, hooks.controllers)
+        if hooks.catching_up and not of_prompts(step.parts):
+            self._unread = hooks.joined(self._unasked, hooks.catching_up)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook

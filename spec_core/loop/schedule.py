@@ -201,9 +201,17 @@ def remaining(seq: Sequence, context: int) -> int:
     return min(seq.max_tokens + seq.prompt_len, context) - len(seq.tokens)
 
 
+def drafted(parts: list[Part]) -> bool:
+    """Whether any sequence has a draft."""
+    for part in parts:  # noqa: SIM110 - a generator takes three times as long, and every step asks
+        if part.draft is not None:
+            return True
+    return False
+
+
 def of_prompts(parts: list[Part]) -> bool:
     """Whether rows of a prompt are evaluated."""
-    for part in parts:  # noqa: SIM110 - a generator takes three times as long, and every step of a rest asks
+    for part in parts:  # noqa: SIM110 - as above
         if part.start < part.seq.prompt_len:
             return True
     return False

@@ -18,11 +18,11 @@ class Method:
 
     calls: dict[str, list[int]] = attrs.field(factory=lambda: {"draft": [], "rollback": [], "process": []})
     needs: Needs = Needs()
-    rests: bool = False
+    catches_up: bool = False
 
     @hookimpl
     def compat(self):
-        return Compat(needs=self.needs, rests=self.rests)
+        return Compat(needs=self.needs, catches_up=self.catches_up)
 
     @hookimpl
     def draft(self, step):
@@ -95,21 +95,38 @@ def test_nobody_is_asked_for_drafts_in_a_rest():
 
 
 def test_a_method_that_says_so_is_not_called_at_all_in_a_rest():
-    method, _ = run_of(rests, REQUEST, method=Method(rests=True))
+    method, _ = run_of(rests, REQUEST, method=Method(catches_up=True))
 
-    assert method.calls["process"][:5] == method.calls["rollback"][:5] == [0, 1, 2, 8, 9]
+    assert method.calls["draft"][:4] == method.calls["rollback"][:4] == [1, 2, 8, 9]
+    assert method.calls["process"] == [0]
+
+
+def test_a_method_that_catches_up_is_called_after_the_draft_hook_only_for_drafts_and_prompts():
+    class Seldom(Method):
+        @hookimpl
+        def draft(self, step):
+            self.calls["draft"].append(step.number)
+            for seq, _ in step.undrafted:
+                if step.number % 3 == 0:
+                    step.propose(seq, Draft([1]))
+
+    method, _ = run_of(lambda step: None, REQUEST, method=Seldom(catches_up=True))
+
+    assert method.calls["draft"][:8] == list(range(1, 9))
+    assert method.calls["rollback"][:3] == [3, 6, 9]
+    assert method.calls["process"] == [0]
 
 
 def test_rows_of_a_prompt_are_delivered_in_a_rest_even_to_a_method_that_need_not_be_called():
     """What it reads then is not missing from the first draft."""
-    run = Run(ToyTarget(recurrent=False), [("method", method := Method(rests=True)), Controller(rest_with_others)])
+    run = Run(ToyTarget(recurrent=False), [("method", method := Method(catches_up=True)), Controller(rest_with_others)])
     run.submit(REQUEST)
     for _ in range(4):
         run.step()
     run.submit(Request([2, 7, 1], max_tokens=9))
     list(run)
 
-    assert method.calls["process"][:5] == [0, 1, 2, 4, 8]
+    assert method.calls["process"] == [0, 4]
 
 
 def test_a_plugin_that_judges_is_called_in_a_rest_whatever_it_says():
@@ -120,7 +137,7 @@ def test_a_plugin_that_judges_is_called_in_a_rest_whatever_it_says():
         def accept(self, step):
             self.calls.setdefault("accept", []).append(step.number)
 
-    method, _ = run_of(rests, REQUEST, method=Judging(rests=True))
+    method, _ = run_of(rests, REQUEST, method=Judging(catches_up=True))
 
     assert method.calls["accept"][:9] == method.calls["process"][:9] == list(range(9))
 

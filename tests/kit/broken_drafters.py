@@ -77,11 +77,11 @@ class Sampler:
 
 @attrs.define(eq=False)
 class ReadsTheText(Lookup):
-    """Healthy: need not be called in a rest, as it reads the whole text when it drafts."""
+    """Healthy: need not be called in every step, as it reads the whole text when it drafts."""
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(rests=True)
+        return Compat(catches_up=True)
 
     def ahead(self, seq, count: int) -> list[int]:
         seq.stash.setdefault(self.log, [])[:] = seq.tokens[:-1]
@@ -89,8 +89,8 @@ class ReadsTheText(Lookup):
 
 
 @attrs.define(eq=False)
-class ForgetsTheRest(ReadsTheText):
-    """Says that it need not be called in a rest, and learns nothing of its tokens."""
+class NeverCatchesUp(ReadsTheText):
+    """Says that it reads generated tokens when it drafts, and knows those of prompts only."""
 
     def ahead(self, seq, count: int) -> list[int]:
         return Lookup.ahead(self, seq, count)

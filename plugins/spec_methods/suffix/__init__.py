@@ -78,7 +78,7 @@ class Suffix:
             extends=self.extend,
             forwards=lambda k: 0,
             load=self._begin,
-            rests=not self.shared,
+            catches_up=not self.shared,
         )
 
     @hookimpl
