@@ -42,7 +42,7 @@ def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: Tally, costs: Curve
     return Bounds(
         best.speedup,
         best.drafts,
-        perfect(step, len(tally.reached), added).speedup,
+        perfect(step, max(tally.reached, default=0), added).speedup,
         accepted(step, tally, records, added),
     )
 
@@ -94,9 +94,9 @@ def accepted(step: Cost, tally: Tally, records: list[Record], drafting: Cost) ->
 
 def _constant(step: Cost, tally: Tally, drafting: Cost) -> Bound:
     """Up to the last position that was tested often enough."""
-    pairs = zip(tally.kept, tally.tested, strict=False)
+    _, counts, right = tally.positions
     sure = []
-    for kept, tested in pairs:
+    for kept, tested in zip(right, counts, strict=True):
         if tested < SURE:
             break
         sure.append(kept / tested)

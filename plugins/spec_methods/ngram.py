@@ -175,9 +175,12 @@ class Ngram:
 
 def best_match(places: deque[Place], history: list[int], longest: int) -> tuple[int, Place] | None:
     """The longest verified match; ties go to the most frequent continuation, then to the most recent."""
-    verified = [(length, place) for place in places if (length := agreement(place, history, longest))]
+    tail = history[-longest:]
+    verified = [(length, place) for place in places if (length := agreement(place, tail))]
     if not verified:
         return None
+    if len(verified) == 1:
+        return verified[0]
     longest = max(length for length, _ in verified)
     latest_first = [place for length, place in reversed(verified) if length == longest and place[1] < len(place[0])]
     if not latest_first:
@@ -187,11 +190,16 @@ def best_match(places: deque[Place], history: list[int], longest: int) -> tuple[
     return longest, max(latest_first, key=lambda place: votes[place[0][place[1]]])
 
 
-def agreement(place: Place, history: list[int], longest: int) -> int:
-    """How many tokens before the place equal the end of the history; 0 for stale places."""
+def agreement(place: Place, tail: list[int]) -> int:
+    """How many tokens before the place equal the last ones; 0 for stale places."""
     log, at = place
+    n = min(at, len(tail))
+    if n == 0 or at > len(log):
+        return 0
+    if log[at - n : at] == tail[-n:]:  # often all of them: one comparison takes less time than a loop
+        return n
     n = 0
-    while n < longest and n < at <= len(log) and n < len(history) and log[at - 1 - n] == history[-1 - n]:
+    while log[at - 1 - n] == tail[-1 - n]:
         n += 1
     return n
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -73,11 +73,14 @@ class Piece:
     first: int = 0
     leaf: int = -1
 
-    def own(self, path: Iterable[int]) -> tuple[int, ...]:
+    def own(self, path: tuple[int, ...]) -> tuple[int, ...]:
         """Of a path of the whole draft, this piece's tokens, by their index in its own draft."""
-        return tuple(i - self.first for i in path if self.first <= i < self.first + len(self.draft))
+        first, end = self.first, self.first + len(self.draft.ids)
+        if first == 0 and (not path or path[-1] < end):
+            return path
+        return tuple(i - first for i in path if first <= i < end)
 
-    def reached(self, path: Iterable[int]) -> bool:
+    def reached(self, path: tuple[int, ...]) -> bool:
         """Whether a path of the whole draft holds the token that this piece follows: else nothing of it was tested."""
         return self.leaf < 0 or self.leaf in path
 
@@ -175,6 +178,8 @@ def shares(part: Part, method: str) -> list[Judged]:
 def _own(piece: Piece, whole: Draft, verdict: Verdict) -> Verdict:
     """Of a verdict on the whole draft, the part on a piece: its own path, and the token that follows that."""
     path = piece.own(verdict.path)
+    if path is verdict.path:
+        return verdict
     if len(path) == len(verdict.path):
         return Verdict(path, verdict.next_token, verdict.tv_distance)
     later = [i for i in verdict.path if i >= piece.first + len(piece.draft)]

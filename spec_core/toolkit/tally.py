@@ -47,10 +47,10 @@ def _goes_on(draft: Draft, node: int) -> bool:
 
 @attrs.define
 class Tally:
-    """Sums over steps. Lists are by position: index i is the (i+1)-th drafted token.
+    """Sums over steps.
 
-    reached: number of drafts with this position. tested: number in which all tokens before it were kept, so that the
-    rule could keep this one. kept: number in which this token was accepted.
+    reached, tested, kept: {number of positions: drafts}, of those that a draft had, those of which all tokens before
+    were kept, so that the rule could keep them, and those whose tokens were accepted.
     """
 
     steps: int = 0
@@ -60,9 +60,9 @@ class Tally:
     drafts: int = 0
     depth: int = 0
     tv_distance: float = 0.0
-    reached: list[int] = attrs.field(factory=list)
-    tested: list[int] = attrs.field(factory=list)
-    kept: list[int] = attrs.field(factory=list)
+    reached: dict[int, int] = attrs.field(factory=dict)
+    tested: dict[int, int] = attrs.field(factory=dict)
+    kept: dict[int, int] = attrs.field(factory=dict)
     by_method: dict[str, list[int]] = attrs.field(factory=dict)
 
     def add(self, part: Part) -> None:
@@ -96,18 +96,25 @@ class Tally:
         for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_distance"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("reached", "tested", "kept"):
-            _add(getattr(self, name), getattr(other, name))
+            for positions, drafts in getattr(other, name).items():
+                _count(getattr(self, name), positions, drafts)
         for method, counts in other.by_method.items():
             _add(self.by_method.setdefault(method, [0, 0, 0]), counts)
 
+    @property
+    def positions(self) -> tuple[list[int], list[int], list[int]]:
+        """Drafts that reached each position, in which it was tested, and kept: index i is the (i+1)-th token."""
+        longest = max(self.reached, default=0)
+        return _at_least(self.reached, longest), _at_least(self.tested, longest), _at_least(self.kept, longest)
+
     def _by_position(self) -> dict[str, list[Any]]:
         """Counts for every position that a draft reached, and the two rates."""
-        tested, kept = (_padded(counts, len(self.reached)) for counts in (self.tested, self.kept))
+        reached, tested, kept = self.positions
         return {
-            "drafted_per_pos": list(self.reached),
+            "drafted_per_pos": reached,
             "tested_per_pos": tested,
             "accepted_per_pos": kept,
-            "marginal": [k / r for k, r in zip(kept, self.reached, strict=True)],
+            "marginal": [k / r for k, r in zip(kept, reached, strict=True)],
             "conditional": [k / t for k, t in zip(kept, tested, strict=True) if t],
         }
 
@@ -133,22 +140,23 @@ class Tally:
         }
 
 
-def _count(counts: list[int], n: int) -> None:
-    """Add one to each of the first n positions."""
-    if n > len(counts):
-        counts.extend([0] * (n - len(counts)))
-    for i in range(n):
-        counts[i] += 1
+def _count(counts: dict[int, int], positions: int, drafts: int = 1) -> None:
+    counts[positions] = counts.get(positions, 0) + drafts
+
+
+def _at_least(counts: dict[int, int], longest: int) -> list[int]:
+    """For each position how many drafts went as far."""
+    found, drafts = [], 0
+    for positions in range(longest, 0, -1):
+        drafts += counts.get(positions, 0)
+        found.append(drafts)
+    return found[::-1]
 
 
 def _add(counts: list[int], more: list[int]) -> None:
     counts.extend([0] * (len(more) - len(counts)))
     for i, n in enumerate(more):
         counts[i] += n
-
-
-def _padded(counts: list[int], length: int) -> list[int]:
-    return counts + [0] * (length - len(counts))
 
 
 def ratio(a: float, b: float) -> float | None:

@@ -167,9 +167,8 @@ def test_the_bounds_are_read_out_in_a_line(capsys):
 
 def drafted(times: int, tokens: int, kept: int) -> Tally:
     """Steps with drafts of equal length, of each of which the first ``kept`` tokens are accepted."""
-    counts = [times * (i < kept) for i in range(tokens)]
-    tested = [times * (i <= kept) for i in range(min(tokens, kept + 1))]
-    return Tally(steps=times, drafts=times, reached=[times] * tokens, tested=tested, kept=counts[:kept])
+    tested = {min(tokens, kept + 1): times}
+    return Tally(steps=times, drafts=times, reached={tokens: times}, tested=tested, kept={kept: times})
 
 
 def test_one_accepted_draft_does_not_look_like_hundreds():

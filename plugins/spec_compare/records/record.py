@@ -147,6 +147,6 @@ def tally_of(steps: Steps) -> Tally:
     for drafted, depth, accepted, tested in columns:
         if drafted:
             one = Tally(drafted=drafted, accepted=accepted, drafts=1, depth=depth)
-            one.reached, one.tested, one.kept = ([1] * n for n in (depth, tested, accepted))
+            one.reached, one.tested, one.kept = ({n: 1} for n in (depth, tested, accepted))
             tally.merge(one)
     return tally

@@ -146,13 +146,14 @@ class Suffix:
         tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
         matches = [pair for track in tracks for pair in track.ahead([seq.tokens[-1], *path])]
         offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
-        memory.drafted[leaf] = max(offers, key=lambda nodes: sum(node.chance for node in nodes), default=[])
-        return memory.drafted[leaf]
+        best = offers[0] if len(offers) == 1 else max(offers, key=lambda nodes: sum(node.chance for node in nodes))
+        memory.drafted[leaf] = best
+        return best
 
     def _draft(self, nodes: list[Node]) -> Draft:
         tokens = [node.token for node in nodes]
         confidence = [node.chance for node in nodes]
-        chain = all(node.parent == i - 1 for i, node in enumerate(nodes))
+        chain = self.width == 1 or all(node.parent == i - 1 for i, node in enumerate(nodes))
         parents = None if chain else [node.parent for node in nodes]
         return Draft(tokens, parents=parents, confidence=confidence)
 

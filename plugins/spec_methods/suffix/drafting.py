@@ -36,6 +36,8 @@ def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limi
 
     match: the match at the end of committed text. Nothing follows a stop token.
     """
+    if limits.width == 1:
+        return chain(automaton, match, evidence, limits)
 
     def following(match: Match, chance: float, parent: int, depth: int) -> Iterator[Node]:
         found = successors(automaton, match, evidence, limits.width, chance, parent, depth)
@@ -43,6 +45,21 @@ def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limi
 
     first = following(match, 1.0, -1, 1)
     return grow_tree(first, lambda node, at: following(node.then, node.chance, at, node.depth + 1), limits)
+
+
+def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
+    """The same for a width of 1, in less time: the likeliest token after each other."""
+    nodes: list[Node] = []
+    chance = 1.0
+    for depth in range(1, min(limits.depth, limits.nodes) + 1):
+        node = next(successors(automaton, match, evidence, 1, chance, depth - 2, depth), None)
+        if node is None or node.chance < limits.p_min:
+            break
+        nodes.append(node)
+        if node.token in limits.stops:
+            break
+        match, chance = node.then, node.chance
+    return nodes
 
 
 def successors(
