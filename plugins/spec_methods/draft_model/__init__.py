@@ -88,7 +88,6 @@ class DraftModel:
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
             memory=memory_of(described.info),
-            catches_up=True,
         )
 
     def _other_state(self, draft: Target) -> Refusal | None:
@@ -151,7 +150,7 @@ class DraftModel:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Rows of a prompt from ``span.start`` on may differ from the cache; they are compared when drafting."""
+        """Rows from ``span.start`` on may differ from the cache; they are compared when drafting."""
         for seq, span in rows.by_sequence():
             shadow = seq.stash.get(self.shadow)
             if shadow is not None:
@@ -163,7 +162,7 @@ class DraftModel:
         if seq.embeds:
             return None
         shadow = self._shadow(seq)
-        shadow.begin(len(seq.tokens) if isinstance(self.words, Same) else 0)
+        shadow.fade()
         survival = shadow.chance(place)
         if survival * shadow.estimate.value < self._drafter.price(step, seq):
             return None

@@ -20,21 +20,17 @@ class DraftModelState:
     """A sequence in the draft model.
 
     held: tokens whose rows are in its cache, drafted ones included, also those of methods that it extended. sure: how
-    many of them are known to be the text of this step. text: tokens that were committed when it was last to draft,
-    0 where they may be other tokens of the draft model by now. estimate: its acceptance rate. reached: share of the drafts
+    many of them are known to be the text of this step. estimate: its acceptance rate. reached: share of the drafts
     it extended that were accepted to their end.
     """
 
     seq: Sequence
     held: list[int] = attrs.field(factory=list)
     sure: int = 0
-    text: int = 0
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
     reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
 
-    def begin(self, text: int) -> None:
-        """It may draft: of what it holds, only what was committed the last time is sure."""
-        self.sure, self.text = min(self.sure, self.text), text
+    def fade(self) -> None:
         self.estimate.fade()
         self.reached.fade()
 
