@@ -52,6 +52,7 @@ class Hooks:
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
         self._learning = dict[frozenset[str], frozenset[str]]()
+        self._late = dict[frozenset[str], frozenset[str]]()
         self._joined = dict[tuple[frozenset[str], frozenset[str]], frozenset[str]]()
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
@@ -67,6 +68,13 @@ class Hooks:
         found = self._learning.get(without)
         if found is None:
             found = self._learning[without] = self.learners - without
+        return found
+
+    def late(self, idle: frozenset[str]) -> frozenset[str]:
+        """Methods that catch up, in a step in which these are not called at all."""
+        found = self._late.get(idle)
+        if found is None:
+            found = self._late[idle] = self.catching_up - idle
         return found
 
     def joined(self, plugins: frozenset[str], others: frozenset[str]) -> frozenset[str]:

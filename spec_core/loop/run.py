@@ -122,7 +122,7 @@ class Run:
         self._orders = Orders(self._hooks.controllers)
         self._serving = Serving(self.plugins, self.needs)
         self._idle = NOBODY
-        self._unasked = self._unread = self._idle
+        self._unasked = self._unread = self._late = self._idle
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
@@ -146,8 +146,8 @@ class Run:
             constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
-        if self._hooks.catching_up and not drafted(step.parts):
-            self._unasked = self._hooks.joined(self._unasked, self._hooks.catching_up)
+        if self._late and not drafted(step.parts):
+            self._unasked = self._hooks.joined(self._unasked, self._late)
         self._ask("rollback", step)  # every owner of state
         rows = commit(step, self._hooks.learning(self._unread))  # committed rows only
         events = emitted(step)
@@ -174,8 +174,9 @@ class Run:
         self._idle = self._unasked = self._unread = self._serving.idle(step.parts)
         if self._orders.resting or self._orders.holding:
             self._unasked = self._unread = hooks.joined(self._idle, hooks.controllers)
-        if hooks.catching_up and not of_prompts(step.parts):
-            self._unread = hooks.joined(self._unasked, hooks.catching_up)
+        self._late = hooks.late(self._idle)
+        if self._late and not of_prompts(step.parts):
+            self._unread = hooks.joined(self._unasked, self._late)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
