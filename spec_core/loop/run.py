@@ -140,15 +140,14 @@ class Run:
             return []
         self._ask("draft", step, when=step.drafting)  # in the user's order
         self._orders.take(step)  # what a controller said of the steps that follow
+        self._leave_out_late(step)  # methods that need not hear of a step without a draft
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:
             constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
-        if self._late and not drafted(step.parts):
-            self._unasked = self._hooks.joined(self._unasked, self._late)
-        self._ask("rollback", step)  # every owner of state
+        self._ask("rollback", step)  # every owner of state, and methods that drafted
         rows = commit(step, self._hooks.learning(self._unread))  # committed rows only
         events = emitted(step)
         step.phase = "process"
@@ -177,6 +176,11 @@ class Run:
         self._late = hooks.late(self._idle)
         if self._late and not of_prompts(step.parts):
             self._unread = hooks.joined(self._unasked, self._late)
+
+    def _leave_out_late(self, step: Step) -> None:
+        """Of a step in which nobody drafted, methods that catch up hear with their next draft."""
+        if self._late and not drafted(step.parts):
+            self._unasked = self._hooks.joined(self._unasked, self._late)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
