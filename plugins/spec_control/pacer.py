@@ -126,8 +126,7 @@ class Pacer:
     def _rest(self, tracks: list[Track]) -> None:
         """Nobody drafts, for a time in which methods that cost much even so are endured, or no longer."""
         serving = {arm for track in tracks for arm in track.arms}
-        repaying = self.reason == REPAYING
-        if repaying:
+        if self.reason == REPAYING:
             self.joining = self.empty  # otherwise others may be easier
             missing = self._kept(tracks) + self.planning + RISK_MIN - self.ledger.balance
             self.quiet = min(QUIET, int(missing / self.ledger.income))

@@ -178,9 +178,7 @@ def shares(part: Part, method: str) -> list[Judged]:
 def _own(piece: Piece, whole: Draft, verdict: Verdict) -> Verdict:
     """Of a verdict on the whole draft, the part on a piece: its own path, and the token that follows that."""
     path = piece.own(verdict.path)
-    if path is verdict.path:
+    if path == verdict.path:
         return verdict
-    if len(path) == len(verdict.path):
-        return Verdict(path, verdict.next_token, verdict.tv_distance)
     later = [i for i in verdict.path if i >= piece.first + len(piece.draft)]
     return Verdict(path, whole.ids[later[0]] if later else verdict.next_token, verdict.tv_distance)

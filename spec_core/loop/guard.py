@@ -32,7 +32,7 @@ class Hooks:
 
     failed: called when a plugin raises; a bound method, held weakly.
     call: {hook: function that calls every plugin that has it}. learners: plugins that have ``process``.
-    controllers: those among the plugins. catching_up: methods that read generated tokens later.
+    controllers: those among the plugins.
     """
 
     def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
@@ -40,7 +40,7 @@ class Hooks:
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
-        self.catching_up = frozenset(chosen.name for chosen in chosen_plugins if catches_up(chosen))
+        self._all_catching_up = frozenset(chosen.name for chosen in chosen_plugins if catches_up(chosen))
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
                 self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
@@ -52,7 +52,7 @@ class Hooks:
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
         self._learning = dict[frozenset[str], frozenset[str]]()
-        self._late = dict[frozenset[str], frozenset[str]]()
+        self._catching_up = dict[frozenset[str], frozenset[str]]()
         self._joined = dict[tuple[frozenset[str], frozenset[str]], frozenset[str]]()
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
@@ -70,11 +70,11 @@ class Hooks:
             found = self._learning[without] = self.learners - without
         return found
 
-    def late(self, idle: frozenset[str]) -> frozenset[str]:
-        """Methods that catch up, in a step in which these are not called at all."""
-        found = self._late.get(idle)
+    def catching_up(self, idle: frozenset[str]) -> frozenset[str]:
+        """Methods that read generated tokens later, in a step in which these are not called at all."""
+        found = self._catching_up.get(idle)
         if found is None:
-            found = self._late[idle] = self.catching_up - idle
+            found = self._catching_up[idle] = self._all_catching_up - idle
         return found
 
     def joined(self, plugins: frozenset[str], others: frozenset[str]) -> frozenset[str]:

@@ -121,8 +121,7 @@ class Run:
         self._observers: list[Callable[[Step], None]] = []
         self._orders = Orders(self._hooks.controllers)
         self._serving = Serving(self.plugins, self.needs)
-        self._idle = NOBODY
-        self._unasked = self._unread = self._late = self._idle
+        self._idle = self._unasked = self._unread = self._catching_up = NOBODY
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
@@ -140,14 +139,14 @@ class Run:
             return []
         self._ask("draft", step, when=step.drafting)  # in the user's order
         self._orders.take(step)  # what a controller said of the steps that follow
-        self._leave_out_late(step)  # methods that need not hear of a step without a draft
+        self._leave_out_undrafted(step)  # methods that need not hear of a step without a draft
         if not self._verify(step):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:
             constrain(step)  # the tokens that are allowed at every row
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
-        self._ask("rollback", step)  # every owner of state, and methods that drafted
+        self._ask("rollback", step)  # every owner of state
         rows = commit(step, self._hooks.learning(self._unread))  # committed rows only
         events = emitted(step)
         step.phase = "process"
@@ -173,14 +172,14 @@ class Run:
         self._idle = self._unasked = self._unread = self._serving.idle(step.parts)
         if self._orders.resting or self._orders.holding:
             self._unasked = self._unread = hooks.joined(self._idle, hooks.controllers)
-        self._late = hooks.late(self._idle)
-        if self._late and not of_prompts(step.parts):
-            self._unread = hooks.joined(self._unasked, self._late)
+        self._catching_up = hooks.catching_up(self._idle)
+        if self._catching_up and not of_prompts(step.parts):
+            self._unread = hooks.joined(self._unasked, self._catching_up)
 
-    def _leave_out_late(self, step: Step) -> None:
+    def _leave_out_undrafted(self, step: Step) -> None:
         """Of a step in which nobody drafted, methods that catch up hear with their next draft."""
-        if self._late and not drafted(step.parts):
-            self._unasked = self._hooks.joined(self._unasked, self._late)
+        if self._catching_up and not drafted(step.parts):
+            self._unasked = self._hooks.joined(self._unasked, self._catching_up)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
