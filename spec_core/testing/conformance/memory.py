@@ -90,16 +90,19 @@ class MemoryChecks(DraftChecks):
         together(run, requests)
         return drafts
 
+    def _as_of_fresh_instances(self, found: Drafts, requests: list[Request]) -> None:
+        """Compare some of these drafts with those of new instances that get the same text as a prompt."""
+        by_name = {r.name: r for r in requests}
+        for name, m in sorted(found)[:: 1 + len(found) // 12]:
+            again = continued(by_name[name], self.text_of(by_name[name], self.long_model), m)
+            self.same_drafts(found, self.drafts_of([again]), [again], [(name, m)])
+
     @promise("Drafts equal those of a new instance that gets the same text as a prompt.")
     def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
         self._needs_fixed_tokens()
         self._may_not_share()
         requests = self.long_requests()
-        grown = self.drafts_of(requests, rule=Cut(1))
-        by_name = {r.name: r for r in requests}
-        for name, m in sorted(grown)[:: 1 + len(grown) // 12]:
-            again = continued(by_name[name], self.text_of(by_name[name], self.long_model), m)
-            self.same_drafts(grown, self.drafts_of([again]), [again], [(name, m)])
+        self._as_of_fresh_instances(self.drafts_of(requests, rule=Cut(1)), requests)
 
     @promise("A rejected draft has no effect on later drafts, which depend on committed text only.")
     def test_rejected_drafts_leave_no_trace(self) -> None:
@@ -123,10 +126,7 @@ class MemoryChecks(DraftChecks):
         requests = self.long_requests()
         rested = self.drafts_of(requests, [Rests()], rule=Cut(0))
         self.same_drafts(rested, self.drafts_of(requests, rule=Cut(0)), requests, rested)
-        by_name = {r.name: r for r in requests}
-        for name, m in sorted(rested)[:: 1 + len(rested) // 12]:
-            told = continued(by_name[name], self.text_of(by_name[name], self.long_model), m)
-            self.same_drafts(rested, self.drafts_of([told]), [told], [(name, m)])
+        self._as_of_fresh_instances(rested, requests)
 
     @promise("The draft of a sequence depends on that sequence alone, not on others in the batch.")
     def test_drafts_do_not_depend_on_the_batch(self) -> None:
