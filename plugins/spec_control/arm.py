@@ -10,6 +10,7 @@ import attrs
 from spec_control.acceptance import GRAIN, Shape
 from spec_control.curve import SURE, Curve
 from spec_control.machine import Costs
+from spec_control.price import Factor
 
 YOUNG, OLD = 4, 32
 """Plans for which a table of costs is used, at first and later."""
@@ -31,8 +32,9 @@ LOST = 4.0
 BEGUN, DEARER = 16.0, 4.0
 """Plain steps that the first draft of a method counts for at most; and by how much more than known a later one does
 that is the first for its sequence."""
-SLOW, OFFERS, IDLING = 0.005, 0.02, 0.2
-"""Weights of one step in what drafts gain, and in how often there is one; of a plan in what steps without one cost."""
+SLOW, OFFERS, IDLING, USED = 0.005, 0.02, 0.2, 0.05
+"""Weights of one step in what drafts gain, and in how often there is one; of a plan in what steps without one cost; and
+of a draft in how much of what is allowed they use."""
 
 
 @attrs.frozen
@@ -76,6 +78,7 @@ class Arm:
     aside: by number of sequences, time beside the forward in plain forwards, by length of the draft: drafting,
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
+    used: tokens of a draft by those that it was granted. factor: of its price.
     steps: in which it drafted. chances: in which it might. since: steps since it drafted last.
     offering: share of steps in which it drafts where it may. idle: by number of sequences, plain steps that the others
     cost.
@@ -95,6 +98,8 @@ class Arm:
     offering: float = 1.0
     idle: dict[int, float] = attrs.field(factory=dict)
     longest: int | None = None
+    used: float = 1.0
+    factor: Factor = attrs.field(factory=Factor)
     standing: float = 0.0
     beginning: float = 0.0
     held: bool = False
@@ -135,6 +140,7 @@ class Arm:
 
     def ended(self, length: int, granted: int) -> None:
         """A draft of this many tokens, where more were granted: the longest it makes is learned from where it ends."""
+        self.used += USED * (min(1.0, length / granted) - self.used)
         if length > self._top:
             self._top, self._ends, self.longest = length, 0, None
         elif length == self._top and length < granted:
@@ -148,6 +154,10 @@ class Arm:
             return length
         self._tried = 2 * self.steps
         return length + 1
+
+    def usual(self, length: int) -> int:
+        """Tokens of a draft that may have so many."""
+        return max(1, round(self.used * length))
 
     def branched(self, rows: int, depth: int) -> None:
         """A draft of this many rows, whose longest path has ``depth``."""
@@ -171,11 +181,14 @@ class Arm:
         self._begins = [*self._begins[-4:], min(max(0.0, excess), DEARER * max(1.0, self.beginning))]
         self.beginning = median_low(self._begins)
 
-    def gained(self, gain: float, steps: int) -> None:
-        """Steps in which it drafted took so many plain steps less than their tokens would have, on average."""
-        self.lost -= gain * steps
+    def gained(self, tokens: float, spent: float, steps: int) -> float:
+        """It drafted in so many steps. spent: their time. Returns plain steps that one of them gained, on average."""
+        gain = (tokens - spent) / steps
+        self.factor.gained(tokens, spent, steps)
+        self.lost += spent - tokens
         self._gains += steps
         self.gain += max(1.0 - (1.0 - SLOW) ** steps, steps / (self._gains + FEW)) * (gain - self.gain)
+        return gain
 
     def idled(self, batch: int, cost: float) -> None:
         """A step of ``batch`` sequences in which it was asked and offered nothing cost so many plain steps."""
@@ -297,12 +310,18 @@ class Arm:
     def price(self, times: list[float], length: int = 0, survival: float = 1.0) -> float:
         """Chance at which one more token pays, no higher than that of the draft that was found best: its survival.
 
-        It is what the token costs in plain steps. Where drafts gain, its time is worth more than that; but methods
-        that stop by a price are too careful about as much: with the one without the other they draft too little.
+        It is what the token costs in plain steps, by the method's own estimate of chances. Until it is known how good
+        that is, it is taken as it is, though time is worth more where drafts gain: most methods are too careful.
         """
         last = min(max(SLOPED, length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)
-        return bounded(min(slope, survival))
+        self.factor.require(slope)
+        return bounded(min(slope, survival)) * self.factor.value
+
+    def stopped(self, drafts: int, whole: int) -> None:
+        """So many chains ended before their limit; of some, all tokens were accepted. Of trees this says little."""
+        if self.branching == 1.0:
+            self.factor.learn(drafts, whole)
 
     def hurdle(self, times: list[float], rate: float) -> float:
         """Mean chance of the tokens of a draft that is worth more than ``rate`` tokens per plain step."""

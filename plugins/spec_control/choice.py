@@ -336,3 +336,9 @@ class Choice:
 def known_to_pay(arm: Arm) -> bool:
     """Its drafts have gained so far, on average over enough steps."""
     return arm.paid and arm.chances >= YOUNG
+
+
+def rejected(costs: Costs, granted: list[Grant]) -> float:
+    """Plain steps that a step with such a draft loses if none of its tokens is accepted."""
+    drafting = min(costs.batch, len(granted))
+    return max(grant.arm.time(costs, grant.length, drafting) for grant in granted) - 1.0

@@ -118,7 +118,8 @@ class Learner:
             share, planned = pacer.shares.get(spent.rows), own > 0.0 and spent is steps[0]
             plain = machine.plain if share is None else share * spent.seconds["verify"]
             whole = spent.whole - own if planned else spent.whole
-            sums.add(spent, whole, pacer.charged(whole, plain, bool(spent.tried)), not planned)
+            charged, disturbed = pacer.charged(spent.rows, whole, plain)
+            sums.add(spent, whole, charged, usual=not (planned or disturbed))
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
@@ -167,6 +168,7 @@ class Learner:
 
     def _drafts(self, track: Track, arm: Arm, drafts: Drafts) -> None:
         self.pacer.learn_all(track, arm, drafts.tested, drafts.accepted, drafts.lengths)
+        arm.stopped(drafts.stopped, drafts.whole)
         for tried in drafts.sample:
             accepted = tried.accepted or 0
             arm.shape.learn(tested(tried.depth, accepted), accepted)

@@ -10,7 +10,7 @@ import attrs
 
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
-from spec_control.choice import CHANCES, YOUNG, Choice, known_to_pay
+from spec_control.choice import CHANCES, YOUNG, Choice, known_to_pay, rejected
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -53,8 +53,9 @@ class Pacer:
     quiet: for how many steps after this one nobody drafts. joining: also for sequences that begin meanwhile.
     hold: for how many steps after this one the plan is used. loss: plain steps that they may lose until then.
     then: plain steps that follow these, the last of which is measured.
-    risk: plain steps that one of them loses at most, by what is expected. shares: by rows of a forward, the part of its
-    time that a plain step takes. onward: also for the sequence that follows.
+    risk: plain steps that one of them loses at most, by what is expected. rows: of a forward without drafts, and with
+    all that is granted. shares: by rows of a forward, the part of its time that a plain step takes.
+    onward: also for the sequence that follows.
     empty: the ledger was used up, and is repaid. dropped: methods that shall no longer serve these sequences.
     planning: plain steps that a plan for nobody takes. own: plain forwards of the controller in a step with drafts.
     """
@@ -75,6 +76,7 @@ class Pacer:
     then: int = 0
     loss: float = 0.0
     risk: float = 0.0
+    rows: tuple[int, int] = (0, 1)
     shares: dict[int, float] = attrs.field(factory=dict)
     onward: bool = False
     empty: bool = False
@@ -145,11 +147,10 @@ class Pacer:
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
         """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
         granted = [grant for each in grants for grant in each]
-        drafting = min(costs.batch, len(granted))
-        risk = max(grant.arm.time(costs, grant.length, drafting) - 1.0 for grant in granted)
-        self.risk, rows = risk, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
-        self.shares = costs.shares(rows)
-        self.loss = min(self._bearable(costs, granted), self.ledger.balance - risk)
+        self.risk = rejected(costs, granted)
+        self.rows = costs.batch, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
+        self.shares = costs.shares(self.rows[1])
+        self.loss = min(self._bearable(costs, granted), self.ledger.balance - self.risk)
         if self.loss > 0.0:
             self.hold = min(self.schedule.until - 1, self._longest(granted))
             self.then = SHORT if self.hold and self.schedule.due_after(1 + self.hold) else 0
@@ -157,11 +158,13 @@ class Pacer:
 
     def _bearable(self, costs: Costs, granted: list[Grant]) -> float:
         """Plain steps that the steps of such a plan may lose, if the ledger has them."""
-        lost = LOST if self.probe is None else PROBED
-        usual = min(lost * self.risk, max(CHEAP, self.choice.risk(costs)))
-        if self.probe is None and all(known_to_pay(grant.arm) for grant in granted):
-            return max(usual, min(PAID * self.risk, self.ledger.balance - 2.0 * self.risk))
-        return usual
+        small = max(CHEAP, self.choice.risk(costs))
+        if self.probe is not None:
+            return min(PROBED * self.risk, small)
+        if not all(known_to_pay(grant.arm) for grant in granted):
+            return min(LOST * self.risk, small)
+        usual = rejected(costs, [attrs.evolve(one, length=one.arm.usual(one.length)) for one in granted])
+        return max(min(LOST * usual, small), min(PAID * usual, self.ledger.balance - 2.0 * self.risk))
 
     def _longest(self, granted: list[Grant]) -> int:
         """Steps for which such a plan may hold."""
@@ -243,6 +246,8 @@ class Pacer:
         arm.shape.learn(judged, accepted)
         arm.branched(rows, depth)
         arm.ended(depth, granted)
+        if rows == depth < granted:
+            arm.stopped(1, int(accepted == depth))
         lengths = self.book.of(arm.name).lengths
         lengths[depth] = lengths.get(depth, 0) + 1
 
@@ -327,8 +332,7 @@ class Pacer:
     def gained(self, track: Track | None, arm: Arm, steps: int, tokens: float, spent: float, many: float = 1) -> None:
         """A method drafted in so many steps. spent: their time in plain steps. many: methods that drafted in them."""
         arm.since = 0
-        gain = (tokens - spent) / steps
-        arm.gained(gain, steps)
+        gain = arm.gained(tokens, spent, steps)
         if track is not None:
             track.gained(arm, gain, steps)
         used = self.book.of(arm.name)
@@ -341,15 +345,18 @@ class Pacer:
         arm.steps += steps
         self.gained(track, arm, steps, tokens, spent, many)
 
-    def charged(self, whole: float, plain: float, drafted: bool) -> float:
-        """Plain steps that a step of a plan that holds is charged with. plain: seconds, by its own forward.
+    def charged(self, rows: int, whole: float, plain: float) -> tuple[float, bool]:
+        """Plain steps that a step of a plan that holds is charged with, and whether it was disturbed.
 
-        Of one that was disturbed, what was expected counts: without a draft, a plain step.
+        rows: of its forward. plain: seconds, by this forward. Of one that was disturbed, what was expected counts.
         """
-        if plain > SLOWER * self.machine.plain:  # the forward itself was disturbed
-            plain = self.machine.plain
-        spent, expected = whole / plain, 1.0 + self.risk if drafted else 1.0
-        return spent if spent < expected + LARGE else spent - self.ledger.forgive(spent - expected)
+        slow = plain > SLOWER * self.machine.plain  # the forward itself was disturbed
+        spent = whole / (self.machine.plain if slow else plain)
+        fewest, most = self.rows
+        expected = 1.0 + self.risk * min(1.0, (rows - fewest) / (most - fewest))
+        if spent < expected + LARGE:
+            return spent, slow
+        return spent - self.ledger.forgive(spent - expected), True
 
     def held(self, made: list[tuple[float, float]], plain: int, own: float, compared: bool) -> None:
         """Steps of a plan that holds are over, so many of them plain. made: tokens and time of each, as in ``Sums``.

@@ -22,6 +22,7 @@ class Drafts:
     """Those of one method for one sequence.
 
     tested, accepted: tokens. lengths: {tokens: drafts}. sample: some of the drafts.
+    stopped, whole: chains that ended before their limit, and those of them that were accepted whole.
     """
 
     drafts: int = 0
@@ -29,6 +30,8 @@ class Drafts:
     accepted: int = 0
     lengths: dict[int, int] = attrs.field(factory=dict)
     sample: list[Tried] = attrs.field(factory=list)
+    stopped: int = 0
+    whole: int = 0
 
     def add(self, tried: Tried) -> None:
         depth, accepted = tried.depth, tried.accepted
@@ -37,6 +40,9 @@ class Drafts:
         if accepted is not None:
             self.accepted += accepted
             self.tested += tested(depth, accepted)
+            if tried.drafted == depth < tried.budget:
+                self.stopped += 1
+                self.whole += accepted == depth
             if self.drafts % SAMPLED == 0:
                 self.sample.append(tried)
 
@@ -88,7 +94,7 @@ class Sums:
     def add(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
         """whole: seconds, without those of the controller. spent: the same in plain steps.
 
-        usual: it took as long as others like it; one in which the controller planned does not.
+        usual: it took as long as others like it: it was not disturbed, nor did the controller plan in it.
         """
         tokens, tried = step.tokens / step.sequences, step.tried
         self.steps.append((tokens, spent))

@@ -119,7 +119,8 @@ class Draft:
         proposal that is ``deterministic`` or ``unknown``. In a ``mixed`` draft, the row of a token that was not drawn
         is a point mass.
     parents: K indices, -1 ... i-1; -1 is the last committed token. None means a chain.
-    confidence: [K] floats in [0, 1], the method's estimate of each token's acceptance probability; or None.
+    confidence: [K] floats in [0, 1], the method's estimate of the probability that each token is accepted if those
+        before it in its path are; or None.
     """
 
     ids: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Functions and classes that plugins share. A plugin imports from here and from ``spec_core``, nothing else.
 
 Drafting: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows a tree
-of the likeliest paths, ``PairDrafter`` runs a layer on pairs of a hidden state and the token after it,
+of the likeliest paths and ``confidences`` are those of its tokens, ``PairDrafter`` runs a layer on pairs of a hidden state and the token after it,
 ``draft_head`` reads a head from a file and checks whether it fits the target,
 ``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``places`` yields where such a
 drafter may extend another method's draft, ``reached`` whether what it appended was tested.
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.tree import DraftLimits as DraftLimits
     from spec_core.toolkit.tree import TreeLimits as TreeLimits
     from spec_core.toolkit.tree import TreeNode as TreeNode
+    from spec_core.toolkit.tree import confidences as confidences
     from spec_core.toolkit.tree import grow_tree as grow_tree
     from spec_core.toolkit.tree import tested as tested
 
@@ -82,6 +83,7 @@ _WHERE = {
     "adjust": "sampling.choose",
     "allowed": "toolkit.constrained",
     "choosers": "toolkit.choosing",
+    "confidences": "toolkit.tree",
     "draft_head": "toolkit.heads",
     "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",

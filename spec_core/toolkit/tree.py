@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeVar
@@ -73,6 +73,12 @@ def grow_tree(
         grown.append(best)
         ends = best.depth >= limits.depth or best.token in limits.stops
         new = () if ends else following(best, len(grown) - 1)
+
+
+def confidences(nodes: Sequence[TreeNode]) -> list[float]:
+    """Probability of each node that it is accepted if its parent is: its path's by that of its parent."""
+    before = (1.0 if node.parent < 0 else nodes[node.parent].chance for node in nodes)
+    return [min(1.0, node.chance / above) if above else 0.0 for node, above in zip(nodes, before, strict=True)]
 
 
 def tested(nodes: list[Node], path: Iterable[int]) -> Iterator[tuple[Node, bool]]:

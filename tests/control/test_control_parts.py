@@ -167,12 +167,12 @@ def test_a_step_from_which_the_processor_was_taken_is_not_charged_for_it():
 
 def test_steps_of_a_plan_are_charged_by_their_own_forward_unless_that_was_disturbed():
     pacer = Pacer()
-    pacer.machine.plain, pacer.risk = 1.0, 1.0
+    pacer.machine.plain, pacer.risk, pacer.rows = 1.0, 1.0, (1, 3)
 
-    assert pacer.charged(3.0, 1.5, drafted=True) == 2.0  # a machine that has become slower
-    assert pacer.charged(3.5, 1.0, drafted=True) == 3.5
+    assert pacer.charged(3, 3.0, 1.5) == (2.0, False)  # a machine that has become slower
+    assert pacer.charged(3, 3.5, 1.0) == (3.5, False)
     pacer.ledger.excused = 1
-    assert pacer.charged(21.0, 20.0, drafted=True) == 2.0  # the forward was interrupted: what was expected counts
+    assert pacer.charged(3, 21.0, 20.0) == (2.0, True)  # the forward was interrupted: what was expected counts
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be kept on one processor here")
@@ -250,7 +250,7 @@ def test_steps_of_a_plan_are_settled_one_by_one():
 
 def test_what_a_method_gains_is_a_mean_at_first():
     arm = Arm("a")
-    arm.gained(1.0, 24)
 
+    assert arm.gained(tokens=48.0, spent=24.0, steps=24) == 1.0
     assert arm.gain == pytest.approx(0.75)
     assert arm.lost == -24.0

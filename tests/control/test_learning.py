@@ -160,6 +160,16 @@ def test_the_step_in_which_the_controller_planned_is_paid_for_but_not_learned_fr
     assert abs(pacer.ledger.balance - (before + 1.01 * tokens - spent)) < 1e-6
 
 
+def test_a_step_that_was_disturbed_says_nothing_of_costs():
+    pacer, learner = learner_of_a_plan()
+    pacer.risk, pacer.rows = 2.0, (1, 5)
+    plan = [made(1 + i, 12e-3 if i % 2 else 3.6e-3, 2e-3, [(3, 3)]) for i in range(8)]
+
+    learner.learn(plan, "auto", METHODS)
+
+    assert abs(pacer.arm("lookup").aside[1].at(3) - 1.6) < 1e-9
+
+
 def test_a_sequence_that_follows_under_the_same_plan_is_learned_from():
     pacer, learner = learner_of_a_plan()
     steps = [made(1, 3e-3, 2e-3, [(3, 3)], own=1e-4), made(2, 3e-3, 2e-3, [(3, 0)], seq=7), made(3, 1.2e-3, 1e-3)]

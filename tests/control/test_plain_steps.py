@@ -100,12 +100,13 @@ def test_no_cost_is_learned_from_a_plan_in_which_the_machine_changed_its_speed()
 
 
 def test_a_disturbed_step_is_charged_as_what_was_expected_of_it():
-    """Without a draft that is a plain step."""
+    """Without a draft that is a plain step; with less than was granted, part of what the longest would lose."""
     pacer = Pacer()
-    pacer.machine.plain, pacer.risk, pacer.ledger.excused = 1.0, 2.5, 2
+    pacer.machine.plain, pacer.risk, pacer.rows, pacer.ledger.excused = 1.0, 2.5, (1, 6), 3
 
-    assert pacer.charged(21.0, 1.0, drafted=True) == 3.5
-    assert pacer.charged(21.0, 1.0, drafted=False) == 1.0
+    assert pacer.charged(6, 21.0, 1.0) == (3.5, True)
+    assert pacer.charged(3, 21.0, 1.0) == (2.0, True)
+    assert pacer.charged(1, 21.0, 1.0) == (1.0, True)
 
 
 def test_one_token_more_than_a_method_is_known_to_make_is_tried_ever_more_seldom():

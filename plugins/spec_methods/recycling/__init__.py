@@ -18,7 +18,7 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, Place, likeliest, p_min_field
+from spec_core.toolkit import AcceptanceEstimates, Place, confidences, likeliest, p_min_field
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
 
@@ -143,7 +143,7 @@ class Recycling:
     def _draft(self, step: Step, memory: Memory, nodes: list[Node], last: int, limits: Limits) -> Draft:
         """last: the token before the first node."""
         seq = memory.seq
-        tokens, confidence = [node.token for node in nodes], [node.chance for node in nodes]
+        tokens, confidence = [node.token for node in nodes], confidences(nodes)
         if limits.drawn:
             before, info = [last, *tokens[:-1]], step.target.info
             probs = drawn_from(memory.table, before, seq.sampling.temperature, info.vocab)

@@ -14,7 +14,7 @@ import attrs
 from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, TreeLimits, p_min_field, tested
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested
 from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
@@ -152,7 +152,7 @@ class Suffix:
 
     def _draft(self, nodes: list[Node]) -> Draft:
         tokens = [node.token for node in nodes]
-        confidence = [node.chance for node in nodes]
+        confidence = confidences(nodes)
         chain = self.width == 1 or all(node.parent == i - 1 for i, node in enumerate(nodes))
         parents = None if chain else [node.parent for node in nodes]
         return Draft(tokens, parents=parents, confidence=confidence)
