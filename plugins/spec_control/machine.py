@@ -156,6 +156,7 @@ class Machine:
         if plain:
             costs.forwards.slope = max(SLOPE / costs.batch, self.row / forward)
             costs.seconds = forward
+            self._borrow(costs)
             self.plain = forward + overhead
             return self.plain
         return self.forward / (1.0 + costs.forwards.error(rows)) * (1.0 + (costs.overhead or 0.0))
@@ -279,6 +280,18 @@ class Machine:
         self.surprised = changed
         if before == 0:
             self._share(costs, rows, ratio, times)
+
+    def _borrow(self, costs: Costs) -> None:
+        """As many rows are expected to take as long as of another number of sequences, until they were measured."""
+        others = [other for (batch, _), other in self.known.items() if batch != costs.batch and other.seconds]
+        if not others:
+            return
+        near = min(others, key=lambda other: (abs(other.batch - costs.batch), -len(other.forwards.numbers)))
+        for rows in near.forwards.numbers:
+            known = rows == near.batch or near.forwards.knows(rows)
+            if known and rows > costs.batch and not costs.forwards.times(rows):
+                ratio = near.forwards.at(rows) * near.seconds / costs.seconds
+                costs.forwards.add(rows, max(1.0, min(ratio, rows / costs.batch)), SURE)
 
     def _share(self, costs: Costs, rows: int, ratio: float, times: int) -> None:
         """At other depths, where this was never compared, it is expected to be the same."""

@@ -246,8 +246,7 @@ class Pacer:
         arm.shape.learn(judged, accepted)
         arm.branched(rows, depth)
         arm.ended(depth, granted)
-        if rows == depth < granted:
-            arm.stopped(1, int(accepted == depth))
+        arm.stopped(rows == depth < granted, rows == accepted < granted)
         lengths = self.book.of(arm.name).lengths
         lengths[depth] = lengths.get(depth, 0) + 1
 
@@ -300,7 +299,8 @@ class Pacer:
         if self.probe is not None:
             self.probe.lost += own / plain + (0.0 if done.drafted else spent - each)
         if done.drafted:
-            self._used(done, spent, each, (whole - forward) / self.machine.forward if usual else None)
+            aside = (whole - forward) / self.machine.forward
+            self._used(done, spent, each, aside if usual and not forgiven else None)
             self.own += OWN * (own / self.machine.forward - self.own)
         return each, spent + own / plain - max(0.0, begun - forgiven)
 

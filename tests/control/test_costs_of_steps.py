@@ -29,8 +29,9 @@ def test_a_changed_cost_is_surprising_and_replaces_the_old_one():
     assert costs.forwards.at(5) == pytest.approx(4.5)
 
 
-@pytest.mark.parametrize("cost_of_row, expected", [(0.5e-3, 1 + 2 * 0.5 / 2.0), (0.0, 1.05)])
-@pytest.mark.parametrize("before, now", [(1, 2), (4, 2)])
+@pytest.mark.parametrize(
+    "before, now, cost_of_row, expected", [(1, 2, 0.5e-3, 1 + 2 * 0.5 / 2.0), (1, 2, 0.0, 1.05), (4, 2, 0.5e-3, 3 / 2)]
+)
 def test_a_row_for_a_new_number_of_sequences_takes_as_long_as_one_of_others(before, now, cost_of_row, expected):
     machine = Machine()
     costs = machine.costs(before, 100)
@@ -40,6 +41,25 @@ def test_a_row_for_a_new_number_of_sequences_takes_as_long_as_one_of_others(befo
     machine.measured(machine.costs(now, 100), now, 2e-3, 1e-3)
 
     assert machine.costs(now, 100).forwards.at(2 * now) == pytest.approx(expected)
+
+
+def test_as_many_rows_for_a_new_number_of_sequences_take_as_long_as_of_others():
+    """Once it is known how long a plain step of these takes; what is measured of them counts instead."""
+    machine = Machine()
+    costs = machine.costs(2, 100)
+    for rows in (2, 8) * 3:
+        machine.measured(costs, rows, 1e-3 + rows * 0.5e-3, 1e-3)
+    machine.measured(costs, 5, 1e-3 + 5 * 0.5e-3, 1e-3)  # once: not for sure
+    new = machine.costs(4, 100)
+    assert not new.forwards.knows(8)
+
+    machine.measured(new, 4, 3e-3, 1e-3)
+    assert new.forwards.knows(8) and new.forwards.at(8) == pytest.approx(5 / 3)
+    assert not new.forwards.times(5)
+
+    machine.measured(new, 8, 6e-3, 1e-3)
+    machine.measured(new, 4, 3e-3, 1e-3)
+    assert new.forwards.at(8) == pytest.approx(2.0)
 
 
 def test_a_new_depth_begins_with_what_the_nearest_costs():
