@@ -312,6 +312,7 @@ class Arm:
 
         It is what the token costs in plain steps, by the method's own estimate of chances. Until it is known how good
         that is, it is taken as it is, though time is worth more where drafts gain: most methods are too careful.
+        What is found for one price also says how often last tokens must be accepted, by which the next ones are set.
         """
         last = min(max(SLOPED, length), len(times) - 1)
         slope = times[last] - 1.0 if last < 2 else (times[last] - times[1]) / (last - 1)

@@ -12,7 +12,7 @@ LOW, HIGH = 0.2, 2.0
 """Of the factor."""
 NEEDED_MAX = 0.8
 """Of the share of last tokens that must be right: none would suffice where a row costs as much as a step."""
-KEPT = 0.99
+FADE = 0.99
 """Of tokens and time of earlier steps, with each that follows."""
 
 
@@ -40,9 +40,9 @@ class Factor:
 
     def gained(self, tokens: float, spent: float, steps: int) -> None:
         """Steps with drafts took so many plain steps."""
-        kept = KEPT**steps
-        self._tokens = self._tokens * kept + tokens
-        self._spent = self._spent * kept + spent
+        left = FADE**steps
+        self._tokens = self._tokens * left + tokens
+        self._spent = self._spent * left + spent
 
     def learn(self, drafts: int, whole: int) -> None:
         """So many chains ended before their limit; of some, the last token was accepted."""
