@@ -30,7 +30,8 @@ def test_a_changed_cost_is_surprising_and_replaces_the_old_one():
 
 
 @pytest.mark.parametrize(
-    "before, now, cost_of_row, expected", [(1, 2, 0.5e-3, 1 + 2 * 0.5 / 2.0), (1, 2, 0.0, 1.05), (4, 2, 0.5e-3, 3 / 2)]
+    "before, now, cost_of_row, expected",
+    [(1, 2, 0.5e-3, 1 + 2 * 0.5 / 2.0), (1, 2, 0.0, 1.05), (4, 2, 0.5e-3, 3 / 2), (4, 2, 0.0, 3 / 2)],
 )
 def test_a_row_for_a_new_number_of_sequences_takes_as_long_as_one_of_others(before, now, cost_of_row, expected):
     machine = Machine()
