@@ -10,6 +10,7 @@ from spec_control.machine import Machine, drifts
 from spec_control.pacer import MEASURING, Pacer
 from spec_control.schedule import Schedule
 from spec_control.sums import Sums
+from spec_control.track import Done
 
 from spec_core import Spent, Tried
 from tests.control.pacing import lengths, measured, track
@@ -107,6 +108,18 @@ def test_a_disturbed_step_is_charged_as_what_was_expected_of_it():
     assert pacer.charged(6, 21.0, 1.0) == (3.5, True)
     assert pacer.charged(3, 21.0, 1.0) == (2.0, True)
     assert pacer.charged(1, 21.0, 1.0) == (1.0, True)
+
+
+def test_a_disturbed_step_in_which_the_controller_planned_tells_no_cost():
+    pacer = Pacer()
+    measured(pacer)
+    arm = pacer.arm("a")
+    before = list(arm.aside[1].measured[4])
+    pacer.settle(Done(1, 100, rows=5, tokens=1, drafted={arm: 4}, cold=0, stands=1), 1.4, 21.0)
+    assert pacer.ledger.forgiven > 0.0 and arm.aside[1].measured[4] == before
+
+    pacer.settle(Done(1, 100, rows=5, tokens=1, drafted={arm: 4}, cold=0, stands=1), 1.4, 1.6)
+    assert len(arm.aside[1].measured[4]) == len(before) + 1
 
 
 def test_one_token_more_than_a_method_is_known_to_make_is_tried_ever_more_seldom():

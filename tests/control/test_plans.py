@@ -9,13 +9,13 @@ from spec_control.pacer import LOST, PAID, Pacer
 from tests.control.pacing import measured, track
 
 
-def planned(balance: float, gain: float = 1.0, chances: int = YOUNG) -> Pacer:
+def planned(balance: float, gain: float = 1.0, chances: int = YOUNG, used: float = 1.0) -> Pacer:
     """After a plan for a method whose drafts gained so many plain steps."""
     pacer = Pacer()
     measured(pacer, row=0.02)
     pacer.ledger.balance = balance
     arm = pacer.arm("a")
-    arm.gain, arm.chances = gain, chances
+    arm.gain, arm.chances, arm.used = gain, chances, used
     assert all(pacer.plan([track(pacer, a=0.9)], 1, 100)) and pacer.hold
     return pacer
 
@@ -25,6 +25,14 @@ def test_a_method_that_is_known_to_pay_may_lose_more_before_it_is_planned_anew()
     pacer = planned(20.0)
 
     assert pacer.loss == pytest.approx(PAID * pacer.risk)
+
+
+def test_drafts_that_use_little_of_what_they_may_count_as_long_as_they_usually_are():
+    """The longest that a method may draft would be worth many plain steps, and it seldom does."""
+    usual, short = planned(20.0), planned(20.0, used=0.25)
+
+    assert short.risk == usual.risk
+    assert short.loss < 0.6 * usual.loss
 
 
 @pytest.mark.parametrize("gain, chances", [(-1.0, YOUNG), (1.0, YOUNG - 1)])
