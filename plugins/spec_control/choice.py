@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import attrs
 
 from spec_control.acceptance import GRAIN, surviving
 from spec_control.arm import LOST, TRIALS, UNSURE, Arm, Forecast, Table
-from spec_control.ledger import Ledger
+from spec_control.ledger import KEPT, Ledger
 from spec_control.machine import Costs
 from spec_control.service import Service
 from spec_control.track import Grant, Grants, Track
@@ -31,8 +32,9 @@ CHEAP = 0.05
 """Time beside the forward, in plain steps, up to which a method is asked though another is expected to be better."""
 BEGINNING = 2.0
 """Plain steps that a first draft for a sequence takes, above which another sequence is not drafted for just to try."""
-SPARED = 0.5
-"""Share of the ledger that a first draft for a sequence may take: those that follow it may lose, too."""
+SPARED, LEFT = 0.5, 2.0
+"""Share of the ledger that a first draft for a sequence may take, as those that follow it may lose, too; and plain steps
+that it must leave if its method is known to pay."""
 YOUNG = 32
 """Steps of a method after which it is known."""
 
@@ -43,7 +45,7 @@ class Choice:
 
     gain: tokens per plain step of the last choice, without those of plain steps.
     planning: plain steps that a plan takes.
-    cut: the ledger did not allow what would have been best.
+    lacks: plain steps that the ledger lacks for what would have been best; inf where it allowed that.
     """
 
     ledger: Ledger
@@ -52,12 +54,12 @@ class Choice:
     every: int = 128
     gain: float = 0.0
     planning: float = 0.0
-    cut: bool = False
+    lacks: float = inf
     _turn: int = 0
 
     def grants(self, costs: Costs, tracks: list[Track]) -> list[Grants]:
         """For each sequence the methods that may draft for it, in their order."""
-        self.cut = False
+        self.lacks = inf
         if len(tracks) == 1:
             return [self._granted(costs, tracks[0])]
         arms = {arm for track in tracks for arm in track.arms}
@@ -66,6 +68,14 @@ class Choice:
         else:
             grants = [self._granted(costs, track) for track in tracks]
         return self._first_tries(tracks, grants)
+
+    @property
+    def cut(self) -> bool:
+        """The ledger did not allow what would have been best."""
+        return self.lacks < inf
+
+    def _lacking(self, needed: float) -> None:
+        self.lacks = min(self.lacks, max(0.0, needed + self.planning - self.ledger.balance))
 
     def _first_tries(self, tracks: list[Track], grants: list[Grants]) -> list[Grants]:
         """A method of which little is known drafts for one of several sequences only: a mistake costs less."""
@@ -159,23 +169,26 @@ class Choice:
         return Grant(arm, length, min(UNSURE, arm.price(arm.table(costs, self.longest).times)))
 
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
-        if self._too_late(track, arm):
+        if self._too_late(track, arm, table):
             return None
-        if not (track.pays(arm, costs.batch) or (forecast.length and self._worthwhile(costs, arm, forecast))):
+        expected = track.pays(arm, costs.batch) or (forecast.length and self._worthwhile(costs, arm, forecast))
+        if not (expected or self._tries(track, arm, table)):
             return None
         wanted = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
-        wanted = max(wanted, forecast.length)
+        wanted = max(wanted, forecast.length, 0 if expected else PROBE)
         if arm.steps < TRIALS and len(track.arms) > 1:
             wanted = min(wanted, FIRST)
-        length = self._affordable(costs, table.times, wanted, TRUSTED if track.pays(arm, costs.batch) else 1.0)
-        if not length or (length < wanted and not self._useful(arm, table, track.rate(arm), length)):
+        pays = track.pays(arm, costs.batch)
+        length = self._affordable(costs, table.times, wanted, TRUSTED if pays else 1.0)
+        usual = pays and length >= arm.usual(wanted)
+        if not length or (length < wanted and not usual and not self._useful(arm, table, track.rate(arm), length)):
             return None  # what little may be risked is not expected to gain
         price = track.price(arm, arm.price(table.times, forecast.length, forecast.survival))
         return Grant(arm, arm.longer(length), price)
 
     def hopeful(self, costs: Costs) -> bool:
-        """Whether anybody might draft for a sequence of which nothing is known. ``cut`` is as after ``grants``."""
-        self.cut = False
+        """Whether anybody might draft for a sequence of which nothing is known. ``lacks`` is as after ``grants``."""
+        self.lacks = inf
         new = Track(tuple(self.service.arms.values()))
         tables = [(arm, arm.table(costs, self.longest)) for arm in new.arms]
         found = [self._own(costs, new, arm, table, arm.forecast(table, new.rate(arm))) for arm, table in tables]
@@ -197,7 +210,7 @@ class Choice:
             return False
         return arm.net(costs.batch, forecast.tokens - forecast.time) > 0.0
 
-    def _too_late(self, track: Track, arm: Arm) -> bool:
+    def _too_late(self, track: Track, arm: Arm, table: Table) -> bool:
         """The first draft for a sequence costs more than is there, or than drafts have gained so far.
 
         Beside a method that gains, such a draft is paid for by the income since the last one.
@@ -207,9 +220,17 @@ class Choice:
         beside = any(other.paid for other in track.arms if other is not arm)
         if arm.steps < YOUNG and not beside:
             return False
-        if arm.beginning > SPARED * self.ledger.balance:
+        if arm.gain <= 0.0 and (not beside or arm.since * self.ledger.income < arm.beginning):
+            return not self._tries(track, arm, table)
+        needed = arm.beginning + LEFT if known_to_pay(arm) else arm.beginning / SPARED
+        if self.ledger.balance < needed:
+            self._lacking(needed)
             return True
-        return arm.gain <= 0.0 and (not beside or arm.since * self.ledger.income < arm.beginning)
+        return False
+
+    def _tries(self, track: Track, arm: Arm, table: Table) -> bool:
+        """A new method of several is tried where the others offer nothing, while the ledger has more than is kept."""
+        return len(track.arms) > 1 and self.ledger.balance >= KEPT and arm.promises(table.times)
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""
@@ -238,14 +259,15 @@ class Choice:
         time_max, length = 1.0 + trust * self.risk(costs), min(length, len(times) - 1)
         while length and times[length] > time_max:
             length -= 1
-            self.cut = True
+            self._lacking(self.ledger.next_level)  # longer drafts may pay with that much
         return length
 
     # several sequences and one method
 
     def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
         """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
-        table, ready = arm.table(costs, self.longest), [*self._ready(tracks, arm)]
+        table = arm.table(costs, self.longest)
+        ready = [*self._ready(tracks, arm, table)]
         rates = [track.rate(arm) if may else 0.0 for track, may in zip(tracks, ready, strict=True)]
         mean = sum(rates) / len(rates)
         upper = [rate for rate in rates if rate >= 0.999 * mean]
@@ -292,14 +314,14 @@ class Choice:
             for track, may in both
         ]
 
-    def _ready(self, tracks: list[Track], arm: Arm) -> Iterator[bool]:
+    def _ready(self, tracks: list[Track], arm: Arm, table: Table) -> Iterator[bool]:
         """Whether it may draft for each: first drafts that take long are made for as many as the ledger allows."""
         left = self.ledger.balance / 2
         for track in tracks:
             ready = arm in track.arms
             if ready and arm.beginning > 1.0 and arm.name not in track.rates:
                 left -= arm.beginning
-                ready = left >= 0.0 and not self._too_late(track, arm)
+                ready = left >= 0.0 and not self._too_late(track, arm, table)
             yield ready
 
     # probes

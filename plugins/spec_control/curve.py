@@ -113,8 +113,9 @@ class Curve:
             return
         self.typical[n] = value
         self.numbers = sorted(self.typical)
-        weights = [1.0 if self.knows(number) else UNSURE for number in self.numbers]
-        self.values = rising([self.typical[number] for number in self.numbers], weights)
+        self.values = [self.typical[number] for number in self.numbers]
+        if self.values != sorted(self.values):
+            self.values = rising(self.values, [1.0 if self.knows(number) else UNSURE for number in self.numbers])
 
 
 def rising(values: list[float], weights: list[float]) -> list[float]:

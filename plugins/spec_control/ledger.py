@@ -10,6 +10,9 @@ LARGE = 2.0
 """Plain steps by which a step exceeds its forecast, above which it is a disturbance."""
 RISK, RISK_MIN = 5.0, 1.0
 """One step may lose this part of the balance, or so many plain steps: else few rejected drafts would use it up."""
+RESERVE, KEPT = 4.0, 10.0
+"""Plain steps that must be in the ledger before anybody drafts again, once it was used up: with less, plans alone would
+use it up. And those that are kept for sequences that begin, as others may be easier than one in which drafts lose."""
 FULL = 0.9
 """Share of the largest balance from which on it is as good as full."""
 DISTURBED = 0.03
@@ -47,6 +50,16 @@ class Ledger:
     def unfilled(self) -> float:
         """Plain steps until it is full, negative where it is."""
         return FULL * self.balance_max - self.balance
+
+    @property
+    def reserve(self) -> float:
+        """What must be in it before anybody drafts again, once it was used up."""
+        return min(RESERVE, FULL * self.balance_max)
+
+    @property
+    def next_level(self) -> float:
+        """The balance at which it is looked again whether drafts pay that it does not allow now."""
+        return self.reserve if self.balance < self.reserve else KEPT
 
     @property
     def risk(self) -> float:

@@ -11,7 +11,7 @@ import attrs
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
 from spec_control.choice import CHANCES, YOUNG, Choice, known_to_pay, rejected
-from spec_control.ledger import LARGE, RISK_MIN, Ledger
+from spec_control.ledger import KEPT, LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
@@ -29,9 +29,8 @@ known of its methods. After as many whose forwards do not say how fast the machi
 LOST, PAID, PROBED = 2.0, 8.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more: of a method; of one that is known to pay,
 for which a new plan would cost as much as one of them, and mostly allow the same; and of a probe."""
-RESERVE, KEPT = 4.0, 10.0
-"""Plain steps that must be in the ledger before anybody drafts again, once all were lost: with less, plans alone would
-use it up. And those that are kept for sequences that begin, as others may be easier than one in which drafts lose."""
+SPENT = 3.0
+"""Plain steps that a plan of methods known to pay may lose of those that are kept for sequences that begin."""
 CHEAP = 2.0
 """Plain steps up to which first probes of a method do not wait for the income, and first drafts for a sequence do not
 end a plan; and that the steps of a plan may lose, if the ledger has them, however little one step may risk."""
@@ -119,9 +118,8 @@ class Pacer:
                 self.dropped = ()
                 return grants
             self.reason = LOSING
-            self.joining = not self.choice.hopeful(costs)
-            if self.choice.cut:  # with more in the ledger, longer drafts may pay
-                self.quiet = min(self.quiet, max(0, int((KEPT - self.ledger.balance) / self.ledger.income)))
+            self.joining = not (self.choice.hopeful(costs) or any(map(self.service.fresh, self.arms.values())))
+            self.quiet = int(min(self.quiet, self.choice.lacks / self.ledger.income))
         self._rest(tracks)
         return [()] * len(tracks)
 
@@ -130,7 +128,8 @@ class Pacer:
         serving = {arm for track in tracks for arm in track.arms}
         if self.reason == REPAYING:
             self.joining = self.empty  # otherwise others may be easier
-            missing = self._kept(tracks) + self.planning + RISK_MIN - self.ledger.balance
+            kept = self.ledger.reserve if self.empty else self._kept(tracks)
+            missing = kept + self.planning + RISK_MIN - self.ledger.balance
             self.quiet = min(QUIET, int(missing / self.ledger.income))
         if not serving:
             self.quiet, self.reason = QUIET, LOSING
@@ -164,7 +163,9 @@ class Pacer:
         if not all(known_to_pay(grant.arm) for grant in granted):
             return min(LOST * self.risk, small)
         usual = rejected(costs, [attrs.evolve(one, length=one.arm.usual(one.length)) for one in granted])
-        return max(min(LOST * usual, small), min(PAID * usual, self.ledger.balance - 2.0 * self.risk))
+        balance = self.ledger.balance
+        spare = min(max(SPENT, balance / 2), balance - 2.0 * self.risk)
+        return max(min(LOST * usual, small), min(PAID * usual, spare))
 
     def _longest(self, granted: list[Grant]) -> int:
         """Steps for which such a plan may hold."""
@@ -179,14 +180,14 @@ class Pacer:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
             return MEASURING
         balance = self.ledger.balance
-        self.empty = balance <= 0.0 or (self.empty and balance < RESERVE)
+        self.empty = balance <= 0.0 or (self.empty and balance < self.ledger.reserve)
         return REPAYING if self.empty or balance <= self._kept(tracks) else ""
 
     def _kept(self, tracks: list[Track]) -> float:
         """What these sequences must leave in the ledger, or must be in it before anybody drafts again."""
         if tracks and all(track.loses for track in tracks):
             return KEPT
-        return RESERVE if self.empty else 0.0
+        return self.ledger.reserve if self.empty else 0.0
 
     # probes
 
@@ -199,7 +200,7 @@ class Pacer:
         if not arms:
             self.quiet = min(QUIET, int(self.ledger.unfilled / self.ledger.income))
             return grants
-        free = [arm for arm in arms if self._free(costs, tracks, arm)]
+        free = [arm for arm in arms if self._free(costs, tracks, arm) or self._fresh(tracks, arm)]
         trying = [arm for arm in free if 0 < arm.chances < CHANCES]  # one shows what it brings before the next one
         arm = trying[0] if trying else max(free or arms, key=lambda a: a.since)
         length = self.choice.probe_length(costs, arm)
@@ -225,6 +226,10 @@ class Pacer:
         loss = self.choice.probe_loss(costs, tracks, arm, self.choice.probe_length(costs, arm))
         cheap = loss < CHEAP or not arm.beginning
         return cheap and arm.promises(arm.table(costs, self.choice.longest).times)
+
+    def _fresh(self, tracks: list[Track], arm: Arm) -> bool:
+        """It may show in a sequence that begins what it could not in others."""
+        return self.service.fresh(arm) and any(arm in track.arms and track.lost < CHEAP for track in tracks)
 
     # after a step
 

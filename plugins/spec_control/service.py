@@ -12,6 +12,8 @@ from spec_control.machine import Machine
 
 ENDURED = 2.0
 """Plain steps that a method may take while it does not draft, before it no longer serves a sequence."""
+TEXTS = 4
+"""Sequences that a method may draft for before it must wait for the income, if it does not gain."""
 FIRST = 4
 """Steps after which it is looked at what a method takes while it does not draft, the first time."""
 
@@ -48,9 +50,15 @@ class Service:
         return found
 
     def _better(self, arm: Arm, gain: float) -> bool:
-        return self.ledger.balance > 0.0 and arm.paid and arm.value - self.standing(arm) > gain
+        return self.ledger.balance > 0.0 and arm.paid and arm.value - (1.0 - arm.offering) * self.standing(arm) > gain
+
+    def fresh(self, arm: Arm) -> bool:
+        """A method that gains nothing so far has drafted for few sequences: it may gain in one that begins."""
+        return not arm.paid and 0 < arm.texts < TEXTS and self.ledger.balance >= self.ledger.reserve + arm.beginning
 
     def _may_be_tried(self, arm: Arm) -> bool:
+        if self.fresh(arm):
+            return True
         loss = ENDURED + 1.0 + arm.beginning
         return self.ledger.balance >= loss and (arm.steps < TRIALS or arm.since * self.ledger.income >= loss)
 

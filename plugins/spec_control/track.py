@@ -42,6 +42,7 @@ class Track:
         found = self.rates.get(arm.name)
         if found is None:
             found = self.rates[arm.name] = Rate(arm.shape.rate, arm.shape.rate)
+            arm.texts += 1
         return found
 
     def price(self, arm: Arm, price: float) -> float:

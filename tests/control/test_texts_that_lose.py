@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from spec_control.learning import Learner, Memory
-from spec_control.pacer import KEPT, REPAYING, RESERVE, Pacer
+from spec_control.ledger import KEPT, RESERVE
+from spec_control.pacer import REPAYING, Pacer
 from spec_control.track import LOSING, Grant, Track
 
 from spec_core import Spent, Tried
