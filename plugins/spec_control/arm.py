@@ -79,7 +79,8 @@ class Arm:
     learning, rollback, catch-up. branching: rows of a draft for each token of its longest path.
     longest: the longest draft it is known to end at by itself, None where it made use of all it was granted.
     used: tokens of a draft by those that it was granted. factor: of its price.
-    texts: sequences that it has drafted for. steps: in which it drafted. chances: in which it might. since: steps since it drafted last.
+    texts: sequences that it has drafted for. steps: in which it drafted. chances: in which it might.
+    since: steps since it drafted last.
     offering: share of steps in which it drafts where it may. idle: by number of sequences, plain steps that the others
     cost.
     standing: seconds that it takes in a step in which it does not draft. beginning: plain steps that its first draft

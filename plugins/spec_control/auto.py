@@ -13,9 +13,10 @@ from attrs.validators import ge, gt
 from spec_costs.file import read as read_costs
 
 from spec_control.arm import Arm
+from spec_control.hold import UNKNOWN
 from spec_control.learning import Learner, Memory
 from spec_control.ledger import Ledger
-from spec_control.pacer import UNKNOWN, Pacer
+from spec_control.pacer import Pacer
 from spec_control.preemption import preemptions
 from spec_control.track import Grants, Track
 from spec_core import Compat, Part, Sequence, Spent, Step, hookimpl

@@ -33,8 +33,8 @@ CHEAP = 0.05
 BEGINNING = 2.0
 """Plain steps that a first draft for a sequence takes, above which another sequence is not drafted for just to try."""
 SPARED, LEFT = 0.5, 2.0
-"""Share of the ledger that a first draft for a sequence may take, as those that follow it may lose, too; and plain steps
-that it must leave if its method is known to pay."""
+"""Share of the ledger that a first draft for a sequence may take, as those that follow it may lose, too; and plain
+steps that it must leave if its method is known to pay."""
 YOUNG = 32
 """Steps of a method after which it is known."""
 
@@ -229,8 +229,9 @@ class Choice:
         return False
 
     def _tries(self, track: Track, arm: Arm, table: Table) -> bool:
-        """A new method of several is tried where the others offer nothing, while the ledger has more than is kept."""
-        return len(track.arms) > 1 and self.ledger.balance >= KEPT and arm.promises(table.times)
+        """Whether a new method is tried beside one that pays: the ledger has more than is kept."""
+        beside = any(other.paid for other in track.arms if other is not arm)
+        return beside and self.ledger.balance >= KEPT and arm.promises(table.times)
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""

@@ -10,30 +10,19 @@ import attrs
 
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
-from spec_control.choice import CHANCES, YOUNG, Choice, known_to_pay, rejected
+from spec_control.choice import CHANCES, Choice, rejected
+from spec_control.hold import CHEAP, bearable, longest
 from spec_control.ledger import KEPT, LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
 from spec_control.service import Service
-from spec_control.track import Done, Grant, Grants, Track
+from spec_control.track import Done, Grants, Track
 
 MEASURING, REPAYING, LOSING = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts in a step."""
 QUIET, SHORT = 1024, 3
 """Steps for which nothing is planned: at most, and at least, so that the last of them is as if nobody ever drafted."""
-HOLD, BRIEF, PROBES, UNKNOWN = 64, 16, 8, 4
-"""Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
-is new, or the ledger allows only shorter drafts, but will allow more; for a probe; and at least where nothing is
-known of its methods. After as many whose forwards do not say how fast the machine is, it ends."""
-LOST, PAID, PROBED = 2.0, 8.0, 0.5
-"""Drafts that are wholly rejected, after which a plan does not hold any more: of a method; of one that is known to pay,
-for which a new plan would cost as much as one of them, and mostly allow the same; and of a probe."""
-SPENT = 3.0
-"""Plain steps that a plan of methods known to pay may lose of those that are kept for sequences that begin."""
-CHEAP = 2.0
-"""Plain steps up to which first probes of a method do not wait for the income, and first drafts for a sequence do not
-end a plan; and that the steps of a plan may lose, if the ledger has them, however little one step may risk."""
 SLOWER = 4.0
 """A forward that takes so many times as long as before was disturbed: machines do not become as slow within a plan."""
 PROBING = 0.5
@@ -145,36 +134,15 @@ class Pacer:
 
     def _hold(self, costs: Costs, grants: list[Grants]) -> None:
         """A plan holds the longer, the better its methods are known, while the ledger covers what it may lose."""
-        granted = [grant for each in grants for grant in each]
+        granted, probing = [grant for each in grants for grant in each], self.probe is not None
         self.risk = rejected(costs, granted)
         self.rows = costs.batch, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
         self.shares = costs.shares(self.rows[1])
-        self.loss = min(self._bearable(costs, granted), self.ledger.balance - self.risk)
+        self.loss = min(bearable(costs, granted, self.choice, probing), self.ledger.balance - self.risk)
         if self.loss > 0.0:
-            self.hold = min(self.schedule.until - 1, self._longest(granted))
+            self.hold = min(self.schedule.until - 1, longest(granted, self.choice, probing))
             self.then = SHORT if self.hold and self.schedule.due_after(1 + self.hold) else 0
             self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
-
-    def _bearable(self, costs: Costs, granted: list[Grant]) -> float:
-        """Plain steps that the steps of such a plan may lose, if the ledger has them."""
-        small = max(CHEAP, self.choice.risk(costs))
-        if self.probe is not None:
-            return min(PROBED * self.risk, small)
-        if not all(known_to_pay(grant.arm) for grant in granted):
-            return min(LOST * self.risk, small)
-        usual = rejected(costs, [attrs.evolve(one, length=one.arm.usual(one.length)) for one in granted])
-        balance = self.ledger.balance
-        spare = min(max(SPENT, balance / 2), balance - 2.0 * self.risk)
-        return max(min(LOST * usual, small), min(PAID * usual, spare))
-
-    def _longest(self, granted: list[Grant]) -> int:
-        """Steps for which such a plan may hold."""
-        if self.probe is not None:
-            return PROBES
-        chances = [grant.arm.chances for grant in granted]
-        brief = min(chances) < YOUNG or (self.choice.cut and not self.ledger.full)
-        known = BRIEF if all(grant.arm.paid for grant in granted) else UNKNOWN
-        return min(BRIEF if brief else HOLD, max(known, max(chances) // 2))
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
@@ -307,7 +275,10 @@ class Pacer:
             aside = (whole - forward) / self.machine.forward
             self._used(done, spent, each, aside if usual and not forgiven else None)
             self.own += OWN * (own / self.machine.forward - self.own)
-        return each, spent + own / plain - max(0.0, begun - forgiven)
+        beyond = max(0.0, begun - forgiven)
+        for arm in done.drafted:
+            arm.lost -= beyond
+        return each, spent + own / plain - beyond
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
         """Of a step that was disturbed: what it took beyond what was expected."""

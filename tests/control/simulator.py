@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 
 import attrs
+from spec_control.hold import UNKNOWN
 from spec_control.learning import Learner, Memory
-from spec_control.pacer import UNKNOWN, Pacer
+from spec_control.pacer import Pacer
 from spec_control.track import Done, Track
 
 from spec_core import Spent

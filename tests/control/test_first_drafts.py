@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from spec_control.arm import LOST, TRIALS
+from spec_control.choice import LEFT, SPARED, YOUNG
+from spec_control.hold import CHEAP
 from spec_control.pacer import Pacer
+from spec_control.service import TEXTS
 from spec_control.track import Done, Grant, Track
 
 from tests.control.pacing import lengths, measured, track
@@ -185,18 +188,64 @@ def test_what_a_first_draft_took_does_not_say_that_the_text_loses():
     assert pacer.ledger.balance == pytest.approx(pacer.ledger.balance_max - 1.5, abs=0.1)
 
 
-def test_a_first_draft_that_takes_most_of_the_ledger_is_not_made():
-    """What follows it would have nothing to lose."""
+@pytest.mark.parametrize("chances, enough", [(0, 6.0 / SPARED), (YOUNG, 6.0 + LEFT)])
+def test_a_first_draft_that_takes_most_of_the_ledger_is_not_made(chances, enough):
+    """What follows it would have nothing to lose; a method that is known to pay needs less."""
     pacer = Pacer()
     measured(pacer)
     arm = pacer.arm("a")
-    arm.beginning, arm.gain, arm.steps = 6.0, 0.5, 100
+    arm.stood(0.0)
+    arm.beginning, arm.gain, arm.steps, arm.chances = 6.0, 0.5, 100, chances
     fresh = Track((arm,))
-    pacer.ledger.balance = 13.0
+    pacer.ledger.balance = enough + 1.0
     assert pacer.choice.hopeful(pacer.machine.costs(1, 100))
-    pacer.ledger.balance = 11.0
+    pacer.ledger.balance = enough - 1.0
     assert not pacer.choice.hopeful(pacer.machine.costs(1, 100))
     assert lengths(pacer.plan([fresh], 1, 100)[0]) == {}
+    assert pacer.quiet == 100, "until the ledger has enough"
+
+
+def test_what_first_drafts_for_sequences_take_is_no_loss_of_the_drafts():
+    """A method would have had its trials after a text or two."""
+    pacer = Pacer()
+    measured(pacer)
+    arm = pacer.arm("a")
+    pacer.settle(Done(1, 100, 3, 1, {arm: 2}, cold=1, stands=1), 1.2, 2.6)
+
+    assert arm.beginning > 0.5
+    assert 0.0 < arm.lost < 0.5
+
+
+def lost_in(dear, texts):
+    """A method that has had its trials, and drafted for so many sequences."""
+    arm = dear.arm("a")
+    arm.steps, arm.lost, arm.gain, arm.texts = TRIALS, LOST, -0.5, texts
+    return arm
+
+
+def test_a_method_that_lost_is_tried_again_in_the_next_texts(dear):
+    """The first text of a run may be a difficult one."""
+    arm = lost_in(dear, TEXTS - 1)
+    assert probed(dear, new(dear)) == [True]
+
+    arm.texts = TEXTS
+    assert probed(dear, new(dear)) == [False]
+
+
+def test_it_is_not_tried_again_in_a_text_in_which_it_loses(dear):
+    lost_in(dear, 1)
+    (one,) = new(dear)
+    one.lost = CHEAP
+
+    assert probed(dear, [one]) == [False]
+    assert not dear.joining, "the next text ends the rest"
+
+
+def test_it_is_not_tried_again_with_little_in_the_ledger(dear):
+    lost_in(dear, 1)
+    dear.ledger.balance = dear.ledger.reserve - 0.1
+
+    assert probed(dear, new(dear)) == [False]
 
 
 def test_nobody_is_asked_again_for_a_text_that_begins_where_nobody_would_draft_for_it(dear):

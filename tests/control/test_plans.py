@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 from spec_control.choice import YOUNG
-from spec_control.pacer import LOST, PAID, Pacer
+from spec_control.hold import HALF, LOST, PAID
+from spec_control.pacer import Pacer
 
 from tests.control.pacing import measured, track
 
 
-def planned(balance: float, gain: float = 1.0, chances: int = YOUNG, used: float = 1.0) -> Pacer:
+def planned(balance: float, gain: float = 1.0, chances: int = YOUNG, used: float = 1.0, row: float = 0.02) -> Pacer:
     """After a plan for a method whose drafts gained so many plain steps."""
     pacer = Pacer()
-    measured(pacer, row=0.02)
+    measured(pacer, row=row)
     pacer.ledger.balance = balance
     arm = pacer.arm("a")
     arm.gain, arm.chances, arm.used = gain, chances, used
@@ -56,3 +57,10 @@ def test_it_never_loses_less_than_another_may():
 
     assert pacer.loss == pytest.approx(min(LOST * pacer.risk, 0.9 - pacer.risk))
     assert pacer.loss > 0.9 - 2.0 * pacer.risk
+
+
+def test_one_text_does_not_use_up_the_ledger_in_one_plan():
+    pacer = planned(9.0, row=0.1)
+
+    assert PAID * pacer.risk > HALF * 9.0
+    assert pacer.loss == HALF * 9.0

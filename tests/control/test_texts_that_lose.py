@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spec_control.learning import Learner, Memory
-from spec_control.ledger import KEPT, RESERVE
+from spec_control.ledger import KEPT, RESERVE, Ledger
 from spec_control.pacer import REPAYING, Pacer
 from spec_control.track import LOSING, Grant, Track
 
@@ -94,6 +94,25 @@ def test_once_the_ledger_was_used_up_it_is_repaid_with_a_reserve():
 
     assert pacer.plan([track(pacer, a=0.9)], 1, 100) == [()]
     assert pacer.quiet == int((1.0 + RESERVE + 0.5 + 1.0) / 0.01) and pacer.joining
+
+
+def test_a_text_that_used_the_ledger_up_keeps_those_that_follow_waiting_no_longer():
+    """It may not draft any more itself, but that is not their concern."""
+    pacer = known(-1.0)
+    pacer.arm("a").stood(0.0)
+    one = track(pacer, a=0.9)
+    one.lost = LOSING + 1.0
+
+    assert pacer.plan([one], 1, 100) == [()]
+    assert pacer.quiet == int((1.0 + RESERVE + 1.0) / 0.01) and pacer.joining
+
+
+def test_with_little_to_lose_at_all_less_must_be_repaid():
+    """Otherwise nobody would ever draft again."""
+    small = Ledger(balance_max=2.0)
+
+    assert small.reserve < small.balance_max
+    assert Ledger().reserve == RESERVE
 
 
 def test_in_a_plan_that_went_on_with_the_next_text_each_has_its_own():
