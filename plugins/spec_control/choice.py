@@ -9,7 +9,7 @@ import attrs
 
 from spec_control.acceptance import GRAIN, surviving
 from spec_control.arm import LOST, TRIALS, UNSURE, Arm, Forecast, Table
-from spec_control.ledger import KEPT, Ledger
+from spec_control.ledger import Ledger
 from spec_control.machine import Costs
 from spec_control.service import Service
 from spec_control.track import Grant, Grants, Track
@@ -169,19 +169,18 @@ class Choice:
         return Grant(arm, length, min(UNSURE, arm.price(arm.table(costs, self.longest).times)))
 
     def _own(self, costs: Costs, track: Track, arm: Arm, table: Table, forecast: Forecast) -> Grant | None:
-        if self._too_late(track, arm, table):
+        if self._too_late(track, arm):
             return None
-        expected = track.pays(arm, costs.batch) or (forecast.length and self._worthwhile(costs, arm, forecast))
-        if not (expected or self._tries(track, arm, table)):
+        pays = track.pays(arm, costs.batch)
+        if not (pays or (forecast.length and self._worthwhile(costs, arm, forecast))):
             return None
         wanted = table.reach if arm.priced else self._further(costs, track, arm, table, forecast)
-        wanted = max(wanted, forecast.length, 0 if expected else PROBE)
+        wanted = max(wanted, forecast.length)
         if arm.steps < TRIALS and len(track.arms) > 1:
             wanted = min(wanted, FIRST)
-        pays = track.pays(arm, costs.batch)
         length = self._affordable(costs, table.times, wanted, TRUSTED if pays else 1.0)
-        usual = pays and length >= arm.usual(wanted)
-        if not length or (length < wanted and not usual and not self._useful(arm, table, track.rate(arm), length)):
+        enough = length == wanted or (pays and length >= arm.usual(wanted))
+        if not length or not (enough or self._useful(arm, table, track.rate(arm), length)):
             return None  # what little may be risked is not expected to gain
         price = track.price(arm, arm.price(table.times, forecast.length, forecast.survival))
         return Grant(arm, arm.longer(length), price)
@@ -210,7 +209,7 @@ class Choice:
             return False
         return arm.net(costs.batch, forecast.tokens - forecast.time) > 0.0
 
-    def _too_late(self, track: Track, arm: Arm, table: Table) -> bool:
+    def _too_late(self, track: Track, arm: Arm) -> bool:
         """The first draft for a sequence costs more than is there, or than drafts have gained so far.
 
         Beside a method that gains, such a draft is paid for by the income since the last one.
@@ -221,17 +220,12 @@ class Choice:
         if arm.steps < YOUNG and not beside:
             return False
         if arm.gain <= 0.0 and (not beside or arm.since * self.ledger.income < arm.beginning):
-            return not self._tries(track, arm, table)
+            return True
         needed = arm.beginning + LEFT if known_to_pay(arm) else arm.beginning / SPARED
         if self.ledger.balance < needed:
             self._lacking(needed)
             return True
         return False
-
-    def _tries(self, track: Track, arm: Arm, table: Table) -> bool:
-        """Whether a new method is tried beside one that pays: the ledger has more than is kept."""
-        beside = any(other.paid for other in track.arms if other is not arm)
-        return beside and self.ledger.balance >= KEPT and arm.promises(table.times)
 
     def _ahead(self, costs: Costs, arm: Arm, table: Table, rate: float) -> Grant | None:
         """A method that is asked before a better one: it must offer more than is expected of that one."""
@@ -267,8 +261,7 @@ class Choice:
 
     def _shared(self, costs: Costs, tracks: list[Track], arm: Arm) -> list[Grants]:
         """Rows go where drafts survive: every sequence drafts until its survival is that of the best length's end."""
-        table = arm.table(costs, self.longest)
-        ready = [*self._ready(tracks, arm, table)]
+        table, ready = arm.table(costs, self.longest), [*self._ready(tracks, arm)]
         rates = [track.rate(arm) if may else 0.0 for track, may in zip(tracks, ready, strict=True)]
         mean = sum(rates) / len(rates)
         upper = [rate for rate in rates if rate >= 0.999 * mean]
@@ -315,14 +308,14 @@ class Choice:
             for track, may in both
         ]
 
-    def _ready(self, tracks: list[Track], arm: Arm, table: Table) -> Iterator[bool]:
+    def _ready(self, tracks: list[Track], arm: Arm) -> Iterator[bool]:
         """Whether it may draft for each: first drafts that take long are made for as many as the ledger allows."""
         left = self.ledger.balance / 2
         for track in tracks:
             ready = arm in track.arms
             if ready and arm.beginning > 1.0 and arm.name not in track.rates:
                 left -= arm.beginning
-                ready = left >= 0.0 and not self._too_late(track, arm, table)
+                ready = left >= 0.0 and not self._too_late(track, arm)
             yield ready
 
     # probes

@@ -275,10 +275,7 @@ class Pacer:
             aside = (whole - forward) / self.machine.forward
             self._used(done, spent, each, aside if usual and not forgiven else None)
             self.own += OWN * (own / self.machine.forward - self.own)
-        beyond = max(0.0, begun - forgiven)
-        for arm in done.drafted:
-            arm.lost -= beyond
-        return each, spent + own / plain - beyond
+        return each, spent + own / plain - max(0.0, begun - forgiven)
 
     def _forgiven(self, costs: Costs, done: Done, spent: float) -> float:
         """Of a step that was disturbed: what it took beyond what was expected."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from spec_control.arm import LOST
 from spec_control.choice import FIRST
-from spec_control.ledger import KEPT
 from spec_control.pacer import Pacer
 from spec_control.track import Track
 
@@ -242,29 +241,6 @@ def test_a_method_that_is_being_tried_is_tried_further_before_the_next_one():
 
     assert list(lengths(pacer.plan([both], 1, 100)[0])) == ["a"]
     assert pacer.probe is pacer.arm("a")
-
-
-def tried(balance, **fields):
-    """What two methods may draft: the first pays, of the second little is known, but its tokens seem too unlikely."""
-    pacer = Pacer()
-    measured(pacer, row=0.5, aside={"a": 0.1, "b": 0.1})
-    a, b = pacer.arm("a"), pacer.arm("b")
-    a.gain, a.priced, a.chances, a.used = 1.0, True, 50, 0.2
-    b.shape.rate, b.steps, b.chances, b.gain = 0.4, 2, 2, -0.1
-    for name, value in fields.items():
-        setattr(b, name, value)
-    pacer.ledger.balance = balance
-    return lengths(pacer.plan([Track((a, b))], 1, 100)[0])
-
-
-def test_a_new_method_is_tried_where_one_that_pays_offers_nothing():
-    assert set(tried(20.0)) == {"a", "b"}
-
-
-@pytest.mark.parametrize("balance, fields", [(KEPT - 0.1, {}), (20.0, {"lost": LOST}), (20.0, {"steps": 100})])
-def test_it_is_not_without_need(balance, fields):
-    """Where the ledger is low, or it has had its trials."""
-    assert set(tried(balance, **fields)) == {"a"}
 
 
 def test_a_method_that_pays_drafts_as_long_as_usual_where_the_ledger_does_not_allow_more(pacer):

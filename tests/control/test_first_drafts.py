@@ -205,17 +205,6 @@ def test_a_first_draft_that_takes_most_of_the_ledger_is_not_made(chances, enough
     assert pacer.quiet == 100, "until the ledger has enough"
 
 
-def test_what_first_drafts_for_sequences_take_is_no_loss_of_the_drafts():
-    """A method would have had its trials after a text or two."""
-    pacer = Pacer()
-    measured(pacer)
-    arm = pacer.arm("a")
-    pacer.settle(Done(1, 100, 3, 1, {arm: 2}, cold=1, stands=1), 1.2, 2.6)
-
-    assert arm.beginning > 0.5
-    assert 0.0 < arm.lost < 0.5
-
-
 def lost_in(dear, texts):
     """A method that has had its trials, and drafted for so many sequences."""
     arm = dear.arm("a")
