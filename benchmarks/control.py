@@ -7,7 +7,8 @@
 
 Contenders are plain decoding, and every method of the comparison's tables under ``auto``, with its default settings,
 and with ``draft_max`` of each of LENGTHS; ``wrong`` proposes tokens that are never right, as long as it may. They take
-turns on each prompt, in a rotating order. A run serves all prompts of a repeat: ``auto`` begins once per repeat.
+turns on each prompt, in a rotating order. A run serves all prompts of a repeat, in an order that is shuffled anew for
+each: ``auto`` begins once per repeat.
 
 Speedup: tokens after the first over their seconds, against plain decoding on the same prompts, with a 90 % bootstrap
 interval over prompts; of prompts that run at once, over the seconds of all of them: where some end earlier, the others
@@ -23,6 +24,7 @@ import argparse
 import gc
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -166,13 +168,20 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
     runs = {name: observed(c.run(target, unit.batch)) for name, c in made.items()}
     laps: list[dict[str, Any]] = []
     with busy(unit.burn), frozen_heap():
-        for i, group in enumerate(batches(asked, unit.batch)):
+        for i, group in enumerate(shuffled(batches(asked, unit.batch), repeat)):
             found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
             plain = {record.prompt: record.tokens for record in found[PLAIN]}
             for records in found.values():
                 laps += [kept(record, plain) for record in shared(records)]
     env = environment()
     return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.extras["kernels"]}
+
+
+def shuffled(groups: Iterable[list[Prompt]], repeat: int) -> list[list[Prompt]]:
+    """In another order in each repeat: what ``auto`` learns first should not always be the same text."""
+    found = [*groups]
+    random.Random(repeat).shuffle(found)
+    return found
 
 
 def shared(records: list[Record]) -> list[Record]:

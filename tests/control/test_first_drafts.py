@@ -293,3 +293,12 @@ def test_one_step_may_lose_more_where_it_has_drafts_for_several_sequences():
 
     assert pacer.choice.risk(pacer.machine.costs(1, 100)) == pacer.ledger.risk == 4.0
     assert pacer.choice.risk(pacer.machine.costs(4, 100)) == 5.0
+
+
+@pytest.mark.parametrize("gain, served", [(0.16, True), (0.03, False)])
+def test_what_a_method_takes_where_it_does_not_draft_counts_only_in_such_steps(dear, gain, served):
+    """It drafts in 70 % of the steps, and takes 0.11 plain steps in each of the others."""
+    arm = dear.arm("a")
+    arm.steps, arm.gain, arm.offering, arm.texts, arm.standing = 100, gain, 0.7, TEXTS, 0.11 * dear.machine.plain
+
+    assert dear.service.admitted([arm]) == ([arm] if served else [])
