@@ -26,6 +26,8 @@ SEVERAL = 1.25
 """And by how much more one with drafts for several sequences."""
 USEFUL = 1.1
 """Tokens per plain step that a draft must bring at least, if all of it is accepted."""
+ENOUGH = 0.5
+"""Of the usual length of a method that has gained in this sequence: as long as that, its drafts may be cut short."""
 PAYS = 1.01
 """Tokens per plain step of a method that pays, but is not expected to by its rate."""
 CHEAP = 0.05
@@ -179,7 +181,7 @@ class Choice:
         if arm.steps < TRIALS and len(track.arms) > 1:
             wanted = min(wanted, FIRST)
         length = self._affordable(costs, table.times, wanted, TRUSTED if pays else 1.0)
-        enough = length == wanted or (pays and length >= arm.usual(wanted))
+        enough = length == wanted or (pays and length >= ENOUGH * arm.usual(wanted))
         if not length or not (enough or self._useful(arm, table, track.rate(arm), length)):
             return None  # what little may be risked is not expected to gain
         price = track.price(arm, arm.price(table.times, forecast.length, forecast.survival))

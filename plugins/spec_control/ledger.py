@@ -59,7 +59,8 @@ class Ledger:
     @property
     def next_level(self) -> float:
         """The balance at which it is looked again whether drafts pay that it does not allow now."""
-        return self.reserve if self.balance < self.reserve else KEPT
+        levels = self.reserve, min(KEPT, FULL * self.balance_max), FULL * self.balance_max
+        return next((level for level in levels if level > self.balance), self.balance_max)
 
     @property
     def risk(self) -> float:
