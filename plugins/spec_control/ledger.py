@@ -57,9 +57,14 @@ class Ledger:
         return min(RESERVE, FULL * self.balance_max)
 
     @property
+    def kept(self) -> float:
+        """What is kept for sequences that begin."""
+        return min(KEPT, FULL * self.balance_max)
+
+    @property
     def next_level(self) -> float:
         """The balance at which it is looked again whether drafts pay that it does not allow now."""
-        levels = self.reserve, min(KEPT, FULL * self.balance_max), FULL * self.balance_max
+        levels = self.reserve, self.kept, FULL * self.balance_max
         return next((level for level in levels if level > self.balance), self.balance_max)
 
     @property

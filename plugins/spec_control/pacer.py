@@ -12,7 +12,7 @@ from spec_control.acceptance import tested
 from spec_control.arm import Arm
 from spec_control.choice import CHANCES, Choice, rejected
 from spec_control.hold import CHEAP, bearable, longest
-from spec_control.ledger import KEPT, LARGE, RISK_MIN, Ledger
+from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
 from spec_control.schedule import Schedule
@@ -154,7 +154,7 @@ class Pacer:
     def _kept(self, tracks: list[Track]) -> float:
         """What these sequences must leave in the ledger, or must be in it before anybody drafts again."""
         if tracks and all(track.loses for track in tracks):
-            return KEPT
+            return self.ledger.kept
         return self.ledger.reserve if self.empty else 0.0
 
     # probes

@@ -54,7 +54,7 @@ class Service:
 
     def fresh(self, arm: Arm) -> bool:
         """A method that gains nothing so far has drafted for few sequences: it may gain in one that begins."""
-        return not arm.paid and 0 < arm.texts < TEXTS and self.ledger.balance >= self.ledger.reserve + arm.beginning
+        return not arm.paid and 0 < arm.texts < TEXTS and self.ledger.balance >= self.ledger.kept + arm.beginning
 
     def _may_be_tried(self, arm: Arm) -> bool:
         if self.fresh(arm):

@@ -232,7 +232,7 @@ def test_it_is_not_tried_again_in_a_text_in_which_it_loses(dear):
 
 def test_it_is_not_tried_again_with_little_in_the_ledger(dear):
     lost_in(dear, 1)
-    dear.ledger.balance = dear.ledger.reserve - 0.1
+    dear.ledger.balance = dear.ledger.kept - 0.1
 
     assert probed(dear, new(dear)) == [False]
 

@@ -111,8 +111,8 @@ def test_with_little_to_lose_at_all_less_must_be_repaid():
     """Otherwise nobody would ever draft again."""
     small = Ledger(balance_max=2.0)
 
-    assert small.reserve < small.balance_max
-    assert Ledger().reserve == RESERVE
+    assert small.reserve < small.balance_max and small.kept < small.balance_max
+    assert Ledger().reserve == RESERVE and Ledger().kept == KEPT
 
 
 def test_in_a_plan_that_went_on_with_the_next_text_each_has_its_own():
