@@ -196,8 +196,10 @@ class Pacer:
         return cheap and arm.promises(arm.table(costs, self.choice.longest).times)
 
     def _fresh(self, tracks: list[Track], arm: Arm) -> bool:
-        """It may show in a sequence that begins what it could not in others."""
-        return self.service.fresh(arm) and any(arm in track.arms and track.lost < CHEAP for track in tracks)
+        """It may show in a sequence that begins what it could not in others; several at once have shown it."""
+        if len(tracks) > 1 or not self.service.fresh(arm):
+            return False
+        return all(arm in track.arms and track.lost < CHEAP for track in tracks)
 
     # after a step
 

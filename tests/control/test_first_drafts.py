@@ -230,6 +230,13 @@ def test_it_is_not_tried_again_in_a_text_in_which_it_loses(dear):
     assert not dear.joining, "the next text ends the rest"
 
 
+def test_it_is_not_tried_again_for_one_of_several(dear):
+    """Each of their steps loses little, so that this would go on for long."""
+    lost_in(dear, 1)
+
+    assert probed(dear, new(dear, 3)) == [False] * 3
+
+
 def test_it_is_not_tried_again_with_little_in_the_ledger(dear):
     lost_in(dear, 1)
     dear.ledger.balance = dear.ledger.kept - 0.1
