@@ -33,9 +33,9 @@ def longest(granted: list[Grant], choice: Choice, probe: bool) -> int:
     return min(BRIEF if brief else HOLD, max(known, max(chances) // 2))
 
 
-def bearable(costs: Costs, granted: list[Grant], choice: Choice, probe: bool) -> float:
-    """Plain steps that the steps of such a plan may lose, if the ledger has them."""
-    small, risk = max(CHEAP, choice.risk(costs)), rejected(costs, granted)
+def bearable(costs: Costs, granted: list[Grant], risk: float, choice: Choice, probe: bool) -> float:
+    """Plain steps that the steps of such a plan may lose, if the ledger has them. risk: that one may lose."""
+    small = max(CHEAP, choice.risk(costs))
     if probe:
         return min(PROBED * risk, small)
     if not all(known_to_pay(grant.arm) for grant in granted):

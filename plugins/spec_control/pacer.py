@@ -138,7 +138,7 @@ class Pacer:
         self.risk = rejected(costs, granted)
         self.rows = costs.batch, costs.batch + sum(grant.arm.rows(grant.length) for grant in granted)
         self.shares = costs.shares(self.rows[1])
-        self.loss = min(bearable(costs, granted, self.choice, probing), self.ledger.balance - self.risk)
+        self.loss = min(bearable(costs, granted, self.risk, self.choice, probing), self.ledger.balance - self.risk)
         if self.loss > 0.0:
             self.hold = min(self.schedule.until - 1, longest(granted, self.choice, probing))
             self.then = SHORT if self.hold and self.schedule.due_after(1 + self.hold) else 0

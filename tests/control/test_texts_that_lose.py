@@ -108,7 +108,7 @@ def test_a_text_that_used_the_ledger_up_keeps_those_that_follow_waiting_no_longe
 
 
 def test_with_little_to_lose_at_all_less_must_be_repaid():
-    """Otherwise nobody would ever draft again."""
+    """A ledger of two plain steps never has four in it: drafts would not begin again."""
     small = Ledger(balance_max=2.0)
 
     assert small.reserve < small.balance_max and small.kept < small.balance_max
