@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spec_control.learning import Learner, Memory
-from spec_control.ledger import KEPT, RESERVE, Ledger
+from spec_control.ledger import FULL, KEPT, RESERVE, Ledger
 from spec_control.pacer import REPAYING, Pacer
 from spec_control.track import LOSING, Grant, Track
 
@@ -113,6 +113,14 @@ def test_with_little_to_lose_at_all_less_must_be_repaid():
 
     assert small.reserve < small.balance_max and small.kept < small.balance_max
     assert Ledger().reserve == RESERVE and Ledger().kept == KEPT
+
+
+@pytest.mark.parametrize("balance, level", [(2.0, RESERVE), (5.0, KEPT), (12.0, FULL * 20.0)])
+def test_drafts_that_the_ledger_does_not_allow_wait_for_the_next_level(balance, level):
+    ledger = Ledger()
+    ledger.balance = balance
+
+    assert ledger.next_level == level
 
 
 def test_in_a_plan_that_went_on_with_the_next_text_each_has_its_own():
