@@ -8,10 +8,12 @@ from spec_control.choice import YOUNG, Choice, known_to_pay, rejected
 from spec_control.machine import Costs
 from spec_control.track import Grant
 
-HOLD, BRIEF, PROBES, UNKNOWN = 64, 16, 8, 4
+HOLD, BRIEF, PROBES, UNKNOWN = 64, 24, 8, 4
 """Steps for which a plan holds at most, and half of those that its methods might draft in; also where one of them
 is new, or the ledger allows only shorter drafts, but will allow more; for a probe; and at least where nothing is
 known of its methods. After as many whose forwards do not say how fast the machine is, it ends."""
+SELDOM = 0.5
+"""Share of steps with drafts below which a plan may hold for more steps: for twice as many at most."""
 LOST, PAID, PROBED = 2.0, 8.0, 0.5
 """Drafts that are wholly rejected, after which a plan does not hold any more: of a method; of one that is known to pay,
 for which a new plan would cost as much as one of them, and mostly allow the same; and of a probe."""
@@ -30,7 +32,8 @@ def longest(granted: list[Grant], choice: Choice, probe: bool) -> int:
     chances = [grant.arm.chances for grant in granted]
     brief = min(chances) < YOUNG or (choice.cut and not choice.ledger.full)
     known = BRIEF if all(grant.arm.paid for grant in granted) else UNKNOWN
-    return min(BRIEF if brief else HOLD, max(known, max(chances) // 2))
+    offering = max(SELDOM, max(grant.arm.offering for grant in granted))
+    return min(int((BRIEF if brief else HOLD) / offering), max(known, max(chances) // 2))
 
 
 def bearable(costs: Costs, granted: list[Grant], risk: float, choice: Choice, probe: bool) -> float:
@@ -44,3 +47,9 @@ def bearable(costs: Costs, granted: list[Grant], risk: float, choice: Choice, pr
     balance = choice.ledger.balance
     spare = min(max(SPENT, HALF * balance), balance - 2.0 * risk)
     return max(min(LOST * usual, small), min(PAID * usual, spare))
+
+
+def onward(granted: list[Grant], spare: float) -> bool:
+    """Whether it also holds for a sequence that follows. spare: plain steps in the ledger beside what it may lose."""
+    begins = sum(grant.arm.beginning for grant in granted)
+    return begins < CHEAP or (begins <= spare and all(known_to_pay(grant.arm) for grant in granted))

@@ -113,13 +113,7 @@ class Learner:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
         pacer, machine, sums = self.pacer, self.pacer.machine, Sums()
         costs = machine.at(steps[0].sequences, steps[0].depth or 0)
-        self._follow(steps)
-        for spent in steps:
-            share, planned = pacer.shares.get(spent.rows), own > 0.0 and spent is steps[0]
-            plain = machine.plain if share is None else share * spent.seconds["verify"]
-            whole = spent.whole - own if planned else spent.whole
-            charged, disturbed = pacer.charged(spent.rows, whole, plain)
-            sums.add(spent, whole, charged, usual=not (planned or disturbed))
+        texts = self._charged(costs, steps, own, sums)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
@@ -132,7 +126,23 @@ class Learner:
         for method, gain in sums.gains.items():
             pacer.gained_all(track, pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
         self._offers(sums, costs.batch)
-        self._settled(steps, sums.steps, own / machine.plain)
+        self._settled(steps, texts, own / machine.plain)
+
+    def _charged(self, costs: Costs, steps: list[Spent], own: float, sums: Sums) -> list[tuple[float, float]]:
+        """Add the steps of a plan up; returns the tokens and time of each without what first drafts for texts took."""
+        pacer, machine, texts = self.pacer, self.pacer.machine, []
+        firsts = self._follow(steps)
+        for spent in steps:
+            share, planned = pacer.shares.get(spent.rows), own > 0.0 and spent is steps[0]
+            plain = machine.plain if share is None else share * spent.seconds["verify"]
+            whole = spent.whole - own if planned else spent.whole
+            first = firsts.get(spent.number)
+            charged, disturbed = pacer.charged(spent.rows, whole, plain, first.beginning if first else 0.0)
+            sums.add(spent, whole, charged, usual=not (planned or disturbed or first))
+            if first:
+                charged -= pacer.began(costs, first, spent.tried[0].depth, charged)
+            texts.append((sums.steps[-1][0], charged))
+        return texts
 
     def _settled(self, steps: list[Spent], made: list[tuple[float, float]], own: float) -> None:
         """What was lost in the texts of a plan; in one that followed another, from its first draft on.
@@ -149,14 +159,12 @@ class Learner:
 
     def _beside(self, costs: Costs, sums: Sums) -> None:
         """Time beside the forward, of methods that had nothing to catch up on."""
-        cold = {method for number, method in sums.drafts if method not in self.memories[number].track.rates}
         usual = sorted(sums.beside, key=lambda key: len(sums.beside[key]))[-USUAL:]
         for method, length in usual:
-            if method not in cold:
-                arm = self.pacer.arm(method)
-                seconds = sums.beside[method, length][max(0, WARM - arm.steps) :]
-                if seconds:
-                    arm.took(costs.batch, length, median(seconds) / self.pacer.machine.forward, len(seconds))
+            arm = self.pacer.arm(method)
+            seconds = sums.beside[method, length][max(0, WARM - arm.steps) :]
+            if seconds:
+                arm.took(costs.batch, length, median(seconds) / self.pacer.machine.forward, len(seconds))
 
     def _idle(self, costs: Costs, sums: Sums) -> None:
         """What methods cost that were asked and offered nothing."""
@@ -175,13 +183,21 @@ class Learner:
             arm.branched(tried.drafted, tried.depth)
             arm.ended(tried.depth, tried.budget)
 
-    def _follow(self, steps: list[Spent]) -> None:
-        """Of a request that followed another while its plan held, the same is known to begin with."""
-        last = next(reversed(self.memories.values()))
+    def _follow(self, steps: list[Spent]) -> dict[int, Arm]:
+        """Of a request that followed another while its plan held, the same is known to begin with.
+
+        Returns first drafts for a sequence: {number of the step: the method that drafted}.
+        """
+        last, firsts = next(reversed(self.memories.values())), dict[int, Arm]()
+        begun = {(number, method) for number, memory in self.memories.items() for method in memory.track.rates}
         for spent in steps:
             for tried in spent.tried:
-                if tried.number not in self.memories:
-                    self.memories[tried.number] = Memory(Track(last.track.arms), last.grants)
+                if (tried.number, tried.method) not in begun:
+                    begun.add((tried.number, tried.method))
+                    firsts[spent.number] = self.pacer.arm(tried.method)
+                    if tried.number not in self.memories:
+                        self.memories[tried.number] = Memory(Track(last.track.arms), last.grants)
+        return firsts
 
     def _offers(self, sums: Sums, batch: int) -> None:
         """How often methods drafted of those times that they might: all, or where those before them did not."""

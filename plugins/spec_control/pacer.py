@@ -11,7 +11,7 @@ import attrs
 from spec_control.acceptance import tested
 from spec_control.arm import Arm
 from spec_control.choice import CHANCES, Choice, rejected
-from spec_control.hold import CHEAP, bearable, longest
+from spec_control.hold import CHEAP, bearable, longest, onward
 from spec_control.ledger import LARGE, RISK_MIN, Ledger
 from spec_control.machine import Costs, Machine
 from spec_control.report import Book
@@ -142,7 +142,7 @@ class Pacer:
         if self.loss > 0.0:
             self.hold = min(self.schedule.until - 1, longest(granted, self.choice, probing))
             self.then = SHORT if self.hold and self.schedule.due_after(1 + self.hold) else 0
-            self.onward = all(grant.arm.beginning < CHEAP for grant in granted)
+            self.onward = onward(granted, self.ledger.balance - self.risk - self.loss)
 
     def _forbidden(self, costs: Costs, tracks: list[Track]) -> str:
         if costs.overhead is None or self.schedule.due or self.steps < 2:
@@ -291,8 +291,13 @@ class Pacer:
         if len(done.drafted) != 1:
             return 0.0
         arm, length = next(iter(done.drafted.items()))
-        excess = spent - arm.time(self.machine.costs(done.batch, done.depth), max(1, round(length / done.batch)))
-        arm.began(excess / done.cold)
+        costs = self.machine.costs(done.batch, done.depth)
+        return self.began(costs, arm, max(1, round(length / done.batch)), spent, done.cold)
+
+    def began(self, costs: Costs, arm: Arm, length: int, spent: float, sequences: int = 1) -> float:
+        """A step with the first draft of a method for so many sequences; by how many plain steps it took longer."""
+        excess = spent - arm.time(costs, length)
+        arm.began(excess / sequences)
         return max(0.0, excess)
 
     def _used(self, done: Done, spent: float, each: float, aside: float | None) -> None:
@@ -320,18 +325,19 @@ class Pacer:
         arm.steps += steps
         self.gained(track, arm, steps, tokens, spent, many)
 
-    def charged(self, rows: int, whole: float, plain: float) -> tuple[float, bool]:
+    def charged(self, rows: int, whole: float, plain: float, begins: float = 0.0) -> tuple[float, bool]:
         """Plain steps that a step of a plan that holds is charged with, and whether it was disturbed.
 
         rows: of its forward. plain: seconds, by this forward. Of one that was disturbed, what was expected counts.
+        begins: plain steps that first drafts for a sequence are expected to take in it beside what others take.
         """
         slow = plain > SLOWER * self.machine.plain  # the forward itself was disturbed
         spent = whole / (self.machine.plain if slow else plain)
         fewest, most = self.rows
-        expected = 1.0 + self.risk * min(1.0, (rows - fewest) / (most - fewest))
+        expected = 1.0 + self.risk * min(1.0, (rows - fewest) / (most - fewest)) + begins
         if spent < expected + LARGE:
             return spent, slow
-        return spent - self.ledger.forgive(spent - expected), True
+        return spent - self.ledger.forgive(spent - expected, excusable=not begins), True
 
     def held(self, made: list[tuple[float, float]], plain: int, own: float, compared: bool) -> None:
         """Steps of a plan that holds are over, so many of them plain. made: tokens and time of each, as in ``Sums``.

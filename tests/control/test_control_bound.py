@@ -129,7 +129,7 @@ def test_a_plan_that_holds_exceeds_the_bound_where(fault):
 
     pacer = Pacer(Whole()) if fault == "whole" else Pacer()
     right = lambda simulation, i: i < (16, 0)[simulation.step // 200 % 2]
-    found = simulated("compute", right, "neighbour", Faulty, pacer=pacer)
+    found = simulated("middle", right, "neighbour", Faulty, pacer=pacer)
 
     assert found.excess > allowed(found)
 

@@ -183,6 +183,25 @@ def test_a_sequence_that_follows_under_the_same_plan_is_learned_from():
     assert arm.chances == 3
 
 
+def test_the_first_draft_for_a_sequence_that_follows_is_paid_for_but_is_no_loss_of_its_text():
+    """It takes longer, as the method evaluates the text: that is no disturbance, and says nothing of later drafts."""
+    pacer, learner = learner_of_a_plan()
+    pacer.risk, pacer.rows = 2.0, (1, 5)
+    pacer.ledger.balance = 10.0
+    arm = pacer.arm("lookup")
+    arm.began(6.0)  # half of it counts
+    first = made(2, 8.4e-3, 2e-3, [(3, 0)], seq=7)
+    plan = [made(1, 3.6e-3, 2e-3, [(3, 3)]), first, *(made(3 + i, 3.6e-3, 2e-3, [(3, 3)], seq=7) for i in range(3))]
+
+    learner.learn(plan, "auto", METHODS)
+
+    assert pacer.ledger.forgiven == 0.0
+    assert abs(pacer.ledger.balance - (10.0 + 1.01 * 17 - (4 * 3.6 + 8.4) / 1.2)) < 1e-6
+    assert arm.beginning > 3.0
+    assert learner.memories[7].track.lost < 1.5
+    assert abs(arm.aside[1].at(3) - 1.6) < 1e-9
+
+
 def test_the_draft_of_one_of_several_sequences_is_short_on_average():
     sums = Sums()
     step = made(1, 3e-3, 2e-3, [(8, 3)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spec_control.choice import YOUNG
-from spec_control.hold import HALF, LOST, PAID
+from spec_control.hold import BRIEF, HALF, HOLD, LOST, PAID
 from spec_control.pacer import Pacer
 
 from tests.control.pacing import measured, track
@@ -64,3 +64,38 @@ def test_one_text_does_not_use_up_the_ledger_in_one_plan():
 
     assert PAID * pacer.risk > HALF * 9.0
     assert pacer.loss == HALF * 9.0
+
+
+@pytest.mark.parametrize("offering, longer", [(1.0, 1.0), (0.7, 1 / 0.7), (0.1, 2.0)])
+def test_it_holds_for_more_steps_where_drafts_are_rare(offering, longer):
+    """What is learned, and what may be lost, depends on drafts; to plan costs the same however many there were."""
+    pacer = Pacer()
+    measured(pacer, row=0.02)
+    arm, pacer.schedule.until = pacer.arm("a"), 1000
+    arm.gain, arm.chances, arm.offering = 1.0, 1000, offering
+
+    pacer.plan([track(pacer, a=0.9)], 1, 100)
+
+    assert pacer.hold == int(HOLD * longer)
+
+
+@pytest.mark.parametrize(
+    "beginning, balance, chances, holds",
+    [
+        (0.5, 20.0, YOUNG, True),
+        (4.0, 20.0, YOUNG, True),
+        (4.0, 6.0, YOUNG, False),
+        (4.0, 20.0, YOUNG - 1, False),
+    ],
+)
+def test_it_holds_for_the_sequence_that_follows_if_the_ledger_covers_its_first_draft(
+    beginning, balance, chances, holds
+):
+    pacer = Pacer()
+    measured(pacer, row=0.02)
+    pacer.ledger.balance = balance
+    arm = pacer.arm("a")
+    arm.gain, arm.chances, arm.beginning = 1.0, chances, beginning
+
+    assert all(pacer.plan([track(pacer, a=0.9)], 1, 100)) and pacer.hold >= min(BRIEF, chances // 2)
+    assert pacer.onward is holds
