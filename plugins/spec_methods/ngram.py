@@ -7,7 +7,7 @@ drafts. The draft's length depends on the match's length and on the acceptance o
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 
 import attrs
 from attrs.validators import ge, le
@@ -33,20 +33,25 @@ class Index:
     n: int
     ways: int
     entries_max: int
-    places: dict[tuple[int, ...], deque[Place]] = attrs.field(factory=dict)
+    places: dict[tuple[int, ...], list[Place]] = attrs.field(factory=dict)
 
     def learn(self, log: Log, start: int) -> None:
         """Add the n-grams that end at or after ``start``, including those that begin before it."""
-        for end in range(max(start + 1, self.n), len(log) + 1):
-            key = tuple(log[end - self.n : end])
-            places = self.places.pop(key, None) or deque(maxlen=self.ways)
-            places.append((log, end))
-            self.places[key] = places
-        while len(self.places) > self.entries_max:
-            del self.places[next(iter(self.places))]
+        n, places = self.n, self.places
+        for end in range(max(start + 1, n), len(log) + 1):
+            key = tuple(log[end - n : end])
+            known = places.pop(key, None)
+            if known is None:
+                known = []
+            elif len(known) >= self.ways:
+                del known[0]
+            known.append((log, end))
+            places[key] = known
+        while len(places) > self.entries_max:
+            del places[next(iter(places))]
 
-    def find(self, history: list[int]) -> deque[Place]:
-        return self.places.get(tuple(history[-self.n :]), deque())
+    def find(self, history: list[int]) -> list[Place]:
+        return self.places.get(tuple(history[-self.n :]), [])
 
 
 def evidence() -> AcceptanceEstimates:
@@ -116,12 +121,12 @@ class Ngram:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for seq, draft, leaf, budget in step.leaves:
-            path = [draft.ids[i] for i in draft.ancestry(leaf)]
-            if ids := self._after(seq, path, leaf, budget, step.price(seq, self.p_min, P_MIN)):
+        for seq, draft, leaf, budget in step.leaves if self.extend else ():
+            text = [*seq.tokens, *(draft.ids[i] for i in draft.ancestry(leaf))]
+            if ids := self._after(step, seq, text, budget, leaf):
                 step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            if ids := self._after(seq, [], -1, budget, step.price(seq, self.p_min, P_MIN)):
+            if ids := self._after(step, seq, seq.tokens, budget):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
@@ -153,27 +158,30 @@ class Ngram:
         before.number = seq.number
         return before
 
-    def _after(self, seq: Sequence, path: list[int], leaf: int, budget: int, p_min: float) -> list[int]:
-        """What may follow committed text and the drafted tokens ``path``."""
-        history = seq.tokens + path if path else seq.tokens
-        return self._ahead(self._learned(seq), history, budget, p_min, leaf)
+    def _after(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
+        """What may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
+        memory = self._learned(seq)
+        places = memory.index.find(text)
+        if not places:
+            return []  # as in most steps, where all that this takes is lost
+        return self._ahead(memory, places, text, budget, step.price(seq, self.p_min, P_MIN), leaf)
 
     def _ahead(
-        self, memory: Memory, history: list[int], budget: int, p_min: float = P_MIN, leaf: int = -1
+        self, memory: Memory, places: list[Place], text: list[int], budget: int, p_min: float = P_MIN, leaf: int = -1
     ) -> list[int]:
         """The continuation of the best match, as long as its estimated acceptance allows."""
-        best = best_match(memory.index.find(history), history, self.n_max)
+        best = best_match(places, text, self.n_max)
         if best is None:
             return []
         match, (log, at) = best
         memory.matched[leaf] = match
         memory.evidence.of(match).fade()
         length = min(budget, self.draft_max, carried(memory.evidence.value(match), p_min))
-        ids = follow(history if log is memory.log else log, at, length, own=log is memory.log)
+        ids = follow(text if log is memory.log else log, at, length, own=log is memory.log)
         return until(ids, self.eog)
 
 
-def best_match(places: deque[Place], history: list[int], longest: int) -> tuple[int, Place] | None:
+def best_match(places: list[Place], history: list[int], longest: int) -> tuple[int, Place] | None:
     """The longest verified match; ties go to the most frequent continuation, then to the most recent."""
     tail = history[-longest:]
     verified = [(length, place) for place in places if (length := agreement(place, tail))]

@@ -22,12 +22,17 @@ def memory_of(plugin: Ngram, tokens: list[int]) -> Memory:
     return memory
 
 
+def ahead(plugin: Ngram, tokens: list[int], budget: int) -> list[int]:
+    memory = memory_of(plugin, tokens)
+    return plugin._ahead(memory, memory.index.find(tokens), tokens, budget)
+
+
 @given(TOKENS)
 @settings(max_examples=300, deadline=None)
 def test_every_draft_follows_a_real_earlier_occurrence(tokens):
     """A hit is verified before it drafts: in the text, the draft follows the same last tokens."""
     plugin = Ngram(n_min=2)
-    ids = plugin._ahead(memory_of(plugin, tokens), tokens, 8)
+    ids = ahead(plugin, tokens, 8)
 
     if ids:
         extended = tokens + ids
@@ -58,7 +63,7 @@ def test_of_equal_matches_the_most_frequent_continuation_wins():
     tokens = [1, 2, 7, 0, 1, 2, 8, 0, 1, 2, 8, 5, 1, 2, 7, 3, 1, 2, 8, 4, 1, 2]
     plugin = Ngram(n_min=2, n_max=2)
 
-    assert plugin._ahead(memory_of(plugin, tokens), tokens, 4)[0] == 8
+    assert ahead(plugin, tokens, 4)[0] == 8
 
 
 def test_periodic_text_is_drafted_to_full_length():
@@ -66,7 +71,7 @@ def test_periodic_text_is_drafted_to_full_length():
     tokens = [4, 5, 6] * 8
     plugin = Ngram(n_min=2, draft_max=12)
 
-    assert plugin._ahead(memory_of(plugin, tokens), tokens, 8) == [4, 5, 6, 4, 5, 6, 4, 5]
+    assert ahead(plugin, tokens, 8) == [4, 5, 6, 4, 5, 6, 4, 5]
 
 
 def test_follow_stops_at_the_end_of_a_foreign_text():
