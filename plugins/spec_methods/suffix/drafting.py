@@ -50,15 +50,19 @@ def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limi
 def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
     """The same for a width of 1, in less time: the likeliest token after each other."""
     nodes: list[Node] = []
-    chance = 1.0
+    chance, longest = 1.0, automaton.match_max
     for depth in range(1, min(limits.depth, limits.nodes) + 1):
-        node = next(successors(automaton, match, evidence, 1, chance, depth - 2, depth), None)
-        if node is None or node.chance < limits.p_min:
+        state, n = automaton.open(match)
+        if state == ROOT:
             break
-        nodes.append(node)
-        if node.token in limits.stops:
+        [(token, share)] = automaton.following(state, 1)
+        chance = chance * share * evidence.value(n)
+        if chance < limits.p_min:
             break
-        match, chance = node.then, node.chance
+        match = automaton.follow((state, n), token, longest)
+        nodes.append(Node(token, depth - 2, depth, chance, n, share, match))
+        if token in limits.stops:
+            break
     return nodes
 
 
