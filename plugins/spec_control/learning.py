@@ -9,14 +9,18 @@ import attrs
 
 from spec_control.acceptance import tested
 from spec_control.arm import WARM, Arm
+from spec_control.ledger import LARGE
 from spec_control.machine import Costs
-from spec_control.pacer import Pacer
+from spec_control.pacer import SLOWER, Pacer
 from spec_control.sums import Drafts, Sums
 from spec_control.track import Done, Grants, Track
 from spec_core import Spent, Tried
 
 USUAL = 4
 """Lengths of drafts whose costs are learned from the steps of one plan, those that were most often."""
+
+UNUSUAL = 1.0 + LARGE
+"""Plain steps from which on one without a draft was disturbed."""
 
 
 @attrs.define
@@ -113,7 +117,8 @@ class Learner:
         """Steps of a plan that holds. own: seconds of the controller, which planned in the first."""
         pacer, machine, sums = self.pacer, self.pacer.machine, Sums()
         costs = machine.at(steps[0].sequences, steps[0].depth or 0)
-        texts = self._charged(costs, steps, own, sums)
+        firsts = self._follow(steps)
+        texts = self._charged(costs, steps, own, sums, firsts)
         for tried in steps[0].tried:
             pacer.arm(tried.method).priced = tried.method in steps[0].priced
         compared = bool(sums.forwards) and pacer.machine.held(costs, sums.forwards)
@@ -126,35 +131,43 @@ class Learner:
         for method, gain in sums.gains.items():
             pacer.gained_all(track, pacer.arm(method), gain.steps, gain.tokens, gain.spent, gain.many)
         self._offers(sums, costs.batch)
-        self._settled(steps, texts, own / machine.plain)
+        self._settled(steps, texts, own / machine.plain, firsts)
 
-    def _charged(self, costs: Costs, steps: list[Spent], own: float, sums: Sums) -> list[tuple[float, float]]:
+    def _charged(
+        self, costs: Costs, steps: list[Spent], own: float, sums: Sums, firsts: dict[int, Arm]
+    ) -> list[tuple[float, float]]:
         """Add the steps of a plan up; returns the tokens and time of each without what first drafts for texts took."""
-        pacer, machine, texts = self.pacer, self.pacer.machine, []
-        firsts = self._follow(steps)
-        for spent in steps:
-            share, planned = pacer.shares.get(spent.rows), own > 0.0 and spent is steps[0]
+        machine, shares = self.pacer.machine, self.pacer.shares
+        slow = SLOWER * machine.plain
+        for i, spent in enumerate(steps):
+            share = shares.get(spent.rows)
             plain = machine.plain if share is None else share * spent.seconds["verify"]
-            whole = spent.whole - own if planned else spent.whole
-            first = firsts.get(spent.number)
-            charged, disturbed = pacer.charged(spent.rows, whole, plain, first.beginning if first else 0.0)
-            sums.add(spent, whole, charged, usual=not (planned or disturbed or first))
-            if first:
-                charged -= pacer.began(costs, first, spent.tried[0].depth, charged)
-            texts.append((sums.steps[-1][0], charged))
+            planned = own if i == 0 else 0.0
+            if spent.tried or planned or spent.whole >= UNUSUAL * plain or plain > slow:
+                begins = firsts[i].beginning if i in firsts else 0.0
+                charged, disturbed = self.pacer.charged(spent.rows, spent.whole - planned, plain, begins)
+                sums.add(spent, spent.whole - planned, charged, usual=not (planned or disturbed or i in firsts))
+            else:  # as most steps are where drafts are rare
+                sums.add_plain(spent, spent.whole, spent.whole / plain)
+        texts = [*sums.steps]
+        for i, arm in firsts.items():
+            tokens, charged = texts[i]
+            texts[i] = tokens, charged - self.pacer.began(costs, arm, steps[i].tried[0].depth, charged)
         return texts
 
-    def _settled(self, steps: list[Spent], made: list[tuple[float, float]], own: float) -> None:
+    def _settled(
+        self, steps: list[Spent], made: list[tuple[float, float]], own: float, firsts: Iterable[int] = ()
+    ) -> None:
         """What was lost in the texts of a plan; in one that followed another, from its first draft on.
 
-        made, own: tokens and time of each step, and of the controller, in plain steps.
+        made, own: tokens and time of each step, and of the controller, in plain steps. firsts: as of ``_follow``.
         """
         if len(self.memories) <= steps[0].sequences:
             for memory in self.memories.values():
                 memory.track.settled(made, own)
         elif self.memories:
             number, memory = next(reversed(self.memories.items()))
-            began = (i for i, spent in enumerate(steps) if any(tried.number == number for tried in spent.tried))
+            began = (i for i in firsts if any(tried.number == number for tried in steps[i].tried))
             memory.track.settled(made[next(began, len(made)) :], 0.0)
 
     def _beside(self, costs: Costs, sums: Sums) -> None:
@@ -186,15 +199,15 @@ class Learner:
     def _follow(self, steps: list[Spent]) -> dict[int, Arm]:
         """Of a request that followed another while its plan held, the same is known to begin with.
 
-        Returns first drafts for a sequence: {number of the step: the method that drafted}.
+        Returns first drafts for a sequence: {index of the step: the method that drafted}.
         """
         last, firsts = next(reversed(self.memories.values())), dict[int, Arm]()
         begun = {(number, method) for number, memory in self.memories.items() for method in memory.track.rates}
-        for spent in steps:
+        for i, spent in enumerate(steps):
             for tried in spent.tried:
                 if (tried.number, tried.method) not in begun:
                     begun.add((tried.number, tried.method))
-                    firsts[spent.number] = self.pacer.arm(tried.method)
+                    firsts[i] = self.pacer.arm(tried.method)
                     if tried.number not in self.memories:
                         self.memories[tried.number] = Memory(Track(last.track.arms), last.grants)
         return firsts

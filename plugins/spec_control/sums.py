@@ -97,10 +97,10 @@ class Sums:
         usual: it took as long as others like it: it was not disturbed, nor did the controller plan in it.
         """
         tokens, tried = step.tokens / step.sequences, step.tried
-        self.steps.append((tokens, spent))
         if not tried:
-            self._plain(step, whole, usual)
+            self.add_plain(step, whole, spent, usual)
             return
+        self.steps.append((tokens, spent))
         self._apart, depth = 0, 0
         for one in tried:
             self.drafts[one.number, one.method].add(one)
@@ -114,8 +114,9 @@ class Sums:
             if len(methods) == 1:
                 self.beside[one.method, max(1, round(depth / step.sequences))].append(whole - forward)
 
-    def _plain(self, step: Spent, whole: float, usual: bool) -> None:
-        """A step in which nobody drafted."""
+    def add_plain(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
+        """The same, where nobody drafted."""
+        self.steps.append((step.tokens / step.sequences, spent))
         self.plain += 1
         self._apart += 1
         if usual:

@@ -67,7 +67,9 @@ class Track:
         """Steps in which it might be drafted for, as in ``Sums``. own: plain steps that the controller took."""
         lost = self.lost + own
         for tokens, spent in steps:
-            lost = max(0.0, lost + spent - tokens)
+            lost += spent - tokens
+            if lost < 0.0:
+                lost = 0.0
         self.lost = lost
 
     def gained(self, arm: Arm, gain: float, steps: int) -> None:
