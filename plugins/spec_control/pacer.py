@@ -107,7 +107,8 @@ class Pacer:
                 self.dropped = ()
                 return grants
             self.reason = LOSING
-            self.joining = not (self.choice.hopeful(costs) or any(map(self.service.fresh, self.arms.values())))
+            fresh = len(tracks) == 1 and any(map(self.service.fresh, self.arms.values()))
+            self.joining = not (fresh or self.choice.hopeful(costs))
             self.quiet = int(min(self.quiet, self.choice.lacks / self.ledger.income))
         self._rest(tracks)
         return [()] * len(tracks)

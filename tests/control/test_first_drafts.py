@@ -247,6 +247,7 @@ def test_it_is_not_tried_again_for_one_of_several(dear):
     lost_in(dear, 1)
 
     assert probed(dear, new(dear, 3)) == [False] * 3
+    assert dear.joining, "a text that begins does not end the rest"
 
 
 def test_it_is_not_tried_again_with_little_in_the_ledger(dear):
