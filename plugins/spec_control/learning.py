@@ -152,8 +152,15 @@ class Learner:
         texts = [*sums.steps]
         for i, arm in firsts.items():
             tokens, charged = texts[i]
-            texts[i] = tokens, charged - self.pacer.began(costs, arm, steps[i].tried[0].depth, charged)
+            texts[i] = tokens, charged - self._began(costs, arm, steps[i], charged)
         return texts
+
+    def _began(self, costs: Costs, arm: Arm, spent: Spent, charged: float) -> float:
+        """By how much a first draft took longer than others, in plain steps; not known beside drafts of another."""
+        if any(tried.method != arm.name for tried in spent.tried):
+            return 0.0
+        length = round(sum(tried.depth for tried in spent.tried) / spent.sequences)
+        return self.pacer.began(costs, arm, max(1, length), charged)
 
     def _settled(
         self, steps: list[Spent], made: list[tuple[float, float]], own: float, firsts: Iterable[int] = ()

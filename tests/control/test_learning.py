@@ -202,6 +202,17 @@ def test_the_first_draft_for_a_sequence_that_follows_is_paid_for_but_is_no_loss_
     assert abs(arm.aside[1].at(3) - 1.6) < 1e-9
 
 
+def test_what_a_first_draft_took_is_not_known_where_another_method_extended_it():
+    pacer, learner = learner_of_a_plan()
+    longer = made(2, 9e-3, 2e-3, [(3, 0), (1, 0)], seq=7)
+    longer.tried = longer.tried[0], longer.tried[1]._replace(method="other")
+    before = pacer.arm("lookup").beginning
+
+    learner.learn([made(1, 3.6e-3, 2e-3, [(3, 3)]), longer], "auto", METHODS)
+
+    assert pacer.arm("lookup").beginning == before
+
+
 def test_the_draft_of_one_of_several_sequences_is_short_on_average():
     sums = Sums()
     step = made(1, 3e-3, 2e-3, [(8, 3)])
