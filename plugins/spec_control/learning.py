@@ -144,7 +144,7 @@ class Learner:
             plain = machine.plain if share is None else share * spent.seconds["verify"]
             planned = own if i == 0 else 0.0
             if spent.tried or planned or spent.whole >= UNUSUAL * plain or plain > slow:
-                begins = firsts[i].beginning if i in firsts else 0.0
+                begins = firsts[i].beginning if i in firsts else None
                 charged, disturbed = self.pacer.charged(spent.rows, spent.whole - planned, plain, begins)
                 sums.add(spent, spent.whole - planned, charged, usual=not (planned or disturbed or i in firsts))
             else:  # as most steps are where drafts are rare

@@ -326,19 +326,19 @@ class Pacer:
         arm.steps += steps
         self.gained(track, arm, steps, tokens, spent, many)
 
-    def charged(self, rows: int, whole: float, plain: float, begins: float = 0.0) -> tuple[float, bool]:
+    def charged(self, rows: int, whole: float, plain: float, begins: float | None = None) -> tuple[float, bool]:
         """Plain steps that a step of a plan that holds is charged with, and whether it was disturbed.
 
         rows: of its forward. plain: seconds, by this forward. Of one that was disturbed, what was expected counts.
-        begins: plain steps that first drafts for a sequence are expected to take in it beside what others take.
+        begins: of the first draft for a sequence, plain steps that it is expected to take beside what others take.
         """
         slow = plain > SLOWER * self.machine.plain  # the forward itself was disturbed
         spent = whole / (self.machine.plain if slow else plain)
         fewest, most = self.rows
-        expected = 1.0 + self.risk * min(1.0, (rows - fewest) / (most - fewest)) + begins
+        expected = 1.0 + self.risk * min(1.0, (rows - fewest) / (most - fewest)) + (begins or 0.0)
         if spent < expected + LARGE:
             return spent, slow
-        return spent - self.ledger.forgive(spent - expected, excusable=not begins), True
+        return spent - self.ledger.forgive(spent - expected, excusable=begins is None), True
 
     def held(self, made: list[tuple[float, float]], plain: int, own: float, compared: bool) -> None:
         """Steps of a plan that holds are over, so many of them plain. made: tokens and time of each, as in ``Sums``.

@@ -190,16 +190,67 @@ def test_the_first_draft_for_a_sequence_that_follows_is_paid_for_but_is_no_loss_
     pacer.ledger.balance = 10.0
     arm = pacer.arm("lookup")
     arm.began(6.0)  # half of it counts
-    first = made(2, 8.4e-3, 2e-3, [(3, 0)], seq=7)
+    first = made(2, 7.2e-3, 2e-3, [(2, 0)], seq=7)
     plan = [made(1, 3.6e-3, 2e-3, [(3, 3)]), first, *(made(3 + i, 3.6e-3, 2e-3, [(3, 3)], seq=7) for i in range(3))]
 
     learner.learn(plan, "auto", METHODS)
 
     assert pacer.ledger.forgiven == 0.0
-    assert abs(pacer.ledger.balance - (10.0 + 1.01 * 17 - (4 * 3.6 + 8.4) / 1.2)) < 1e-6
+    assert abs(pacer.ledger.balance - (10.0 + 1.01 * 17 - (4 * 3.6 + 7.2) / 1.2)) < 1e-6
     assert arm.beginning > 3.0
     assert learner.memories[7].track.lost < 1.5
-    assert abs(arm.aside[1].at(3) - 1.6) < 1e-9
+    assert [*arm.aside[1].measured] == [3] and not pacer.machine.costs(1, 50).forwards.times(3)
+
+
+def test_a_first_draft_within_a_plan_tells_no_cost_of_drafts_and_is_never_excused_as_an_interruption():
+    pacer, learner = learner_of_a_plan()
+    pacer.ledger.excused = 1
+    arm = pacer.arm("lookup")
+    before = arm.aside.copy()
+
+    learner.learn([made(1, 1.2e-3, 1e-3), made(2, 30e-3, 2e-3, [(3, 0)], seq=7)], "auto", METHODS)
+
+    assert arm.aside == before and not pacer.machine.costs(1, 50).forwards.times(4)
+    assert pacer.ledger.excused == 1 and pacer.ledger.forgiven > 0.0
+
+
+def plain_steps_of_a_plan(odd):
+    """What is left in the ledger after five plain steps of a plan, the third of which is this one."""
+    pacer, learner = learner_of_a_plan()
+    pacer.shares, pacer.ledger.balance = {1: 1.2}, 10.0
+    usual = [made(1 + i, 1.2e-3, 1e-3) for i in range(5)]
+
+    learner.learn([*usual[:2], odd, *usual[3:]], "auto", METHODS)
+
+    return pacer
+
+
+def test_a_plain_step_of_a_plan_that_was_disturbed_is_forgiven():
+    pacer = plain_steps_of_a_plan(made(3, 12e-3, 1e-3))
+
+    assert abs(pacer.ledger.balance - 10.05) < 1e-9
+    assert abs(pacer.ledger.forgiven - 9.0) < 1e-9
+    assert abs(pacer.arm("lookup").idle[1]) < 1e-9
+
+
+def test_so_is_one_whose_forward_was():
+    """Against such a forward the whole step would seem to have taken no longer than others."""
+    pacer = plain_steps_of_a_plan(made(3, 12e-3, 10e-3))
+
+    assert abs(pacer.ledger.forgiven - 9.0) < 1e-9
+    assert abs(pacer.ledger.balance - 10.05) < 1e-9
+
+
+def test_what_the_controller_took_in_a_plain_step_of_its_plan_is_no_cost_of_asking():
+    pacer, learner = learner_of_a_plan()
+    pacer.shares = {1: 1.2}
+    plan = [made(1, 2.2e-3, 1e-3, own=1e-3), *(made(2 + i, 1.2e-3, 1e-3) for i in range(2))]
+
+    learner.learn(plan, "auto", METHODS)
+
+    assert abs(pacer.arm("lookup").idle[1]) < 1e-9
+    assert pacer.book.report()["steps"] == 3
+    assert abs(pacer.book.spent - (3 + 1e-3 / 1.2e-3)) < 1e-9
 
 
 def test_what_a_first_draft_took_is_not_known_where_another_method_extended_it():
