@@ -1,14 +1,15 @@
-"""The loop and a controller over recorded texts, on a simulated clock: what a real run adds is noise.
+"""``control=auto`` over recorded texts, on a simulated clock: without the noise of a measurement, and in parts.
 
-    python benchmarks/replay.py -m pico --temperature 0.8                    # records once, in build/replay
-    python benchmarks/replay.py -m pico --control auto --orders 24 ngram     # only this list of methods
+    python benchmarks/replay.py -m pico --temperature 0.8               # records once, in build/replay
+    python benchmarks/replay.py -m pico --orders 24 ngram               # only this list of methods
+    python benchmarks/replay.py --write                                 # write the table of docs/control.md
 
 Real are the loop, the controller, ``ngram`` and ``suffix``. Looked up are the target's tokens, the drafts of methods
-with a model, and what everything takes: medians of the recorded run. A forward takes that times a normal factor of
-``--noise``. Each order of the prompts is a run of its own.
-Speedup over plain decoding on the same clock: of the faster of the default settings and ``draft_max=8``, of the
-controller, and of the controller where plans take no time, where a method takes none in a step in which it offers
-nothing, where the ledger has 500 plain steps in the place of 20, and where all three hold.
+with a model, and what everything takes: medians of real runs. A forward takes that times a normal factor, whose
+standard deviation is ``--noise``. Each order of the prompts is a run of its own.
+Speedup over plain decoding on the same clock: of the faster of the default settings and ``draft_max=8``; of ``auto``,
+mean and standard error over the orders; and of ``auto`` where plans take no time, where a method takes none in a step
+in which it offers nothing, where the ledger has 500 plain steps in the place of 20, and where all three hold.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import random
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +29,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import spec_control.auto
+from spec_control.auto import Auto
 from spec_methods.ngram import Ngram
 from spec_methods.suffix import Suffix
 
 import spec_core.loop.guard
 import spec_core.loop.run
 from benchmarks.comparison import MODELS
-from benchmarks.control import TOKENS, prompts
+from benchmarks.control import PAGE, TOKENS, prompts
 from benchmarks.support.recorded import LONGEST, LOOKUPS, Recorder, recorded
-from benchmarks.support.tables import ROOT, heading, row
+from benchmarks.support.tables import ROOT, heading, row, write
 from spec_core import Compat, Draft, Needs, Run, StashKey, Step, TargetInfo, TargetOutput, hookimpl, load
-from spec_core.assembly.discovery import find
 from spec_core.toolkit import AcceptanceEstimate
 
 KEPT = ROOT / "build" / "replay"
@@ -46,6 +48,8 @@ CHAINS = {
     "pico-hybrid": ["ngram", "draft-model", "mtp", "ngram+mtp"],
     "smollm2": ["ngram", "suffix"],
 }
+UNITS = [("smollm2", 0.0), ("smollm2", 0.8), ("pico", 0.0), ("pico", 0.8), ("pico-hybrid", 0.8)]
+"""Models and temperatures of the table."""
 RICH = 500.0
 """Plain steps of a ledger that is hardly ever used up."""
 PROMPT_ROW = 0.1
@@ -162,9 +166,8 @@ class Recalled:
 def timed(cls: type, record: dict[str, Any], clock: Clock, free: bool, *given: Any) -> Any:
     """A method of this class whose hooks take what was recorded. free: nothing where it offers nothing."""
 
-    @attrs.define(eq=False, slots=False)
     class Timed(cls):
-        begun: int = -1
+        begun = -1
 
         @hookimpl
         def draft(self, step: Step) -> None:
@@ -197,7 +200,6 @@ class Replay:
 
     record: dict[str, Any]
     noise: float
-    control: str
     clock: Clock = attrs.field(factory=Clock)
 
     def __attrs_post_init__(self) -> None:
@@ -207,13 +209,13 @@ class Replay:
     def speedup(
         self, chain: str, order: list[int], seed: int, setting: int | None = None, world: World = World()
     ) -> float:
-        """setting: the controller if None, or the longest draft of a run without it."""
+        """setting: ``auto`` if None, or the longest draft of a run without it."""
         self.clock.noise, self.clock.rng = self.noise, random.Random(seed)
         texts, vocab = self.record["texts"], 1 + max(max(t["prompt"] + t["ids"]) for t in self.record["texts"])
         target = Replayed(self.record, self.clock, vocab + 1)
         methods = [(name, self._method(name, not world.asking)) for name in chain.split("+")]
         more: dict[str, Any] = {"control": "fixed", "draft_max": setting} if setting else {}
-        named = methods if setting else [*methods, (self.control, self._controller(world))]
+        named = methods if setting else [*methods, ("auto", self._controller(world))]
         run = Run(target, methods=named, reuse=False, max_sequences=1, **more)
         tokens, spent, began = 0, 0.0, [0.0]
         run.observe(lambda step: began.append(self.clock.now))
@@ -233,19 +235,18 @@ class Replay:
             return timed({"ngram": Ngram, "suffix": Suffix}[name], found, self.clock, free)
         return timed(Recalled, found, self.clock, free, found)
 
-    def _controller(self, world: World) -> Any:
-        cls, clock, (once, each) = find(self.control, ("control",)).point.load(), self.clock, self.record["plan"]
+    def _controller(self, world: World) -> Auto:
+        clock, (once, each) = self.clock, self.record["plan"]
 
-        @attrs.define(eq=False, slots=False)
-        class Planning(cls):
+        class Planning(Auto):
             @hookimpl
             def draft(self, step: Step) -> None:
                 passed = len(step.passed)
-                cls.draft(self, step)
+                Auto.draft(self, step)
                 if world.plans:
                     clock.take(once + each * passed)
 
-        return Planning(**({"balance": world.balance} if "balance" in attrs.fields_dict(cls) else {}))
+        return Planning(balance=world.balance)
 
 
 WORLDS = {
@@ -258,18 +259,22 @@ WORLDS = {
 
 
 def figures(replay: Replay, chain: str, orders: int) -> list[str]:
-    """Cells of a line: the best of two fixed settings, and mean and standard error under every world."""
-    prompts_of = range(len(replay.record["texts"]))
-    best = max(replay.speedup(chain, [*prompts_of], 0, setting) for setting in (LONGEST, 8))
+    """Cells of a line: the best of two fixed settings, and of ``auto`` the mean and standard error in every world."""
+    texts = range(len(replay.record["texts"]))
+    best = max(replay.speedup(chain, [*texts], 0, setting) for setting in (LONGEST, 8))
     cells = [f"`{chain}`", f"{best:.2f}"]
     for world in WORLDS.values():
-        made = []
-        for seed in range(orders):
-            order = random.Random(seed).sample(prompts_of, len(prompts_of))
-            made.append(replay.speedup(chain, order, seed, world=world))
+        mixed = (random.Random(seed).sample(texts, len(texts)) for seed in range(orders))
+        made = [replay.speedup(chain, order, seed, world=world) for seed, order in enumerate(mixed)]
         error = statistics.stdev(made) / len(made) ** 0.5 if len(made) > 1 else 0.0
         cells.append(f"{statistics.mean(made):.2f} ± {error:.2f}")
     return cells
+
+
+def lines(model: str, temperature: float, orders: int, noise: float, chains: list[str]) -> Iterator[str]:
+    replay = Replay(record_of(model, temperature, CHAINS[model]), noise)
+    for chain in chains or CHAINS[model]:
+        yield row([f"`zoo:{model}`", f"{temperature:g}", *figures(replay, chain, orders)])
 
 
 def record_of(model: str, temperature: float, chains: list[str]) -> dict[str, Any]:
@@ -288,17 +293,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", choices=MODELS, default="pico")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--control", default="auto", help="an installed controller")
     parser.add_argument("--orders", type=int, default=12, help="of the prompts, each a run of its own")
     parser.add_argument("--noise", type=float, default=0.05, help="standard deviation of the time of a forward")
+    parser.add_argument("--write", action="store_true", help="replay all of UNITS, and write the table")
     parser.add_argument("chains", nargs="*", help="lists of methods, joined with +")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    record = record_of(args.model, args.temperature, CHAINS[args.model])
-    replay = Replay(record, args.noise, args.control)
-    print(*heading(["methods", "fixed", *WORLDS]), sep="\n")
-    for chain in args.chains or CHAINS[args.model]:
-        print(row(figures(replay, chain, args.orders)), flush=True)
+    table = heading(["model", "temperature", "methods", "fixed", *WORLDS])
+    for model, temperature in UNITS if args.write else [(args.model, args.temperature)]:
+        for line in lines(model, temperature, args.orders, args.noise, args.chains):
+            print(line, flush=True)
+            table.append(line)
+    if args.write:
+        write(PAGE, lambda name: table if name == "replay" else None)
 
 
 if __name__ == "__main__":
