@@ -80,13 +80,12 @@ class Replayed:
 
     record: dict[str, Any]
     clock: Clock
-    vocab: int
     text: list[int] = attrs.field(factory=list)
     info: TargetInfo = attrs.field(init=False)
     tokenizer: None = None
 
     def __attrs_post_init__(self) -> None:
-        self.info = TargetInfo("replayed", self.vocab, width=1, layers=1, context=1 << 20, exact="rows")
+        self.info = TargetInfo("replayed", self.record["vocab"], width=1, layers=1, context=1 << 20, exact="rows")
 
     @hookimpl
     def compat(self) -> Compat:
@@ -100,7 +99,7 @@ class Replayed:
         [part], times = batch.parts, self.record["forward"]
         positions = batch.positions.tolist()
         asked = positions[part.spec - 1 : part.spec + part.drafted] if part.decides else []
-        logits = torch.zeros(len(asked), self.vocab)
+        logits = torch.zeros(len(asked), self.info.vocab)
         for i, position in enumerate(asked):
             if position + 1 < len(self.text):
                 logits[i, self.text[position + 1]] = 1.0
@@ -211,8 +210,7 @@ class Replay:
     ) -> float:
         """setting: ``auto`` if None, or the longest draft of a run without it."""
         self.clock.noise, self.clock.rng = self.noise, random.Random(seed)
-        texts, vocab = self.record["texts"], 1 + max(max(t["prompt"] + t["ids"]) for t in self.record["texts"])
-        target = Replayed(self.record, self.clock, vocab + 1)
+        texts, target = self.record["texts"], Replayed(self.record, self.clock)
         methods = [(name, self._method(name, not world.asking)) for name in chain.split("+")]
         more: dict[str, Any] = {"control": "fixed", "draft_max": setting} if setting else {}
         named = methods if setting else [*methods, ("auto", self._controller(world))]

@@ -127,6 +127,7 @@ def recorded(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
     for name, made in drafts.items():
         found[name]["drafts"] = [[(step.ids, step.chances) for step in seen] for *_, seen in made]
     return {
+        "vocab": recorder.target.info.vocab,
         "texts": [{"prompt": prompt, "ids": ids} for prompt, ids, _ in texts["plain"]],
         "forward": of_forwards(texts["lengths"]),
         "host": host,
