@@ -9,7 +9,7 @@ with a model, and what everything takes: medians of real runs. A forward takes t
 standard deviation is ``--noise``. Each order of the prompts is a run of its own.
 Speedup over plain decoding on the same clock: of the faster of the default settings and ``draft_max=8``; of ``auto``,
 mean and standard error over the orders; and of ``auto`` where plans take no time, where a method takes none in a step
-in which it offers nothing, where the ledger has 500 plain steps in the place of 20, and where all three hold.
+in which it offers nothing, both, where the ledger has 500 plain steps in the place of 20, and all of that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ CHAINS = {
 }
 UNITS = [("smollm2", 0.0), ("smollm2", 0.8), ("pico", 0.0), ("pico", 0.8), ("pico-hybrid", 0.8)]
 """Models and temperatures of the table."""
-RICH = 500.0
+USUAL = {"draft-model": 0.35}
+"""Prices without a controller, where they are not 0.3."""
+LARGE_BALANCE = 500.0
 """Plain steps of a ledger that is hardly ever used up."""
 PROMPT_ROW = 0.1
 """What a row of a prompt takes, by a forward of one row; no figure depends on it."""
@@ -128,10 +130,11 @@ class Replayed:
 class Recalled:
     """A method whose drafts were recorded; it stops by the price as ``TokenDrafter`` does.
 
-    at: of which text. estimate: of the present one.
+    usual: the price without a controller. at: of which text. estimate: of the present one.
     """
 
     record: dict[str, Any]
+    usual: float
     at: int = 0
     estimate: StashKey[tuple[int, AcceptanceEstimate]] = attrs.field(factory=StashKey)
 
@@ -149,7 +152,7 @@ class Recalled:
             if number != seq.number:
                 estimate = AcceptanceEstimate()
                 seq.stash[self.estimate] = seq.number, estimate
-            price, survival, length = step.price(seq, None, 0.35), 1.0, 0
+            price, survival, length = step.price(seq, None, self.usual), 1.0, 0
             while length < min(budget, len(ids)) and survival >= price:
                 survival *= chances[length] * estimate.value
                 length += 1
@@ -185,8 +188,8 @@ def timed(cls: type, record: dict[str, Any], clock: Clock, free: bool, *given: A
 
 
 @attrs.frozen
-class World:
-    """What a contender of the simulation pays for."""
+class Case:
+    """Whether plans and asking take time, and what is in the ledger."""
 
     plans: bool = True
     asking: bool = True
@@ -195,7 +198,7 @@ class World:
 
 @attrs.define
 class Replay:
-    """A model's record, replayed under settings."""
+    """A model's record. There is one at a time: the loop and the controller read its clock."""
 
     record: dict[str, Any]
     noise: float
@@ -206,14 +209,14 @@ class Replay:
         spec_control.auto.preemptions = lambda: 0
 
     def speedup(
-        self, chain: str, order: list[int], seed: int, setting: int | None = None, world: World = World()
+        self, chain: str, order: list[int], seed: int, setting: int | None = None, case: Case = Case()
     ) -> float:
         """setting: ``auto`` if None, or the longest draft of a run without it."""
         self.clock.noise, self.clock.rng = self.noise, random.Random(seed)
         texts, target = self.record["texts"], Replayed(self.record, self.clock)
-        methods = [(name, self._method(name, not world.asking)) for name in chain.split("+")]
+        methods = [(name, self._method(name, not case.asking)) for name in chain.split("+")]
         more: dict[str, Any] = {"control": "fixed", "draft_max": setting} if setting else {}
-        named = methods if setting else [*methods, ("auto", self._controller(world))]
+        named = methods if setting else [*methods, ("auto", self._controller(case))]
         run = Run(target, methods=named, reuse=False, max_sequences=1, **more)
         tokens, spent, began = 0, 0.0, [0.0]
         run.observe(lambda step: began.append(self.clock.now))
@@ -231,9 +234,9 @@ class Replay:
         found = self.record["methods"][name]
         if name in LOOKUPS:
             return timed({"ngram": Ngram, "suffix": Suffix}[name], found, self.clock, free)
-        return timed(Recalled, found, self.clock, free, found)
+        return timed(Recalled, found, self.clock, free, found, USUAL.get(name, 0.3))
 
-    def _controller(self, world: World) -> Auto:
+    def _controller(self, case: Case) -> Auto:
         clock, (once, each) = self.clock, self.record["plan"]
 
         class Planning(Auto):
@@ -241,29 +244,30 @@ class Replay:
             def draft(self, step: Step) -> None:
                 passed = len(step.passed)
                 Auto.draft(self, step)
-                if world.plans:
+                if case.plans:
                     clock.take(once + each * passed)
 
-        return Planning(balance=world.balance)
+        return Planning(balance=case.balance)
 
 
-WORLDS = {
-    "as it is": World(),
-    "plans are free": World(plans=False),
-    "asking is free": World(asking=False),
-    "500 in the ledger": World(balance=RICH),
-    "all three": World(plans=False, asking=False, balance=RICH),
+CASES = {
+    "as it is": Case(),
+    "plans are free": Case(plans=False),
+    "asking is free": Case(asking=False),
+    "both are": Case(plans=False, asking=False),
+    "500 in the ledger": Case(balance=LARGE_BALANCE),
+    "all of that": Case(plans=False, asking=False, balance=LARGE_BALANCE),
 }
 
 
 def figures(replay: Replay, chain: str, orders: int) -> list[str]:
-    """Cells of a line: the best of two fixed settings, and of ``auto`` the mean and standard error in every world."""
+    """Cells of a line: the best of two fixed settings, and of ``auto`` the mean and standard error in every case."""
     texts = range(len(replay.record["texts"]))
     best = max(replay.speedup(chain, [*texts], 0, setting) for setting in (LONGEST, 8))
     cells = [f"`{chain}`", f"{best:.2f}"]
-    for world in WORLDS.values():
+    for case in CASES.values():
         mixed = (random.Random(seed).sample(texts, len(texts)) for seed in range(orders))
-        made = [replay.speedup(chain, order, seed, world=world) for seed, order in enumerate(mixed)]
+        made = [replay.speedup(chain, order, seed, case=case) for seed, order in enumerate(mixed)]
         error = statistics.stdev(made) / len(made) ** 0.5 if len(made) > 1 else 0.0
         cells.append(f"{statistics.mean(made):.2f} ± {error:.2f}")
     return cells
@@ -297,7 +301,7 @@ def main() -> None:
     parser.add_argument("chains", nargs="*", help="lists of methods, joined with +")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    table = heading(["model", "temperature", "methods", "fixed", *WORLDS])
+    table = heading(["model", "temperature", "methods", "fixed", *CASES])
     for model, temperature in UNITS if args.write else [(args.model, args.temperature)]:
         for line in lines(model, temperature, args.orders, args.noise, args.chains):
             print(line, flush=True)

@@ -23,8 +23,8 @@ LOOKUPS = ("ngram", "suffix")
 
 
 @attrs.define(eq=False)
-class Refusing:
-    """A rule that keeps the target's own token and no drafted one, so that every position gets a draft."""
+class RejectAll:
+    """A rule that accepts no drafted token, so that every position of a text gets a draft."""
 
     @hookimpl
     def compat(self) -> Compat:
@@ -116,12 +116,12 @@ def recorded(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
     names = [*methods]
     lengths, auto = {"methods": [("lengths", Lengths())]}, {"methods": ["ngram"], "control": "auto"}
     texts = recorder.texts(plain={}, lengths=lengths, auto=auto, **{name: {"methods": [name]} for name in names})
-    refused = {
-        name: {"methods": [(name, {"p_min": 0.0})], "rule": ("refusing", Refusing())}
+    rejected = {
+        name: {"methods": [(name, {"p_min": 0.0})], "rule": ("reject-all", RejectAll())}
         for name in names
         if name not in LOOKUPS
     }
-    drafts = recorder.texts(**refused)
+    drafts = recorder.texts(**rejected)
     host = statistics.median(step.host for *_, seen in texts["plain"] for step in seen)
     found = {name: of_method(texts[name], host) for name in names}
     for name, made in drafts.items():
@@ -137,9 +137,11 @@ def recorded(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
 
 
 def of_forwards(texts: Texts) -> list[float]:
-    """Seconds of a forward with 1, 2, ... rows, which never fall."""
-    times = medians((len(s.ids), s.seconds["verify"]) for *_, seen in texts for s in seen)
-    return [float(time) for time in np.maximum.accumulate([times[k] for k in sorted(times)])]
+    """Seconds of a forward with 1, 2, ... rows, which never fall; between those that were made they are linear."""
+    times = medians((len(step.ids), step.seconds["verify"]) for *_, seen in texts for step in seen)
+    lengths = sorted(times)
+    each = np.interp(range(LONGEST + 1), lengths, [times[length] for length in lengths])
+    return [float(seconds) for seconds in np.maximum.accumulate(each)]
 
 
 def of_method(texts: Texts, host: float) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from spec_core import Spent, Tried
 
 USUAL = 4
 """Lengths of drafts whose costs are learned from the steps of one plan, those that were most often."""
-
 UNUSUAL = 1.0 + LARGE
 """Plain steps from which on one without a draft was disturbed."""
 
@@ -142,12 +141,13 @@ class Learner:
         for i, spent in enumerate(steps):
             share = shares.get(spent.rows)
             plain = machine.plain if share is None else share * spent.seconds["verify"]
-            planned = own if i == 0 else 0.0
+            planned = own > 0.0 and i == 0
             if spent.tried or planned or spent.whole >= UNUSUAL * plain or plain > slow:
+                whole = spent.whole - own if planned else spent.whole
                 begins = firsts[i].beginning if i in firsts else None
-                charged, disturbed = self.pacer.charged(spent.rows, spent.whole - planned, plain, begins)
-                sums.add(spent, spent.whole - planned, charged, usual=not (planned or disturbed or i in firsts))
-            else:  # as most steps are where drafts are rare
+                charged, disturbed = self.pacer.charged(spent.rows, whole, plain, begins)
+                sums.add(spent, whole, charged, usual=not (planned or disturbed or i in firsts))
+            else:  # as most steps are where drafts are rare; ``charged`` would say the same, and takes longer
                 sums.add_plain(spent, spent.whole, spent.whole / plain)
         texts = [*sums.steps]
         for i, arm in firsts.items():

@@ -215,7 +215,7 @@ def test_a_first_draft_within_a_plan_tells_no_cost_of_drafts_and_is_never_excuse
 
 
 def plain_steps_of_a_plan(odd):
-    """What is left in the ledger after five plain steps of a plan, the third of which is this one."""
+    """A pacer after five plain steps of a plan, the third of which is this one."""
     pacer, learner = learner_of_a_plan()
     pacer.shares, pacer.ledger.balance = {1: 1.2}, 10.0
     usual = [made(1 + i, 1.2e-3, 1e-3) for i in range(5)]
