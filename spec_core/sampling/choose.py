@@ -73,6 +73,8 @@ def _penalise_repetition(row: Tensor, penalty: float, history: list[int]) -> Non
 
 def host(row: Tensor) -> Tensor:
     """The row as both forms read it: contiguous on the host, float32 or float64."""
+    if row.is_cpu and row.dtype in KINDS and row.is_contiguous() and not row.requires_grad:
+        return row  # as mostly: each of the calls below takes as long as reading a small row
     row = row.detach()
     return (row if row.dtype in KINDS else row.float()).cpu().contiguous()
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.recycling import Recycling, drawn_from
 from spec_methods.recycling.table import Table
-from spec_methods.recycling.tree import DECAY, Limits, Node, by_chance, by_noise, grow, kinds, learn
-from spec_methods.recycling.tree import evidence as estimates
+from spec_methods.recycling.tree import DECAY, Evidence, Limits, Node, by_chance, by_noise, grow, kinds, learn
 
 from spec_core import Draft, Run, Sampling, Step, hookimpl, load
 from spec_core.sampling.noise import gumbel
@@ -159,11 +158,12 @@ ROWS = st.dictionaries(
 
 def every_path(table: Table, limits: Limits) -> list[float]:
     """Chances of all paths within depth, width and p_min, by enumeration."""
-    evidence, chances, waiting = estimates(), [], [(0, 1.0, 0)]
+    evidence, chances, waiting = Evidence(), [], [(0, 1.0, 0)]
     while waiting:
         token, chance, depth = waiting.pop()
         scored = by_chance(table.rows.get(token, []), depth + 1)
-        for (_, successor), kind in list(zip(scored, kinds(scored), strict=True))[: limits.width]:
+        ranked = kinds(scored, limits.width) if scored else []
+        for (_, successor), kind in zip(scored, ranked, strict=False):
             after = chance * evidence.value(kind)
             if after >= limits.p_min and depth < limits.depth:
                 chances.append(after)
@@ -176,7 +176,7 @@ def every_path(table: Table, limits: Limits) -> list[float]:
 def test_the_tree_holds_the_likeliest_paths(rows, depth, width, nodes):
     """Compared with all paths; parents come first, and siblings have different tokens."""
     table, limits = Table(8, 0.5, rows), Limits(depth, nodes, width, 0.05)
-    tree = grow(table, 0, by_chance, estimates(), limits)
+    tree = grow(table, 0, by_chance, Evidence(), limits)
 
     assert [node.chance for node in tree] == pytest.approx(every_path(table, limits)[:nodes])
     assert all(node.parent < i for i, node in enumerate(tree))
@@ -188,7 +188,7 @@ TABLE = Table(8, 0.5, {1: [(2, 0.9), (3, 0.1)], 2: [(4, 1.0)], 4: [(1, 1.0)]})
 
 
 def test_nothing_is_drafted_behind_a_stop_token():
-    chain = grow(TABLE, 1, by_chance, estimates(), Limits(8, 8, 1, 0.0, stops=frozenset({4})))
+    chain = grow(TABLE, 1, by_chance, Evidence(), Limits(8, 8, 1, 0.0, stops=frozenset({4})))
 
     assert [node.token for node in chain] == [2, 4]
 
@@ -208,9 +208,9 @@ def test_a_sampling_target_is_followed_by_its_noise():
 def test_a_drawn_token_stays_whatever_its_chance():
     """Omitting it because of its noise would change the distribution of the others; the draft ends after it."""
     limits = {"depth": 8, "nodes": 8, "width": 1, "p_min": 0.9}
-    kept = grow(TABLE, 1, by_chance, estimates(), Limits(**limits, drawn=True))
+    kept = grow(TABLE, 1, by_chance, Evidence(), Limits(**limits, drawn=True))
 
-    assert grow(TABLE, 1, by_chance, estimates(), Limits(**limits)) == []
+    assert grow(TABLE, 1, by_chance, Evidence(), Limits(**limits)) == []
     assert [node.token for node in kept] == [2] and kept[0].chance < 0.9
 
 
@@ -233,15 +233,15 @@ def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
     """Accepted drafts and their siblings; nothing after a rejected one. Older outcomes count less."""
     nodes = [Node(5, -1, 1, 0.5, (0, 3)), Node(6, -1, 1, 0.2, (1, 2)), Node(7, 0, 2, 0.2, (0, 3))]
     nodes.append(Node(8, 1, 2, 0.1, (0, 3)))
-    evidence = estimates()
+    evidence = Evidence()
     learn(evidence, nodes, (0,))
 
-    found = {kind: [c.accepted, c.tested] for kind, c in evidence.counts.items()}
+    found = {kind: [c.accepted, c.tested] for kind, c in evidence.estimates.counts.items()}
     assert found == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
 
 
 def test_a_kind_recovers_from_a_bad_round():
-    evidence = estimates()
+    evidence = Evidence()
     before = evidence.value((0, 4))
     for _ in range(20):
         evidence.learn((0, 4), False)

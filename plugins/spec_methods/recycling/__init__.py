@@ -18,9 +18,9 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, Place, confidences, likeliest, p_min_field
+from spec_core.toolkit import Place, confidences, likeliest, p_min_field
 from spec_methods.recycling.table import Table
-from spec_methods.recycling.tree import Limits, Node, Order, by_chance, by_noise, evidence, grow, learn
+from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
 
 COMMITTED = Place()
 """Behind committed text."""
@@ -34,7 +34,7 @@ class Memory:
 
     seq: Sequence
     table: Table
-    evidence: AcceptanceEstimates = attrs.field(factory=evidence)
+    evidence: Evidence = attrs.field(factory=Evidence)
     drafted: dict[int, list[Node]] = attrs.field(factory=dict)
 
 
@@ -100,16 +100,21 @@ class Recycling:
     def rollback(self, step: Step) -> None:
         """Learn from all verified rows, the kept path last, and from the acceptance of the own draft."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
-        rows = likeliest(step.output.logits, self.k) if concerned else []
+        if not concerned:
+            return
         for seq, share in step.judged:
             memory = self._memory(seq)
             learn(memory.evidence, memory.drafted[share.leaf], share.uncut.path)
+        rows = likeliest(step.output.logits, self.k)
         for seq in concerned:
-            memory, part = self._memory(seq), step.part(seq)
-            tokens = [seq.tokens[-1], *(part.draft.ids if part.draft else ())]
-            kept = [0, *(1 + i for i in part.uncut.path)]
-            for i in [*sorted(set(range(len(tokens))) - set(kept)), *kept]:
-                memory.table.learn(tokens[i], rows[part.at + i])
+            part, table = step.part(seq), self._memory(seq).table
+            drafted = part.draft.ids if part.draft else ()
+            if rejected := set(range(len(drafted))).difference(part.uncut.path):
+                for i in sorted(rejected):
+                    table.learn(drafted[i], rows[part.at + 1 + i])
+            table.learn(seq.tokens[-1], rows[part.at])
+            for i in part.uncut.path:
+                table.learn(drafted[i], rows[part.at + 1 + i])
 
     def _memory(self, seq: Sequence) -> Memory:
         """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""

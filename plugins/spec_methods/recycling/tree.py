@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 
 import attrs
 from torch import Tensor
@@ -18,6 +17,7 @@ PRIOR_WEIGHT = 4.0
 RANKS = 4
 """Ranks of successors: best, second, third, all others."""
 NEVER = 1e-6
+GAP_MAX = 5.5
 LONE = 3.0
 """Lead, in nats, of a single successor over tokens that were never seen."""
 
@@ -31,16 +31,31 @@ Order = Callable[[Row, int], Scored]
 """Orders successors at a depth, from 1 on, as the target will choose between them."""
 
 
-def evidence() -> AcceptanceEstimates:
-    """Estimates of how often a successor of each kind was right, given that its parent was accepted."""
-    return AcceptanceEstimates(expected, PRIOR_WEIGHT, DECAY)
-
-
-@cache
 def expected(kind: Kind) -> float:
     """Expected acceptance of a successor of this kind before anything was tested."""
     rank, gap = kind[0], kind[1] / 1.5
     return 0.3 * math.exp(-gap / 2) if rank else 1 - 0.68 * math.exp(-gap / 2.4)
+
+
+@attrs.define(eq=False)
+class Evidence:
+    """Estimates of how often a successor of each kind was right, given that its parent was accepted.
+
+    known: {kind: its estimate}, until more is learned of it: a tree asks for many, and few of them are tested.
+    """
+
+    estimates: AcceptanceEstimates = attrs.field(factory=lambda: AcceptanceEstimates(expected, PRIOR_WEIGHT, DECAY))
+    known: dict[Kind, float] = attrs.field(factory=dict)
+
+    def value(self, kind: Kind) -> float:
+        found = self.known.get(kind)
+        if found is None:
+            found = self.known[kind] = self.estimates.value(kind)
+        return found
+
+    def learn(self, kind: Kind, right: bool) -> None:
+        self.known.pop(kind, None)
+        self.estimates.learn(kind, right)
 
 
 @attrs.define(eq=False)
@@ -80,37 +95,42 @@ def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> O
     return order
 
 
-def grow(table: Table, last: int, order: Order, evidence: AcceptanceEstimates, limits: Limits) -> list[Node]:
+def grow(table: Table, last: int, order: Order, evidence: Evidence, limits: Limits) -> list[Node]:
     """The tree of the likeliest paths after ``last``, parents first, with a probability of at least ``p_min``.
 
     A token's children are distinct. Nothing follows a stop token.
     """
+    width, p_min, drawn, value = limits.width, limits.p_min, limits.drawn, evidence.value
 
-    def following(token: int, parent: int, depth: int, chance: float) -> Iterator[Node]:
-        scored = order(table.rows.get(token, []), depth)
-        for (_, successor), kind in zip(scored[: limits.width], kinds(scored), strict=False):
-            after = chance * evidence.value(kind)
-            if (chance if limits.drawn else after) >= limits.p_min:
-                yield Node(successor, parent, depth, after, kind)
+    def following(token: int, parent: int, depth: int, chance: float) -> list[Node]:
+        row = table.rows.get(token)
+        if not row:
+            return []
+        found, scored = [], order(row, depth)
+        for (_, successor), kind in zip(scored, kinds(scored, width), strict=False):
+            after = chance * value(kind)
+            if (chance if drawn else after) >= p_min:
+                found.append(Node(successor, parent, depth, after, kind))
+        return found
 
     first = following(last, -1, 1, 1.0)
     return grow_tree(first, lambda node, at: following(node.token, at, node.depth + 1, node.chance), limits)
 
 
-def kinds(scored: Scored) -> Iterator[Kind]:
-    """The kind of each successor."""
-    if scored:
-        best = scored[0][0]
-        yield 0, steps(best - scored[1][0] if len(scored) > 1 else LONE)
-        for rank, (score, _) in enumerate(scored[1:], 1):
-            yield min(rank, RANKS - 1), steps(best - score)
+def kinds(scored: Scored, count: int) -> list[Kind]:
+    """The kinds of the first ``count`` successors."""
+    best = scored[0][0]
+    found = [(0, steps(best - scored[1][0] if len(scored) > 1 else LONE))]
+    for rank, (score, _) in enumerate(scored[1:count], 1):
+        found.append((rank if rank < RANKS else RANKS - 1, steps(best - score)))
+    return found
 
 
 def steps(gap: float) -> int:
-    return min(8, int(gap * 1.5))
+    return int(gap * 1.5) if gap < GAP_MAX else 8
 
 
-def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
+def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count a token as tested if its parent was accepted, and as accepted if it is on the path."""
     for node, right in tested(nodes, path):
         evidence.learn(node.kind, right)
