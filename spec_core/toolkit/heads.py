@@ -36,6 +36,13 @@ class DraftHead:
         """[n, D] of a span for each of the sources."""
         return [span.final if i == self.last and span.final is not None else span.hidden[i] for i in self.sources]
 
+    def copy(self, span: Span) -> Span:
+        """A span that stays valid after the step, with the states of the sources and no others."""
+        final = None if span.final is None or self.last not in self.sources else span.final.clone()
+        hidden = {i: span.hidden[i].clone() for i in self.sources if i < self.last or final is None}
+        embeds = {i: embed.clone() for i, embed in span.next_embeds.items()}
+        return attrs.evolve(span, hidden=hidden, final=final, next_embeds=embeds)
+
 
 def draft_head(
     target: Target, kind: str, file: str | None, load: Callable[..., Target], reading: Reading = "auto"

@@ -28,18 +28,23 @@ from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
 BACKLOG = 256
 """Max pairs that wait for the next draft; more are evaluated at once."""
+FEW, LATER = 16, 32
+"""Rows of a step whose states may be read later; and steps after which they are read in any case."""
 
 
 @attrs.define(eq=False)
 class PairState:
     """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``.
 
-    reached: share of the drafts it extended that were accepted to their end.
+    reached: share of the drafts it extended that were accepted to their end. later: committed rows after those of
+    ``pairs`` whose states are read before the next draft. drafted: its draft was judged in this step.
     """
 
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
     reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
+    later: list[Span] = attrs.field(factory=list)
+    drafted: bool = False
 
     def fade(self) -> None:
         self.estimate.fade()
@@ -51,7 +56,7 @@ class PairState:
 
     def fork(self) -> PairState:
         """For another sequence with the same rows; its acceptance rate is its own."""
-        return PairState(self.pairs.fork())
+        return PairState(self.pairs.fork(), later=[*self.later])
 
 
 @attrs.define(eq=False)
@@ -120,6 +125,10 @@ class PairDrafter:
         """[n, D] for each span, in new memory: the hidden states of its pairs."""
         raise NotImplementedError
 
+    def later(self, span: Span) -> Span | None:
+        """A copy of a span, if reading its states takes less time together with those of later steps."""
+        return None
+
     def logits(self, rows: Tensor) -> Tensor:
         """Rows of the layer as logits [n, V] over the target's tokens."""
         return rows
@@ -137,8 +146,10 @@ class PairDrafter:
     @hookimpl
     def draft(self, step: Step) -> None:
         behind = [c for seq, place, budget in places(step) if (c := self._chain(step, seq, budget, place))]
-        self._read_others(step, behind)
         drafts = [*behind, *(d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget)))]
+        states = [d.seq.stash[self.state] for d in drafts]
+        self._read(step, [(state, state.later) for state in states if state.later])
+        self._read_others(step, behind)
         self._all_at_once(step, drafts)
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
@@ -149,24 +160,42 @@ class PairDrafter:
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
-            learn(seq.stash[self.state].estimate, part.draft, part.uncut.path)
+            state = seq.stash[self.state]
+            state.drafted = True
+            learn(state.estimate, part.draft, part.uncut.path)
         for seq, tested in reached(step):
             seq.stash[self.state].reached.add(tested, 1)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Keep the new pairs; evaluate them only if there are many."""
-        both = list(rows.by_sequence())
-        if not both:
-            return
-        for (seq, span), hidden in zip(both, self.hidden([span for _, span in both]), strict=True):
+        """Keep the new pairs; evaluate them only if there are many.
+
+        A method that has just drafted will soon need them. Otherwise their states may be read later, many at once.
+        """
+        now = []
+        for seq, span in rows.by_sequence():
             state = seq.stash.get(self.state)
             if state is None:
                 state = seq.stash[self.state] = PairState(self.layer.memory())
-            state.pairs.take(span.start, span.next, hidden, span.next_embeds)
+            waits = not state.drafted and len(span.tokens) <= FEW and len(state.later) < LATER
+            state.drafted = False
+            if waits and (kept := self.later(span)) is not None:
+                state.later.append(kept)
+            else:
+                now.append((state, [*state.later, span]))
+        self._read(rows.step, now)
+
+    def _read(self, step: Step, waiting: Rowing[tuple[PairState, list[Span]]]) -> None:
+        """Make pairs of spans, of several sequences at once."""
+        spans = [span for _, each in waiting for span in each]
+        hidden = iter(self.hidden(spans) if spans else ())
+        for state, each in waiting:
+            state.later = []
+            for span in each:
+                state.pairs.take(span.start, span.next, next(hidden), span.next_embeds)
             while len(state.pairs.tokens) > BACKLOG:
                 self.layer.forward([state.pairs.pairs(BACKLOG)], last=False)
-                rows.step.report_cost(forwards=1, rows=BACKLOG)
+                step.report_cost(forwards=1, rows=BACKLOG)
 
     # one draft
 
@@ -176,7 +205,7 @@ class PairDrafter:
     def _ready(self, step: Step, seq: Sequence, place: Place = COMMITTED) -> PairState | None:
         """The sequence's state, if a draft that begins there is likely enough to be accepted."""
         state = seq.stash.get(self.state)
-        if state is None or not state.pairs.tokens:
+        if state is None or not (state.pairs.tokens or state.later):
             return None
         state.fade()
         return state if state.chance(place) * state.estimate.value >= self.drafter.price(step, seq) else None

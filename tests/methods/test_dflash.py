@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 from spec_methods.dflash import DFlash
-from spec_methods.dflash.layer import Known, Layers
+from spec_methods.dflash.layer import Layers
 from spec_train.heads.dflash import DFlash as Trainable
 from spec_train.heads.export.trained import Trained
 from spec_train.heads.export.write import write
@@ -66,7 +66,8 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     facts = {**facts, "head": attrs.evolve(facts["head"], windows=(3, 6), causal=causal)}
     head = Layers(facts, target.info.extras["executor"]())
     context = head.context()
-    head.learn([Known(context, 0, list(states.unbind(1)))])
+    context.take(0, features)
+    head.learn([context])
     context.token = tokens[-1]
     (rows,) = head.blocks([context], [3])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from spec_train.heads.export.write import write
 
-from spec_core import Run, Sampling, load
+from spec_core import Compat, Run, Sampling, hookimpl, load
 from spec_core.errors import Refused
 from spec_core.toolkit import DraftLimits
 from tests.methods.drafted import check_published, drafted
@@ -91,6 +91,45 @@ def test_a_chain_in_one_call_is_the_chain_of_single_steps(rows, kernels):
     assert drafts[0] == drafts[1]
     assert max(map(len, drafts[0])) == 5
 
+
+class Pauses:
+    """A controller that lets nobody draft in most steps: for 3, 6 or 45 of them."""
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts=())
+
+    @hookimpl
+    def draft(self, step):
+        for part in step.parts:
+            if len(part.seq.tokens) - part.seq.prompt_len not in {4, 5, 12, 60, 61, 64}:
+                step.limit(part.seq, 0)
+
+
+@pytest.mark.parametrize("of", TARGETS)
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_once(kind, slots, of, monkeypatch):
+    """Of rows without a draft, the states are kept until the next one, or until there are many."""
+    found = []
+    for later in (True, False):
+        if not later:
+            monkeypatch.setattr("spec_methods.dflash.BACKLOG", 0)
+            monkeypatch.setattr("spec_methods.eagle3.Eagle3.later", lambda self, span: None)
+        run, drafts = Run(tiny(of), [method(kind, of, None), ("pauses", Pauses())], max_sequences=slots), []
+        run.observe(lambda step, drafts=drafts: drafts.extend(drafts_of(step)))
+        ask = {"max_tokens": 80, "ignore_eos": True}
+        requests = [run.generate([1, 2, 3 + i, 4], name=str(i), **ask) for i in range(5)]
+        assert all(len(request.result.tokens) == 80 for request in requests)
+        found.append(sorted(drafts))
+
+    assert found[0] == found[1]
+    assert len({at for _, at, _ in found[0]}) >= 4
+
+
+def drafts_of(step):
+    """(request, position, tokens) of each draft."""
+    return [(p.seq.name, p.start, p.draft.ids) for p in step.parts if p.draft]
 
 @pytest.mark.parametrize("bad", ["few", "beyond", "negative"])
 def test_the_native_call_believes_no_map_of_tokens(bad):

@@ -14,7 +14,7 @@ import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
 from spec_methods import dflash, eagle3
-from spec_methods.dflash.layer import Context, Known, Layers
+from spec_methods.dflash.layer import Context, Layers
 from spec_methods.eagle3.layer import Layer
 from spec_targets.heads.file import HeadFile
 from spec_targets.heads.head import Head
@@ -216,7 +216,8 @@ def _logits(made: Case, target: Target, states: list[Tensor], tokens: list[int])
     if made.head.kind == "dflash":
         layers = Layers(facts, trunk)
         context = Context(layers.fill.cache(64), token=tokens[-1])
-        layers.learn([Known(context, 0, states)])
+        context.take(0, torch.cat(states, -1))
+        layers.learn([context])
         return layers.blocks([context], [made.head.block - 1])[0]
     layer = Layer(facts, trunk)
     memory = layer.memory()

@@ -1,7 +1,7 @@
 """DFlash (z-lab, block diffusion): a head fills a block of masked tokens in one forward.
 
-Keys and values of committed positions are made from the target's hidden states when they are committed; a draft of any
-length costs one forward, for all sequences together.
+Keys and values of committed positions are made from the target's hidden states before the next draft, of many positions
+at once; a draft of any length costs one forward, for all sequences together.
 
 Example: with blocks of 4 the forward reads ``cat`` and three mask tokens after it, attends to the features of
 all earlier tokens, and predicts all three at once: ``sat``, ``on``, ``the``.
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import torch
 from attrs.validators import ge, le
 from spec_kernels.model.head import borrowed
 from spec_kernels.model.trunk import trunk_of
@@ -30,7 +31,10 @@ from spec_core.toolkit import (
     p_min_field,
     sample_field,
 )
-from spec_methods.dflash.layer import Context, Known, Layers
+from spec_methods.dflash.layer import Context, Layers
+
+BACKLOG = 32
+"""Positions that wait for the next draft; with more, the weights are read for many at once."""
 
 
 @attrs.define(eq=False)
@@ -98,6 +102,7 @@ class DFlash:
         blocks = [b for seq, budget in step.undrafted if (b := self._begin(step, seq, budget))]
         if not blocks:
             return
+        self._learn([b.context for b in blocks if b.context.waits])
         rows = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
         step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
         for block, logits in zip(blocks, rows, strict=True):
@@ -111,21 +116,25 @@ class DFlash:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        """Store committed positions of all sequences as keys and values, over the rows of the last block."""
-        parts = [self._known(seq, span) for seq, span in rows.by_sequence()]
-        if parts:
-            self.layers.learn(parts)
+        """Keep the hidden states of committed positions, over the rows of the last block; if there are many, learn."""
+        contexts = [self._known(seq, span) for seq, span in rows.by_sequence()]
+        self._learn([context for context in contexts if context.waits > BACKLOG])
 
     # one draft
 
-    def _known(self, seq: Sequence, span: Span) -> Known:
+    def _learn(self, contexts: list[Context]) -> None:
+        if contexts:
+            self.layers.learn(contexts)
+
+    def _known(self, seq: Sequence, span: Span) -> Context:
         memory = seq.stash.get(self.memory)
         if memory is None:
             memory = seq.stash[self.memory] = Memory(self.layers.context())
+        memory.context.take(span.start, torch.cat(self.head.states(span), -1))
         memory.context.token = span.next[-1]
         embed = span.next_embeds.get(len(span.next) - 1)
         memory.context.embed = None if embed is None else self.layers.embedding(embed)
-        return Known(memory.context, span.start, self.head.states(span))
+        return memory.context
 
     def _begin(self, step: Step, seq: Sequence, budget: int) -> Block | None:
         memory = seq.stash.get(self.memory)

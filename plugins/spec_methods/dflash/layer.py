@@ -7,14 +7,14 @@ them and to itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
-from spec_kernels.model.ops import Concat, Embed, Input, Model, Op, Rotate, Store
+from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
 
 FIRST_ROWS = 512
@@ -23,31 +23,42 @@ FIRST_ROWS = 512
 
 @dataclass(eq=False)
 class Context:
-    """The head's data of a sequence: keys and values of its first ``done`` positions, and the token after them,
-    or its embedding [D] where it is -1."""
+    """The head's data of a sequence: keys and values of its first ``done`` positions, ``waiting`` states [n, sources x
+    Dt] of the ``waits`` positions that follow, and the token after them, or its embedding [D] where it is -1."""
 
     cache: Any
     done: int = 0
     token: int = -1
     embed: Tensor | None = None
+    waits: int = 0
+    waiting: list[Tensor] = field(default_factory=list)
 
     def fork(self) -> Context:
-        """A copy with rows of its own."""
-        return Context(self.cache.copy(), self.done, self.token, self.embed)
+        """A copy with rows of its own. States never change, so they are shared."""
+        return Context(self.cache.copy(), self.done, self.token, self.embed, self.waits, list(self.waiting))
+
+    def take(self, start: int, states: Tensor) -> None:
+        """States of the positions from ``start`` on, kept without a copy; those at or after it are dropped."""
+        if start < self.done + self.waits:
+            self._cut(start)
+        self.waiting.append(states)
+        self.waits += len(states)
+
+    def _cut(self, end: int) -> None:
+        kept = torch.cat(self.waiting)[: end - self.done] if end > self.done else None
+        self.done, self.waiting = min(end, self.done), [] if kept is None else [kept]
+        self.waits = end - self.done
+
+    def taken(self) -> list[Tensor]:
+        """What waits, which counts as done from now on."""
+        waiting, self.waiting = self.waiting, []
+        self.done, self.waits = self.done + self.waits, 0
+        return waiting
 
     def room(self, rows: int) -> Any:
         if rows > self.cache.length:
             self.cache.grow(max(rows, 2 * self.cache.length))
         return self.cache
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """Hidden states of positions ``start`` and up of one sequence: [n, Dt] for each of the sources."""
-
-    context: Context
-    start: int
-    states: Sequence[Tensor]
 
 
 class Layers:
@@ -72,16 +83,18 @@ class Layers:
         """A copy of the embedding of a committed token; zeros if its width is not the head's."""
         return embedding(given, self.head.width)
 
-    def learn(self, parts: Sequence[Known]) -> None:
-        """Store positions of several sequences in one pass; rows at or after them are overwritten."""
+    def learn(self, contexts: Sequence[Context]) -> None:
+        """Keys and values of the positions that wait, of several sequences in one pass."""
         sequences, first = [], 0
         positions: list[int] = []
-        for p in parts:
-            n = len(p.states[0])
-            sequences.append(SequenceRows(p.context.room(p.start + n), first, n, p.start))
-            positions += range(p.start, p.start + n)
-            first, p.context.done = first + n, p.start + n
-        inputs = {f"h{i}": torch.cat(some) for i, some in enumerate(zip(*(p.states for p in parts), strict=True))}
+        states: list[Tensor] = []
+        for c in contexts:
+            start, n = c.done, c.waits
+            sequences.append(SequenceRows(c.room(start + n), first, n, start))
+            positions += range(start, start + n)
+            states += c.taken()
+            first += n
+        inputs = {"z": states[0] if len(states) == 1 else torch.cat(states)}
         at = torch.tensor(positions, device=self.device)
         self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
@@ -106,9 +119,7 @@ class Layers:
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """From hidden states to a feature, and from its norm to keys and values of every layer."""
-    names = tuple(f"h{i}" for i in range(head.inputs))
-    yield from (Input(name, head.target_width) for name in names)
-    yield Concat(names, "z")
+    yield Input("z", head.inputs * head.target_width)
     yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
     for i, builder in enumerate(builders):

@@ -87,5 +87,8 @@ class Eagle3(PairDrafter):
         states = [torch.cat(parts) for parts in zip(*(self.head.states(span) for span in spans), strict=True)]
         return list(self.layer.features(states).split([len(span.tokens) for span in spans]))
 
+    def later(self, span: Span) -> Span | None:
+        return self.head.copy(span)
+
     def logits(self, rows: Tensor) -> Tensor:
         return self.layer.logits(rows)
