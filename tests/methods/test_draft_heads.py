@@ -127,6 +127,29 @@ def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_onc
     assert len({at for _, at, _ in found[0]}) >= 4
 
 
+@pytest.mark.parametrize("running", [False, True], ids=["ended", "running"])
+@pytest.mark.parametrize("more", [16, 30])
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_a_text_that_begins_as_another_drafts_the_same_though_its_states_were_not_read(kind, more, running):
+    """Rows are reused from one that ended, or still runs, in a pause; ``more`` of them after its prompt."""
+    found, prompt = [], [(7 * i + i * i) % 290 for i in range(66)]
+    for reuse in (True, False):
+        run = Run(tiny("dense"), [method(kind, "dense", None), ("pauses", Pauses())], max_sequences=2, reuse=reuse)
+        first = run.submit(prompt, max_tokens=40, ignore_eos=True)
+        while len(first.tokens) < 66 + 36 if running else first.finish is None:
+            run.step()
+        drafts = []
+        run.observe(lambda step, drafts=drafts: drafts.extend(one for one in drafts_of(step) if one[0] == "second"))
+        second = run.submit([*first.tokens[: 66 + more], 7, 8], max_tokens=16, ignore_eos=True, name="second")
+        while second.finish is None:
+            run.step()
+        assert second.reused == (65 + more if reuse else 0)
+        found.append(drafts)
+
+    assert found[0] == found[1]
+    assert found[0]
+
+
 def drafts_of(step):
     """(request, position, tokens) of each draft."""
     return [(p.seq.name, p.start, p.draft.ids) for p in step.parts if p.draft]
