@@ -154,6 +154,7 @@ def drafts_of(step):
     """(request, position, tokens) of each draft."""
     return [(p.seq.name, p.start, p.draft.ids) for p in step.parts if p.draft]
 
+
 @pytest.mark.parametrize("bad", ["few", "beyond", "negative"])
 def test_the_native_call_believes_no_map_of_tokens(bad):
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels="native")
