@@ -18,6 +18,7 @@ RANKS = 4
 """Ranks of successors: best, second, third, all others."""
 NEVER = 1e-6
 GAP_MAX = 5.5
+"""Lead or distance, in nats, from which on all are of one kind."""
 LONE = 3.0
 """Lead, in nats, of a single successor over tokens that were never seen."""
 
