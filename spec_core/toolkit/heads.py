@@ -38,8 +38,8 @@ class DraftHead:
 
     def copy(self, span: Span) -> Span:
         """A span that stays valid after the step, with the states of the sources and no others."""
-        final = None if span.final is None or self.last not in self.sources else span.final.clone()
-        hidden = {i: span.hidden[i].clone() for i in self.sources if i < self.last or final is None}
+        hidden = {i: state.clone() for i, state in zip(self.sources, self.states(span), strict=True)}
+        final = None if span.final is None else hidden.pop(self.last, None)
         embeds = {i: embed.clone() for i, embed in span.next_embeds.items()}
         return attrs.evolve(span, hidden=hidden, final=final, next_embeds=embeds)
 

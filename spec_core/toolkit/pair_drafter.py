@@ -36,14 +36,14 @@ FEW, LATER = 16, 32
 class PairState:
     """State of one sequence. pairs: the layer's memory, with the methods of ``spec_kernels.model.pairs.PairMemory``.
 
-    reached: share of the drafts it extended that were accepted to their end. later: committed rows after those of
+    reached: share of the drafts it extended that were accepted to their end. unread: committed rows after those of
     ``pairs`` whose states are read before the next draft. drafted: its draft was judged in this step.
     """
 
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
     reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
-    later: list[Span] = attrs.field(factory=list)
+    unread: list[Span] = attrs.field(factory=list)
     drafted: bool = False
 
     def fade(self) -> None:
@@ -56,7 +56,7 @@ class PairState:
 
     def fork(self) -> PairState:
         """For another sequence with the same rows; its acceptance rate is its own."""
-        return PairState(self.pairs.fork(), later=[*self.later])
+        return PairState(self.pairs.fork(), unread=[*self.unread])
 
 
 @attrs.define(eq=False)
@@ -148,7 +148,7 @@ class PairDrafter:
         behind = [c for seq, place, budget in places(step) if (c := self._chain(step, seq, budget, place))]
         drafts = [*behind, *(d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget)))]
         states = [d.seq.stash[self.state] for d in drafts]
-        self._read(step, [(state, state.later) for state in states if state.later])
+        self._read(step, [(state, state.unread) for state in states if state.unread])
         self._read_others(step, behind)
         self._all_at_once(step, drafts)
         while growing := [d for d in drafts if d.open]:
@@ -177,12 +177,12 @@ class PairDrafter:
             state = seq.stash.get(self.state)
             if state is None:
                 state = seq.stash[self.state] = PairState(self.layer.memory())
-            waits = not state.drafted and len(span.tokens) <= FEW and len(state.later) < LATER
+            waits = not state.drafted and len(span.tokens) <= FEW and len(state.unread) < LATER
             state.drafted = False
             if waits and (kept := self.later(span)) is not None:
-                state.later.append(kept)
+                state.unread.append(kept)
             else:
-                now.append((state, [*state.later, span]))
+                now.append((state, [*state.unread, span]))
         self._read(rows.step, now)
 
     def _read(self, step: Step, waiting: Rowing[tuple[PairState, list[Span]]]) -> None:
@@ -190,7 +190,7 @@ class PairDrafter:
         spans = [span for _, each in waiting for span in each]
         hidden = iter(self.hidden(spans) if spans else ())
         for state, each in waiting:
-            state.later = []
+            state.unread = []
             for span in each:
                 state.pairs.take(span.start, span.next, next(hidden), span.next_embeds)
             while len(state.pairs.tokens) > BACKLOG:
@@ -205,7 +205,7 @@ class PairDrafter:
     def _ready(self, step: Step, seq: Sequence, place: Place = COMMITTED) -> PairState | None:
         """The sequence's state, if a draft that begins there is likely enough to be accepted."""
         state = seq.stash.get(self.state)
-        if state is None or not (state.pairs.tokens or state.later):
+        if state is None or not (state.pairs.tokens or state.unread):
             return None
         state.fade()
         return state if state.chance(place) * state.estimate.value >= self.drafter.price(step, seq) else None

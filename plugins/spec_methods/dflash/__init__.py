@@ -102,7 +102,7 @@ class DFlash:
         blocks = [b for seq, budget in step.undrafted if (b := self._begin(step, seq, budget))]
         if not blocks:
             return
-        self._learn([b.context for b in blocks if b.context.waits])
+        self.layers.learn([b.context for b in blocks if b.context.waits])
         rows = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
         step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
         for block, logits in zip(blocks, rows, strict=True):
@@ -117,16 +117,12 @@ class DFlash:
     @hookimpl
     def process(self, rows: Rows) -> None:
         """Keep the hidden states of committed positions, over the rows of the last block; if there are many, learn."""
-        contexts = [self._known(seq, span) for seq, span in rows.by_sequence()]
-        self._learn([context for context in contexts if context.waits > BACKLOG])
+        contexts = [self._kept(seq, span) for seq, span in rows.by_sequence()]
+        self.layers.learn([context for context in contexts if context.waits > BACKLOG])
 
     # one draft
 
-    def _learn(self, contexts: list[Context]) -> None:
-        if contexts:
-            self.layers.learn(contexts)
-
-    def _known(self, seq: Sequence, span: Span) -> Context:
+    def _kept(self, seq: Sequence, span: Span) -> Context:
         memory = seq.stash.get(self.memory)
         if memory is None:
             memory = seq.stash[self.memory] = Memory(self.layers.context())

@@ -85,6 +85,8 @@ class Layers:
 
     def learn(self, contexts: Sequence[Context]) -> None:
         """Keys and values of the positions that wait, of several sequences in one pass."""
+        if not contexts:
+            return
         sequences, first = [], 0
         positions: list[int] = []
         states: list[Tensor] = []

@@ -109,9 +109,8 @@ class Recycling:
         for seq in concerned:
             part, table = step.part(seq), self._memory(seq).table
             drafted = part.draft.ids if part.draft else ()
-            if rejected := set(range(len(drafted))).difference(part.uncut.path):
-                for i in sorted(rejected):
-                    table.learn(drafted[i], rows[part.at + 1 + i])
+            for i in sorted(set(range(len(drafted))).difference(part.uncut.path)):
+                table.learn(drafted[i], rows[part.at + 1 + i])
             table.learn(seq.tokens[-1], rows[part.at])
             for i in part.uncut.path:
                 table.learn(drafted[i], rows[part.at + 1 + i])

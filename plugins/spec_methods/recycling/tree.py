@@ -17,8 +17,6 @@ PRIOR_WEIGHT = 4.0
 RANKS = 4
 """Ranks of successors: best, second, third, all others."""
 NEVER = 1e-6
-GAP_MAX = 5.5
-"""Lead or distance, in nats, from which on all are of one kind."""
 LONE = 3.0
 """Lead, in nats, of a single successor over tokens that were never seen."""
 
@@ -29,7 +27,7 @@ Kind = tuple[int, int]
 Scored = list[tuple[float, int]]
 """(score, token), best first."""
 Order = Callable[[Row, int], Scored]
-"""Orders successors at a depth, from 1 on, as the target will choose between them."""
+"""Orders successors, one at least, at a depth, from 1 on, as the target will choose between them."""
 
 
 def expected(kind: Kind) -> float:
@@ -85,8 +83,6 @@ def by_noise(noise: Callable[[int, list[int]], Tensor], temperature: float) -> O
     """
 
     def order(row: Row, depth: int) -> Scored:
-        if not row:
-            return []
         drawn = noise(depth - 1, [token for token, _ in row]).tolist()
         scores = (
             (score / temperature + g, token) for (score, token), g in zip(by_chance(row, depth), drawn, strict=True)
@@ -119,16 +115,18 @@ def grow(table: Table, last: int, order: Order, evidence: Evidence, limits: Limi
 
 
 def kinds(scored: Scored, count: int) -> list[Kind]:
-    """The kinds of the first ``count`` successors."""
+    """The kinds of the first ``count`` successors, of one at least."""
     best = scored[0][0]
-    found = [(0, steps(best - scored[1][0] if len(scored) > 1 else LONE))]
-    for rank, (score, _) in enumerate(scored[1:count], 1):
-        found.append((rank if rank < RANKS else RANKS - 1, steps(best - score)))
-    return found
+    lead = best - scored[1][0] if len(scored) > 1 else LONE
+    others = [
+        (rank if rank < RANKS else RANKS - 1, steps(best - score)) for rank, (score, _) in enumerate(scored[1:count], 1)
+    ]
+    return [(0, steps(lead)), *others]
 
 
 def steps(gap: float) -> int:
-    return int(gap * 1.5) if gap < GAP_MAX else 8
+    found = int(gap * 1.5)
+    return found if found < 8 else 8  # without a call of min: it is made for every successor
 
 
 def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
