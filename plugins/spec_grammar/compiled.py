@@ -9,13 +9,24 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from spec_core import Target, UsageError
+from spec_grammar.limits import check_references
 from spec_grammar.matcher import GrammarMatcher
+from spec_grammar.recent import RECENT
+from spec_grammar.trial import try_grammar
 from spec_grammar.words import library, words_of
 
 Grammars = list[dict[str, Any]]
 """Grammars as llguidance reads them: the first is that of the text, others have a name."""
-LIMITS = {"max_grammar_size": 200_000, "initial_lexer_fuel": 1_000_000, "step_lexer_fuel": 200_000}
-"""Of llguidance, for one grammar: symbols, and work of its lexer. A larger one is an error."""
+LIMITS = {
+    "max_grammar_size": 200_000,
+    "initial_lexer_fuel": 1_000_000,
+    "step_lexer_fuel": 200_000,
+    "step_max_items": 10_000,
+    "verbose_errors": False,
+}
+"""Of llguidance, for one grammar: symbols, work of its lexer, and items of its parser for one mask."""
+SECONDS_KEPT_MAX = 0.1
+"""A grammar that took longer to compile may be large, and is not kept for later requests."""
 REASON_MAX = 300
 """Characters of an error that are shown."""
 
@@ -36,24 +47,34 @@ class Compiled:
 
     def start(self, target: Target) -> GrammarMatcher:
         """A state at the beginning of the text. Raises UsageError for a grammar that cannot be compiled."""
+        words = words_of(target)
         ready = self._ready.get(target.tokenizer)
         if ready is None:
             self.check()
-            ready = self._compile(target)
-            self._ready[target.tokenizer] = ready
-        return GrammarMatcher(ready.deep_copy(), words_of(target), target.info.vocab)
+            ready = self._ready[target.tokenizer] = self._compile(target, words)
+        return GrammarMatcher(ready.deep_copy(), words, target.info.vocab)
 
     def check(self) -> None:
         """Check limits before anything is compiled. Raises UsageError."""
 
-    def _compile(self, target: Target) -> Any:
+    def _compile(self, target: Target, words: Any) -> Any:
+        """Compiled in a process of its own first, unless the same grammar was compiled before."""
+        grammars = self.grammars(target)
+        text = text_of(grammars)
+        if (ready := RECENT.get(target.tokenizer, text)) is not None:
+            return ready
+        check_references(self.what, grammars)
+        trial = try_grammar(target, text, LIMITS)
+        if trial.error:
+            raise UsageError(f"{self.what} cannot be used: {reason(trial.error)}", hint=self.advice)
         llguidance = library()
-        words = words_of(target)
-        limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)
-        made = llguidance.LLMatcher(words, text_of(self.grammars(target)), log_level=0, limits=limits)
-        if made.is_error():
-            raise UsageError(f"{self.what} cannot be used: {reason(made.get_error())}", hint=self.advice)
-        return made
+        limits = llguidance.LLParserLimits(**LIMITS)
+        ready = llguidance.LLMatcher(words, text, log_level=0, limits=limits)
+        if ready.is_error():
+            raise UsageError(f"{self.what} cannot be used: {reason(ready.get_error())}", hint=self.advice)
+        if trial.seconds < SECONDS_KEPT_MAX:
+            RECENT.add(target.tokenizer, text, ready)
+        return ready
 
     @property
     def advice(self) -> str:

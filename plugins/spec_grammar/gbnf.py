@@ -89,11 +89,19 @@ def split(given: list[Piece]) -> dict[str, list[Piece]]:
 
 def names(rules: dict[str, list[Piece]]) -> dict[str, str]:
     """Lark's names: of terminals in capitals. A rule that can reach itself is no terminal, nor is one that uses it."""
-    below = {name: {p.text for p in body if p.kind == "name"} for name, body in rules.items()}
-    terminals: set[str] = set()
-    while more := {name for name, used in below.items() if name not in terminals and used <= terminals}:
-        terminals |= more
-    return {name: f"T{i}" if name in terminals else f"r{i}" for i, name in enumerate(rules)}
+    waits_for = {name: {p.text for p in body if p.kind == "name"} for name, body in rules.items()}
+    users: dict[str, list[str]] = {name: [] for name in rules}
+    for name, used in waits_for.items():
+        for other in used:
+            users[other].append(name)
+    terminals = [name for name, used in waits_for.items() if not used]
+    for terminal in terminals:  # grows while it is read
+        for name in users[terminal]:
+            waits_for[name].discard(terminal)
+            if not waits_for[name]:
+                terminals.append(name)
+    capitals = set(terminals)
+    return {name: f"T{i}" if name in capitals else f"r{i}" for i, name in enumerate(rules)}
 
 
 def written(piece: Piece, named: dict[str, str]) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spec_core import UsageError
+from spec_grammar.references import lark_depth, schema_depth
 
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 64
 """Nested objects and lists of a schema."""
+
+PATH_MAX = 2000
+"""Rules that refer to one another in a chain, or nested values and references of a schema."""
 
 
 def check_size(what: str, text: str) -> None:
@@ -30,6 +36,18 @@ def check_depth(what: str, schema: Any) -> None:
         depth += 1
         if depth > DEPTH_MAX:
             raise UsageError(f"{what} is nested more than {DEPTH_MAX} levels deep", hint="give a flatter one")
+
+
+def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:
+    """Raises UsageError for a chain of references that is too long. grammars: as llguidance reads them."""
+    for grammar in grammars:
+        text = grammar.get("lark_grammar")
+        found = schema_depth(grammar["json_schema"]) if text is None else lark_depth(text)
+        if found > PATH_MAX:
+            raise UsageError(
+                f"{what} has a chain of {found} references and nested parts, the limit is {PATH_MAX}",
+                hint="let fewer rules refer to one another",
+            )
 
 
 def _inner(value: Any) -> list[Any]:

@@ -49,11 +49,16 @@ def words_of(target: Target) -> Any:
             hint="use a model whose file names one",
         )
     if target.tokenizer not in _made:
-        _made[target.tokenizer] = _words(target)
+        given = vocabulary_of(target)
+        llguidance = library()
+        _made[target.tokenizer] = llguidance.LLTokenizer(
+            llguidance.TokenizerWrapper(given), n_vocab=len(given.tokens), eos_token=sorted(target.info.eog)
+        )
     return _made[target.tokenizer]
 
 
-def _words(target: Target) -> Any:
+def vocabulary_of(target: Target) -> Words:
+    """The vocabulary of a target that has a tokenizer."""
     tokenizer, eog = target.tokenizer, sorted(target.info.eog)
     assert tokenizer is not None
     found = [tokenizer.token_bytes(i) if i < tokenizer.vocab_size else b"" for i in range(target.info.vocab)]
@@ -61,6 +66,4 @@ def _words(target: Target) -> Any:
     tokens = list(found)
     for i in special:
         tokens[i] = b"<%d>" % i
-    given = Words(tokens, special, eog[0], tokenizer.bos, tokenizer)
-    llguidance = library()
-    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(given), n_vocab=len(tokens), eos_token=eog)
+    return Words(tokens, special, eog[0], tokenizer.bos, tokenizer)
