@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from time import thread_time
 from typing import Any
 
-import attrs
 import numpy as np
 
 WORD = 32

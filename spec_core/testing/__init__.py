@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spec_core.testing.conformance.constraint import ConstraintConformance as ConstraintConformance
     from spec_core.testing.conformance.controller import ControllerConformance as ControllerConformance
     from spec_core.testing.conformance.drafter import DrafterConformance as DrafterConformance
     from spec_core.testing.conformance.rollback import RollbackConformance as RollbackConformance
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from spec_core.testing.toy import ToyTarget as ToyTarget
 
 _WHERE = {
+    "ConstraintConformance": "conformance.constraint",
     "ControllerConformance": "conformance.controller",
     "DrafterConformance": "conformance.drafter",
     "Fuzzer": "fuzzer",

@@ -8,12 +8,14 @@ from typing import Any
 import attrs
 
 from spec_core.testing import (
+    ConstraintConformance,
     ControllerConformance,
     DrafterConformance,
     RollbackConformance,
     RuleConformance,
     TargetConformance,
 )
+from tests.kit import broken_constraints as constraints
 from tests.kit import broken_controllers as controllers
 from tests.kit import broken_drafters as drafters
 from tests.kit import broken_owners as owners
@@ -26,6 +28,7 @@ KITS = {
     "Acceptance rules": RuleConformance,
     "Targets": TargetConformance,
     "Controllers": ControllerConformance,
+    "Constraints": ConstraintConformance,
 }
 
 
@@ -195,4 +198,19 @@ CONTROLLERS = [
     controller("finished_sequences_are_forgotten", controllers.KeepsThemAll),
 ]
 
-CASES = [*DRAFTERS, *OWNERS, *RULES, *TARGETS, *CONTROLLERS]
+
+def constraint(check: str, broken: Any) -> Case:
+    return Case(ConstraintConformance, f"test_{check}", broken, constraints.Constraint)
+
+
+CONSTRAINTS = [
+    constraint("one_request_is_survived", constraints.RaisesAtTheStart),
+    constraint("undone_tokens_leave_no_trace", constraints.KeepsOneUndoneToken),
+    constraint("looking_changes_nothing", constraints.AdvancesInForced),
+    constraint("masks_of_a_draft_are_those_of_its_tokens", constraints.RepeatsTheFirstMask),
+    constraint("tokens_of_the_mask_are_accepted_and_no_others", constraints.AcceptsEveryToken),
+    constraint("two_texts_share_nothing", constraints.HasOneTextForAll),
+    constraint("text_with_drafts_is_plain", constraints.ForgetsItsDraft),
+]
+
+CASES = [*DRAFTERS, *OWNERS, *RULES, *TARGETS, *CONTROLLERS, *CONSTRAINTS]

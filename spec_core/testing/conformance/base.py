@@ -27,7 +27,7 @@ _plain: dict[tuple[Any, str, str], list[int]] = {}
 
 
 class Conformance:
-    """Inherit one of the five classes and define what is tested.
+    """Inherit one of the six classes and define what is tested.
 
     ``make`` returns a new plugin. ``target`` returns a new target; override it if the plugin needs a certain one.
     ``owner`` returns the owner of its recurrent state; None uses the installed one.
