@@ -86,6 +86,10 @@ class ConstraintError(SpecError):
     """The constraint of a request raised, or allows no token: the sequence ends, others continue."""
 
 
+class NoTokenAllowed(TargetError, ConstraintError, UsageError):
+    """A request forbids every token: by its bias, or by a constraint with a dead end or without bounds. It ends."""
+
+
 class NotAskedFor(KeyError):
     """A plugin reads a hidden state that its ``compat`` did not request."""
 

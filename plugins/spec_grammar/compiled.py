@@ -11,6 +11,7 @@ import attrs
 from spec_core import Target, UsageError
 from spec_grammar.limits import check_references
 from spec_grammar.matcher import GrammarMatcher
+from spec_grammar.reason import reason
 from spec_grammar.recent import RECENT
 from spec_grammar.trial import try_grammar
 from spec_grammar.words import library, words_of
@@ -27,8 +28,6 @@ LIMITS = {
 """Of llguidance, for one grammar: symbols, work of its lexer, and items of its parser for one mask."""
 SECONDS_KEPT_MAX = 0.1
 """A grammar that took longer to compile may be large, and is not kept for later requests."""
-REASON_MAX = 300
-"""Characters of an error that are shown."""
 
 
 @attrs.define(eq=False)
@@ -83,9 +82,3 @@ class Compiled:
 
 def text_of(grammars: Grammars) -> str:
     return json.dumps({"grammars": grammars})
-
-
-def reason(error: str) -> str:
-    """The message of llguidance in one line, without its internal state."""
-    said = " ".join(error.split("<state>")[0].split())
-    return said if len(said) <= REASON_MAX else f"{said[: REASON_MAX - 3]}..."

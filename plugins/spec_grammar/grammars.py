@@ -11,7 +11,7 @@ import attrs
 from spec_core import Target, UsageError
 from spec_grammar.compiled import Compiled, Grammars
 from spec_grammar.gbnf import lark_of
-from spec_grammar.limits import check_depth, check_size
+from spec_grammar.limits import check_depth, check_numbers, check_size
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -43,6 +43,7 @@ class JsonSchema(Compiled):
                 f"{self.what} is {type(schema).__name__}", hint='give an object such as {"type": "object"}, or true'
             )
         check_depth(self.what, schema)
+        check_numbers(self.what, schema)
 
     def grammars(self, target: Target) -> Grammars:
         return [{"json_schema": self._with_options(json.loads(_text(self.schema)))}]

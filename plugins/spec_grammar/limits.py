@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spec_core import UsageError
+from spec_core.errors import shown
 from spec_grammar.references import lark_depth, schema_depth
 
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 64
 """Nested objects and lists of a schema."""
 
+INTEGER_MAX = (1 << 63) - 1
 PATH_MAX = 2000
 """Rules that refer to one another in a chain, or nested values and references of a schema."""
 
@@ -35,6 +37,18 @@ def check_depth(what: str, schema: Any) -> None:
         depth += 1
         if depth > DEPTH_MAX:
             raise UsageError(f"{what} is nested more than {DEPTH_MAX} levels deep", hint="give a flatter one")
+
+
+def check_numbers(what: str, schema: Any) -> None:
+    """Raises UsageError for whole numbers that the compiler would cut. schema: not nested deeply."""
+    level = [schema]
+    while level:
+        wrong = next((v for v in level if isinstance(v, int) and not -INTEGER_MAX - 1 <= v <= INTEGER_MAX), None)
+        if wrong is not None:
+            raise UsageError(
+                f"{what} has {shown(wrong)}, beyond 64 bits", hint="give a smaller number, or one with a point"
+            )
+        level = [inner for outer in level for inner in _inner(outer)]
 
 
 def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from spec_core.errors import NoTokenAllowed
+from spec_grammar.reason import SIMPLER, panics_as_errors, reason
+
 WORD = 32
 MASK_SECONDS = 0.1
 """Time of a processor that one mask may take."""
@@ -44,12 +47,13 @@ class GrammarMatcher:
         return self._length == len(self._path) and bool(self._state.is_stopped())
 
     def advance(self, token: int) -> bool:
-        """Append a token if it is allowed. Raises RuntimeError where the grammar has become too complex."""
+        """Append a token if it is allowed. Raises NoTokenAllowed where the grammar has become too complex."""
         if self._length < len(self._path) and self._path[self._length] == token:
             self._length += 1
             return True
         state = self._current_state()
-        taken = state.try_consume_tokens([token]) == 1
+        with panics_as_errors():
+            taken = state.try_consume_tokens([token]) == 1
         _check(state)
         if taken:
             self._path.append(token)
@@ -78,8 +82,9 @@ class GrammarMatcher:
         """Up to ``count_max`` tokens of the bytes that the grammar leaves no choice about, as the tokenizer
         writes them.
         """
-        follow = self._current_state().deep_copy().compute_ff_bytes()
-        return self.words.tokenize_bytes(follow)[:count_max] if follow else []
+        with panics_as_errors():
+            follow = self._current_state().deep_copy().compute_ff_bytes()
+            return self.words.tokenize_bytes(follow)[:count_max] if follow else []
 
     def _current_state(self) -> Any:
         """The state after the text."""
@@ -111,20 +116,23 @@ class GrammarMatcher:
         state = self._current_state()
         row = np.zeros(-(-self.vocab // WORD), np.int32)
         begun = thread_time()
-        state.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+        with panics_as_errors():
+            state.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
         _check(state)
         self._charge(thread_time() - begun)
         return row.view(np.uint32)
 
     def _charge(self, seconds: float) -> None:
-        """Raises RuntimeError for a grammar whose masks take too long, since all texts wait for them."""
+        """Raises NoTokenAllowed for a grammar whose masks take too long, since all texts wait for them."""
         self._excess += max(0.0, seconds - MASK_SECONDS)
         if self._excess > EXCESS_SECONDS:
-            raise RuntimeError(
-                f"the grammar is too ambiguous: its masks took {self._excess:.1f} seconds more than {MASK_SECONDS} each"
+            raise NoTokenAllowed(
+                f"the grammar is too ambiguous: its masks took {self._excess:.1f} s more than {MASK_SECONDS} s each",
+                hint=SIMPLER,
             )
 
 
 def _check(state: Any) -> None:
+    """Raises NoTokenAllowed where the grammar has become too complex."""
     if state.is_error():
-        raise RuntimeError(state.get_error().split("<state>")[0].strip())
+        raise NoTokenAllowed(f"the grammar became too complex: {reason(state.get_error())}", hint=SIMPLER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from time import perf_counter
@@ -32,6 +33,7 @@ ALIASES = {
 }  # fmt: skip
 """Names of llama-server, vLLM and SGLang."""
 OFF = ("none", "off")
+TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 PREDICTION = "prediction"
 """The method that drafts from a request's prediction."""
 
@@ -186,10 +188,14 @@ def max_tokens(given: int | None, terms: Terms, otherwise: int) -> int:
 
 def bias_of(given: Mapping[str, float] | None) -> dict[int, float]:
     """OpenAI's ``{"42": -1.5}``."""
-    try:
-        return {int(token): bias for token, bias in (given or {}).items()}
-    except ValueError as error:
-        raise ApiError(400, "keys of logit_bias must be token ids, as texts", "logit_bias") from error
+    return {token_id(key): bias for key, bias in (given or {}).items()}
+
+
+def token_id(key: str) -> int:
+    """A token id that is written as a text. Raises ApiError."""
+    if TOKEN_ID.fullmatch(key) is None:
+        raise ApiError(400, f"logit_bias has the key {key!r:.40}; keys must be token ids, as texts", "logit_bias")
+    return int(key)
 
 
 def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:

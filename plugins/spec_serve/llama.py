@@ -9,7 +9,7 @@ import attrs
 
 from spec_core import Emitted, Request, Run, Tokenizer
 from spec_serve import report, tokens
-from spec_serve.asked import SAMPLING, Terms, defaults
+from spec_serve.asked import SAMPLING, TOKEN_ID, Terms, defaults
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
 from spec_serve.fields import LlamaCompletion
@@ -40,7 +40,7 @@ def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]
         raise ApiError(400, f"logit_bias has {list(pair)!r:.60}; write [token, number] or [token, false]", "logit_bias")
     key, amount = pair
     value = float("-inf") if amount is False else float(amount)
-    if isinstance(key, str) and not key.isdecimal():
+    if isinstance(key, str) and TOKEN_ID.fullmatch(key) is None:
         return [(token, value) for token in tokenizer.encode(key, bos=False)]
     return [(int(key), value)]
 

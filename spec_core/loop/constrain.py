@@ -13,7 +13,7 @@ from spec_core.contract.constraint import fail
 from spec_core.contract.matcher import allows, draft_masks
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.errors import ConstraintError
+from spec_core.errors import ConstraintError, NoTokenAllowed
 
 FULL = 0xFFFFFFFF
 
@@ -33,7 +33,7 @@ def _mask(part: Part, vocab: int) -> None:
     rows = draft_masks(seq.matcher, part.draft, seq.stop.tokens, vocab)
     empty = np.flatnonzero(~rows.any(1)).tolist()
     if 0 in empty:
-        raise ConstraintError(
+        raise NoTokenAllowed(
             f"the constraint allows no token after {len(seq.tokens) - seq.prompt_len} tokens of output",
             hint="the constraint has a dead end: no token of this model's vocabulary goes on; change the constraint",
         )

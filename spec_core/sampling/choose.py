@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.errors import TargetError
+from spec_core.errors import NoTokenAllowed, TargetError
 from spec_core.sampling import native, reference
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.sampling.parameters import LOWEST, Sampling
@@ -163,4 +163,4 @@ def finite_choice(ids: list[int], values: list[float], row: int = 0) -> int:
         return ids[row]
     if math.isnan(values[row]):
         raise TargetError("the target's logits are NaN", hint="load it with another --dtype")
-    raise TargetError("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
+    raise NoTokenAllowed("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
