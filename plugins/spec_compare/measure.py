@@ -299,7 +299,8 @@ def lap(
             result, timeline = run.take(seq), watch.timelines.get(seq)
             shared = Shared(name, baseline, repeat, turn, began, took.wall / len(talking))
             record = _record(shared, prompt, result, timeline, run.target, terms.trace)
-            records.append(attrs.evolve(record, prompt_steps=watch.prompts.get(seq)))
+            texts = pieces(result.tokens, run.target, seq.tokens[: seq.prompt_len]) if terms.trace else None
+            records.append(attrs.evolve(record, prompt_steps=watch.prompts.get(seq), pieces=texts))
             answers[prompt.id].append(result.text)
     split, forwards, rows = dict(watch.split), dict(watch.forwards), dict(watch.rows)
     reports = run.stats.report()["reports"]
@@ -352,6 +353,5 @@ def _record(
         baseline=shared.baseline,
         turn=shared.turn,
         reused=result.reused,
-        pieces=pieces(result.tokens, target) if trace else None,
         trace=timeline.drafts.decoded(target) if trace else None,
     )

@@ -6,6 +6,7 @@ import attrs
 
 from spec_compare.records.record import PromptSteps, Trace
 from spec_core import Part, Step, Target
+from spec_core.toolkit import stream_after
 
 
 @attrs.define(eq=False)
@@ -55,11 +56,11 @@ def token_text(token: int, target: Target) -> str:
     return "" if words is None else words.token_bytes(token).decode("utf-8", "replace")
 
 
-def pieces(tokens: list[int], target: Target) -> list[str] | None:
-    """The text that each token completes; None without a tokenizer."""
+def pieces(tokens: list[int], target: Target, before: list[int]) -> list[str] | None:
+    """The text that each token completes after the tokens ``before``; None without a tokenizer."""
     if target.tokenizer is None:
         return None
-    stream = target.tokenizer.stream()
+    stream = stream_after(target.tokenizer, before)
     found = [stream.put(token) for token in tokens]
     if found:
         found[-1] += stream.end()

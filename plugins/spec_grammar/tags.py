@@ -9,6 +9,7 @@ from itertools import groupby
 import attrs
 
 from spec_core import Target, Tokenizer, UsageError
+from spec_core.toolkit import encode_part
 from spec_grammar.compiled import Compiled, Grammars
 
 FREE = "/(?s:.*)/"
@@ -83,7 +84,7 @@ def literal(text: str, target: Target) -> str:
         return ""
     tokenizer = target.tokenizer
     assert tokenizer is not None
-    ids = tokenizer.encode(text, special=True, bos=False)
+    ids = encode_part(tokenizer, text, special=True)
     control = lambda token: not tokenizer.token_bytes(token)
     if not any(map(control, ids)):
         return json.dumps(text, ensure_ascii=False)

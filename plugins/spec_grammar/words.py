@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,6 +11,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from spec_core import Target, Tokenizer, UsageError
+from spec_core.toolkit import encode_part
 
 _made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -36,7 +38,31 @@ class Words:
     tokenizer: Tokenizer
 
     def __call__(self, text: bytes) -> list[int]:
-        return self.tokenizer.encode(text.decode("utf-8", "ignore"), bos=False)
+        """Ids of a part of a text, which have exactly its bytes."""
+        ids = encode_part(self.tokenizer, text.decode("utf-8", "ignore"))
+        exact = b"".join(map(self.tokenizer.token_bytes, ids)) == text
+        return ids if exact else self._longest(text)
+
+    def _longest(self, text: bytes) -> list[int]:
+        """The longest token at every place, for a tokenizer that changes characters before it divides a text."""
+        ids, at = [], 0
+        while at < len(text):
+            ends = range(min(len(text), at + self._size), at, -1)
+            end = next((end for end in ends if text[at:end] in self._ids), 0)
+            if not end:
+                break
+            ids.append(self._ids[text[at:end]])
+            at = end
+        return ids
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        special = set(self.special_token_ids)
+        return {text: i for i, text in reversed([*enumerate(self.tokens)]) if i not in special}
+
+    @cached_property
+    def _size(self) -> int:
+        return max(map(len, self._ids))
 
 
 def words_of(target: Target) -> Any:

@@ -12,7 +12,7 @@ import attrs
 from attrs.validators import and_, ge, le, optional
 
 from spec_core import Compat, Draft, Needs, Refusal, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, match_estimates
+from spec_core.toolkit import AcceptanceEstimates, encode_part, match_estimates
 
 DECAY = 0.98
 """Decay of the counts at each draft, so that old rejections lose weight."""
@@ -121,7 +121,7 @@ class Prediction:
 
     def _load(self, target: Target) -> None:
         if self.file is not None and target.tokenizer is not None:
-            self.usual = target.tokenizer.encode(Path(self.file).read_text("utf-8"), bos=False)
+            self.usual = encode_part(target.tokenizer, Path(self.file).read_text("utf-8"))
 
     @hookimpl
     def draft(self, step: Step) -> None:

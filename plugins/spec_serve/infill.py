@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import attrs
 
 from spec_core import Tokenizer
+from spec_core.toolkit import encode_after, encode_part
 from spec_serve.errors import ApiError
 from spec_serve.fields import Infill
 
@@ -62,10 +64,12 @@ def prompt_of(body: Infill, tokenizer: Tokenizer) -> list[int]:
     if marks is None:
         found = "this model has no tokens for a prefix, a suffix and a gap; use /completion"
         raise ApiError(400, found, code="not_supported")
-    text = lambda written: tokenizer.encode(written, bos=False)
+    part = partial(encode_part, tokenizer)
     start = [] if tokenizer.bos is None or tokenizer.encode("", bos=True) != [tokenizer.bos] else [tokenizer.bos]
-    around = [marks.prefix, *text(body.input_prefix), marks.suffix, *text(body.input_suffix), marks.middle]
-    return [*start, *_others(body, marks, tokenizer), *around, *text(body.prompt)]
+    before = [*start, *_others(body, marks, tokenizer)]
+    prefix = encode_after(tokenizer, body.input_prefix, before)
+    around = [marks.prefix, *prefix, marks.suffix, *part(body.input_suffix), marks.middle]
+    return [*before, *around, *part(body.prompt)]
 
 
 def _others(body: Infill, marks: FillTokens, tokenizer: Tokenizer) -> list[int]:
@@ -75,7 +79,7 @@ def _others(body: Infill, marks: FillTokens, tokenizer: Tokenizer) -> list[int]:
         return []
     between = [marks.file] if marks.file is not None else []
     name = lambda file: f"{file.filename or 'tmp'}\n" if between else ""
-    head = [marks.repository, *tokenizer.encode("myproject\n", bos=False)] if marks.repository is not None else []
-    parts = [[*between, *tokenizer.encode(f"{name(file)}{file.text}\n", bos=False)] for file in extra]
-    tail = [*between, *tokenizer.encode(f"{NAME}\n", bos=False)] if between else []
-    return [*head, *(token for part in parts for token in part), *tail]
+    ids = [marks.repository, *tokenizer.encode("myproject\n", bos=False)] if marks.repository is not None else []
+    for file in extra:
+        ids += [*between, *encode_after(tokenizer, f"{name(file)}{file.text}\n", ids)]
+    return [*ids, *between, *encode_part(tokenizer, f"{NAME}\n")] if between else ids

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from spec_core import Emitted, Request, Run, Tokenizer
+from spec_core.toolkit import decode_after, encode_after, encode_part
 from spec_serve import report, tokens
 from spec_serve.asked import SAMPLING, TOKEN_ID, Terms, defaults
 from spec_serve.engine import Engine
@@ -41,18 +42,24 @@ def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]
     key, amount = pair
     value = float("-inf") if amount is False else float(amount)
     if isinstance(key, str) and TOKEN_ID.fullmatch(key) is None:
-        return [(token, value) for token in tokenizer.encode(key, bos=False)]
+        return [(token, value) for token in encode_part(tokenizer, key)]
     return [(int(key), value)]
 
 
 def prompt_of(given: str | list[int | str], tokenizer: Tokenizer) -> str | list[int]:
-    """A text, ids, or a list in which both are mixed: a text in it begins with no token of its own but the first."""
+    """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own."""
     if isinstance(given, str) or all(isinstance(item, int) for item in given):
         return given  # type: ignore[return-value]
     ids: list[int] = []
     for item in given:
-        ids += [item] if isinstance(item, int) else tokenizer.encode(item, special=True, bos=not ids)
+        ids += [item] if isinstance(item, int) else _encoded(item, ids, tokenizer)
     return ids
+
+
+def _encoded(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
+    if before:
+        return encode_after(tokenizer, text, before, special=True)
+    return tokenizer.encode(text, special=True)
 
 
 @attrs.define(eq=False)
@@ -143,7 +150,9 @@ class Answer:
         assert self.job.seq is not None
         if finished.result.finish_reason == "complete" or self.job.seq.tokens[-1] in self.job.seq.stop.tokens:
             return "eos", ""
-        whole = self.terms.target.tokenizer.decode(finished.result.tokens)  # type: ignore[union-attr]
+        seq, tokenizer = self.job.seq, self.terms.target.tokenizer
+        assert tokenizer is not None
+        whole = decode_after(tokenizer, finished.result.tokens, seq.tokens[: seq.prompt_len])
         rest = whole[len(finished.result.text) :]
         return "word", next((s for s in self.job.request.stop if rest.startswith(s)), "")
 

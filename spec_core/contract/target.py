@@ -31,6 +31,11 @@ class Tokenizer(Protocol):
     identity: tokenizers with equal identities have the same tokens for the same ids; also ``info.vocab_id``.
     chat_template: the template of messages, or None. If there is one, ``encode_chat(messages) -> list[int]`` applies
     it to messages, each with "role" and "content"; there may be ``render(messages) -> str`` too, the text of them.
+
+    A vocabulary that treats the beginning of a text in its own way, as SentencePiece's with their space before it, also
+    has ``encode_part(text, *, special=False) -> list[int]`` and ``stream_part() -> TextStream``: ids, and a decoder, of
+    a part that follows other text. ``spec_core.toolkit`` has ``encode_part``, ``encode_after``, ``stream_after`` and
+    ``decode_after``, which call them where they exist.
     """
 
     vocab_size: int

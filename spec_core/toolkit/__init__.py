@@ -8,6 +8,7 @@ drafter may extend another method's draft, ``reached`` whether what it appended 
 Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
+Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
 Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
 
 The first use of one of these names imports torch; importing this module does not.
@@ -20,6 +21,10 @@ from typing import TYPE_CHECKING
 from spec_core.early import lazy
 
 if TYPE_CHECKING:
+    from spec_core.contract.parts import decode_after as decode_after
+    from spec_core.contract.parts import encode_after as encode_after
+    from spec_core.contract.parts import encode_part as encode_part
+    from spec_core.contract.parts import stream_after as stream_after
     from spec_core.sampling.choose import adjust as adjust
     from spec_core.sampling.choose import finite_choice as finite_choice
     from spec_core.sampling.choose import gap as gap
@@ -84,9 +89,12 @@ _WHERE = {
     "allowed": "toolkit.constrained",
     "choosers": "toolkit.choosing",
     "confidences": "toolkit.tree",
+    "decode_after": "contract.parts",
     "draft_head": "toolkit.heads",
     "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",
+    "encode_after": "contract.parts",
+    "encode_part": "contract.parts",
     "evaluate": "toolkit.drive",
     "finite_choice": "sampling.choose",
     "forced": "toolkit.constrained",
@@ -103,6 +111,7 @@ _WHERE = {
     "reached": "toolkit.place",
     "reached_estimate": "toolkit.place",
     "sample_field": "toolkit.fields",
+    "stream_after": "contract.parts",
     "support": "sampling.choose",
     "target_distribution": "toolkit.distributions",
     "tested": "toolkit.tree",

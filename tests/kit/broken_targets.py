@@ -174,6 +174,30 @@ class Late:
         return ""
 
 
+class DropsTheSpace(Healthy):
+    """Decodes every text, also one that follows a prompt, without its first space."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        decode = self.tokenizer.decode
+        self.tokenizer.decode = lambda ids: decode(ids).removeprefix(" ")
+        self.tokenizer.stream = Stripped
+
+
+class Stripped:
+    """Drops the space that is its first character."""
+
+    begun = False
+
+    def put(self, token):
+        text = chr(32 + token)
+        text, self.begun = text if self.begun else text.removeprefix(" "), True
+        return text
+
+    def end(self):
+        return ""
+
+
 class HasAPool(Healthy):
     """Hands memory that was given back out again, as it is."""
 

@@ -152,6 +152,7 @@ TARGETS = [
     target("logits_of_the_rows_that_decide", targets.AnswersEverybody),
     target("tensors_are_found_by_name", targets.HasEveryTensor),
     target("pieces_of_text_make_the_whole", targets.DropsTheEnd),
+    target("the_text_after_a_prompt_is_a_part_of_the_whole", targets.DropsTheSpace),
     target("the_tokenizer_is_whole", targets.GivesTextForBytes),
     target("a_failed_forward_harms_nobody_else", targets.HasAPool),
     target("info_matches_the_forward", targets.NamesAnotherVocabulary),

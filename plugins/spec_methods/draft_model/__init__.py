@@ -166,7 +166,7 @@ class DraftModel:
         survival = shadow.chance(place)
         if survival * shadow.estimate.value < self._drafter.price(step, seq):
             return None
-        tokens = list(self.words.to_draft([*seq.tokens, *place.path]))
+        tokens = list(self.words.whole_to_draft([*seq.tokens, *place.path]))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         if room < 1:
@@ -219,7 +219,7 @@ class DraftModel:
                 f"{len(tokens)} tokens and a draft of {n}, the draft model's context is {context}",
                 hint="give fewer tokens, or request a shorter draft",
             )
-        shadow, tokens = open_state(self.model), self.words.to_draft(list(tokens))
+        shadow, tokens = open_state(self.model), self.words.whole_to_draft(list(tokens))
         ids: list[int] = []
         rows: list[Tensor] = []
         for _ in range(n):

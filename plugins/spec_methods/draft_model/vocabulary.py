@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+
 import attrs
 import torch
 from torch import Tensor
 
 from spec_core import Target, Tokenizer
+from spec_core.toolkit import encode_part
 
 
 @attrs.define(eq=False)
@@ -14,6 +18,9 @@ class Same:
     """One vocabulary for both models: no translation."""
 
     def to_draft(self, tokens: list[int]) -> list[int]:
+        return tokens
+
+    def whole_to_draft(self, tokens: list[int]) -> list[int]:
         return tokens
 
     def rows(self, logits: Tensor) -> Tensor:
@@ -32,9 +39,18 @@ class Translated:
     shared: Tensor
     draft_ids: Tensor
     vocab: int
+    begins: Callable[[int], list[int]]
 
     def to_draft(self, tokens: list[int]) -> list[int]:
+        """A part of a text."""
         return [d for t in tokens for d in self.spelled[t]]
+
+    def whole_to_draft(self, tokens: list[int]) -> list[int]:
+        """A whole text: it begins as the draft model's texts do."""
+        first = next((i for i, t in enumerate(tokens) if self.spelled[t]), None)
+        if first is None:
+            return []
+        return [*self.begins(tokens[first]), *self.to_draft(tokens[first + 1 :])]
 
     def rows(self, logits: Tensor) -> Tensor:
         """[n, V draft] -> [n, V target], -inf for tokens without a counterpart."""
@@ -74,8 +90,16 @@ def translation(target: Target, draft: Target) -> Translated:
     pairs = [(i, theirs[text]) for i, text in enumerate(mine) if text and text in theirs]
     spelled = [[theirs[text]] if text in theirs else _spell(draft, text) for text in mine]
     shared, draft_ids = (torch.tensor(side) for side in zip(*pairs, strict=True))
-    return Translated(spelled, shared, draft_ids, target.info.vocab)
+    return Translated(spelled, shared, draft_ids, target.info.vocab, cache(partial(_begin, target, draft, spelled)))
 
 
 def _spell(draft: Target, text: bytes) -> list[int]:
-    return draft.tokenizer.encode(text.decode("utf-8", errors="replace"), bos=False)
+    return encode_part(draft.tokenizer, text.decode("utf-8", errors="replace"))
+
+
+def _begin(target: Target, draft: Target, spelled: list[list[int]], token: int) -> list[int]:
+    """Ids of a text that begins with the token, the draft model's beginning token included."""
+    text = target.tokenizer.decode([token])
+    if "\ufffd" in text:  # a part of a character
+        return [*draft.tokenizer.encode(""), *spelled[token]]
+    return draft.tokenizer.encode(text)

@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from spec_core.errors import UsageError
+from spec_targets.tokenizer.prefix import Steps
 from spec_targets.tokenizer.stream import ByteStream
 
 END_TEXTS = frozenset(
@@ -39,8 +40,9 @@ class Tokenizer:
     """Text to ids and back.
 
     pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has
-    them; not kept. control: ids without text. spm: pieces
-    are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte), else byte-level.
+    them; not kept. control: ids without text. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
+    else byte-level. strip_space: decoding drops the space that a text begins with. part: how a part of a text is
+    prepared, if a whole text gets a space.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Tokenizer:
         add_bos: bool = False,
         spm: bool = False,
         strip_space: bool = False,
+        part: Steps | None = None,
         chat_template: str | None = None,
     ) -> None:
         self.backend = backend
+        self._whole, self._part = Steps.of(backend), part
         self._encoding = Lock()
         self.pieces = pieces
         self.control = control
@@ -77,13 +81,29 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: parse control tokens in the text; bos: add the bos token if the file says so."""
+        ids = self._ids(text, special)
+        return [self.bos, *ids] if bos and self.add_bos else ids
+
+    def encode_part(self, text: str, *, special: bool = False) -> list[int]:
+        """Token ids of a text that follows other text: without a space before it, and without the bos token."""
+        return self._ids(text, special, self._part)
+
+    def _ids(self, text: str, special: bool, steps: Steps | None = None) -> list[int]:
+        with self._encoding:  # the backend has one flag, and one set of steps, for all threads
+            self.backend.encode_special_tokens = not special
+            if steps is None:
+                return self._encoded(text)
+            steps.put_into(self.backend)
+            try:
+                return self._encoded(text)
+            finally:
+                self._whole.put_into(self.backend)
+
+    def _encoded(self, text: str) -> list[int]:
         try:
-            with self._encoding:  # the backend has one flag for all threads
-                self.backend.encode_special_tokens = not special
-                ids = self.backend.encode(text, add_special_tokens=False).ids
+            return self.backend.encode(text, add_special_tokens=False).ids
         except Exception as error:
             raise UsageError(f"the text cannot be tokenized: {error}", hint="give text of valid characters") from error
-        return [self.bos, *ids] if bos and self.add_bos else ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens; control tokens give none, invalid bytes become replacement characters."""
@@ -93,6 +113,10 @@ class Tokenizer:
     def stream(self) -> ByteStream:
         """A new incremental decoder."""
         return ByteStream(self._bytes, self.strip_space)
+
+    def stream_part(self) -> ByteStream:
+        """A new incremental decoder of a text that follows other text: its first space is kept."""
+        return ByteStream(self._bytes)
 
     def token_bytes(self, token: int) -> bytes:
         """Exact bytes of one token; empty for a control token."""

@@ -14,6 +14,7 @@ from spec_core.errors import UsageError, nearest
 from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.patterns import ADD_BOS, IGNORE_MERGES, NO_BOS, PATTERNS
+from spec_targets.tokenizer.prefix import Steps
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LISTS = (list, Texts)
@@ -148,15 +149,15 @@ def _spm(meta: Metadata) -> Tokenizer:
     )
     prefix = meta.of("add_space_prefix", bool)
     prefix = True if prefix is None else prefix
-    steps = [normalizers.Prepend("▁")] if prefix else []
-    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    spaces = normalizers.Replace(" ", "▁")
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
     add_bos = meta.of("add_bos_token", bool)
     return _finish(
         meta,
         backend,
         add_bos=True if add_bos is None else add_bos,
         spm=True,
-        strip_space=prefix,
+        part=Steps(spaces, None) if prefix else None,
         defaults={"bos": 1, "eos": 2},
     )
 
@@ -182,7 +183,7 @@ def _finish(
     add_bos: bool,
     no_bos: bool = False,
     spm: bool = False,
-    strip_space: bool = False,
+    part: Steps | None = None,
     defaults: Mapping[str, int] | None = None,
 ) -> Tokenizer:
     control, user = meta.ids(CONTROL, UNKNOWN), meta.ids(USER)
@@ -208,6 +209,7 @@ def _finish(
         ends=meta.ends | fim,
         add_bos=add_bos,
         spm=spm,
-        strip_space=strip_space,
+        strip_space=part is not None,
+        part=part,
         chat_template=template if isinstance(template, str) else None,
     )

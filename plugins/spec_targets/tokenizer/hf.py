@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 from spec_core.errors import UsageError
 from spec_targets.files.config import read_json
 from spec_targets.tokenizer.base import Tokenizer
+from spec_targets.tokenizer.prefix import steps_of_part
 
 
 def from_hf(directory: Path) -> Tokenizer:
@@ -24,7 +25,8 @@ def from_hf(directory: Path) -> Tokenizer:
     size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
     pieces = [backend.id_to_token(i) or f"[PAD{i}]" for i in range(size)]
     added = backend.get_added_tokens_decoder()
-    spm = raw.get("decoder") is not None and "ByteFallback" in str(raw["decoder"])[:2000]
+    decoder = str(raw.get("decoder"))[:2000]
+    spm = "ByteFallback" in decoder or "Metaspace" in decoder
     return Tokenizer(
         backend,
         pieces,
@@ -34,9 +36,17 @@ def from_hf(directory: Path) -> Tokenizer:
         ends=ends_of(directory, size),
         add_bos=_adds_bos(backend, settings),
         spm=spm,
-        strip_space=spm and "Strip" in str(raw["decoder"])[:2000],
+        strip_space=spm and ("Strip" in decoder or _strips(raw["decoder"])),
+        part=steps_of_part(raw),
         chat_template=_template(directory, settings),
     )
+
+
+def _strips(decoder: Any) -> bool:
+    """Whether a decoder of SentencePiece's spaces drops the first one."""
+    each = decoder.get("decoders", [decoder]) if isinstance(decoder, dict) else []
+    spaces = [step for step in each if isinstance(step, dict) and step.get("type") == "Metaspace"]
+    return any(step.get("prepend_scheme", "always") != "never" for step in spaces)
 
 
 def beside(directory: Path, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from spec_cli.prompts import json_lines
 
 from spec_core import Target
 from spec_core.errors import UsageError
+from spec_core.toolkit import encode_after
 from spec_train.data.samples import Text
 
 EXAMPLE = (
@@ -84,12 +85,13 @@ def prompts_of_target(target: Target, count: int) -> list[Entry]:
 
 def tokenize(entries: Sequence[Entry], target: Target) -> list[Text]:
     """The entries that have a text, as token ids."""
-    encode = target.tokenizer.encode
+    tokenizer: Any = target.tokenizer
     texts = []
     for entry in entries:
         if entry.text is not None:
             prompt = entry.prompt_tokens(target) if entry.prompt else []
-            texts.append(Text((*prompt, *encode(entry.text, bos=not prompt)), len(prompt)))
+            text = encode_after(tokenizer, entry.text, prompt) if prompt else tokenizer.encode(entry.text)
+            texts.append(Text((*prompt, *text), len(prompt)))
     return texts
 
 

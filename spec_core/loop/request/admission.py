@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spec_core.contract.matcher import Matcher
+from spec_core.contract.parts import stream_after
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
@@ -43,7 +44,7 @@ def sequence(
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
-        prediction=prompts.prediction(request.prediction, target),
+        prediction=prompts.prediction(request.prediction, target, tokens),
         reuse=checks.flag("reuse", request.reuse),
         cache_salt=checks.label("cache_salt", request.cache_salt),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
@@ -54,7 +55,7 @@ def sequence(
         matcher=_matcher(request, target),
     )
     if target.tokenizer is not None:
-        seq.text = Text(target.tokenizer.stream(), seq.stop.texts)
+        seq.text = Text(stream_after(target.tokenizer, tokens, exact=seq.matcher is not None), seq.stop.texts)
     return seq
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.parts import encode_after
 from spec_core.errors import UsageError, shown
 from spec_core.loop.request.checks import TEXTLESS, below, check_text, kind
 from spec_core.sampling.given import COUNTS, whole
@@ -91,15 +92,15 @@ def _ids(given: Any, what: str = "prompt") -> list[int]:
     return [token for token in tokens if token is not None]
 
 
-def prediction(given: Any, target: Target) -> list[int]:
-    """Token ids of the predicted output, without a beginning token."""
+def prediction(given: Any, target: Target, before: Sequence[int] = ()) -> list[int]:
+    """Token ids of the predicted output, without a beginning token. before: the tokens of the prompt."""
     if isinstance(given, str):
         if not given:
             return []
         check_text("the prediction", given)
         if target.tokenizer is None:
             raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prediction as token ids")
-        return target.tokenizer.encode(given, bos=False)
+        return encode_after(target.tokenizer, given, before)
     ids, vocab = _ids(given, "prediction"), target.info.vocab
     if wrong := [token for token in ids if not 0 <= token < vocab]:
         raise UsageError(

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.parts import decode_after
 from spec_core.contract.request import Request
 from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
@@ -198,6 +199,19 @@ class TargetConformance(RowChecks):
             pieces = [*(stream.put(token) for token in ids), stream.end()]
             whole = words.decode(ids)
             expect("".join(pieces) == whole, f"streamed {''.join(pieces)!r}, decoded {whole!r}, tokens {ids}")
+
+    @promise("The text after a prompt is what is decoded of both together, without the text of the prompt.")
+    def test_the_text_after_a_prompt_is_a_part_of_the_whole(self) -> None:
+        words = self.model.tokenizer
+        if words is None:
+            pytest.skip("this target has no tokenizer")
+        tokens = words.encode(words.decode([i * 37 % words.vocab_size for i in range(1, 60)]), bos=False)
+        for at in range(len(tokens)):
+            before, after = tokens[:at], tokens[at:]
+            whole, prompt = words.decode(tokens), words.decode(before)
+            if "\ufffd" not in prompt:  # a prompt of whole characters
+                text = decode_after(words, after, before)
+                expect(prompt + text == whole, f"{prompt!r} and {text!r} are decoded together as {whole!r}")
 
     @promise("A tokenizer has all attributes of the contract, of the right types, and is the one that info names.")
     def test_the_tokenizer_is_whole(self) -> None:
